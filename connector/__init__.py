@@ -1,0 +1,1 @@
+"""Reads Cloud Spanner change streams into transaction-complete, commit-ordered epochs."""

@@ -1,0 +1,105 @@
+"""Consumers of a spool: who reads it, and how far each is. What all have passed may be pruned.
+
+A consumer registers before it chooses its start, so that nothing it is about to read is pruned in between. One
+query per consumer name: a second is refused, by a lock that dies with its process.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from connector.errors import SpoolError
+from connector.manifest import VERSION, Timestamp, corrupt, load_document
+from connector.spool import Spool, to_json
+
+DEFAULT = "default"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Consumer(BaseModel):
+    """A consumer and the last epoch it is done with; ``updated`` is when it last said so."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    consumer: str
+    epoch: int = Field(ge=0)
+    updated: Timestamp
+
+
+def checked_name(name: str) -> str:
+    """The name, if it may name a consumer.
+
+    Raises:
+        SpoolError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise SpoolError(f"consumer {name!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
+    return name
+
+
+def consumers(spool: Spool) -> list[Consumer]:
+    """Every registered consumer, by name."""
+    names = [name[:-5] for name in spool.storage.list("consumers") if name.endswith(".json")]
+    return [consumer for name in names if (consumer := find(spool, name)) is not None]
+
+
+def find(spool: Spool, name: str) -> Consumer | None:
+    """The consumer of that name, or None."""
+    path = _path(name)
+    try:
+        data = spool.storage.read(path).to_pybytes()
+    except FileNotFoundError:
+        return None
+    full = f"{spool.path}/{path}"
+    try:
+        return Consumer.model_validate(load_document(data, full, VERSION))
+    except ValidationError as error:
+        raise corrupt(full, "it names no epoch") from error
+
+
+def register(spool: Spool, name: str, *, now: int) -> Consumer:
+    """The consumer of that name, registered at the oldest epoch that is kept if it is new."""
+    known = find(spool, checked_name(name))
+    if known is not None:
+        return known
+    # Before the floor is read a second time nothing can be pruned past this consumer.
+    record(spool, name, spool.floor() - 1, now=now)
+    return record(spool, name, spool.floor() - 1, now=now)
+
+
+def record(spool: Spool, name: str, epoch: int, *, now: int) -> Consumer:
+    """The consumer is done with everything up to ``epoch``."""
+    consumer = Consumer(consumer=checked_name(name), epoch=epoch, updated=now)
+    spool.storage.replace(_path(name), to_json(consumer))
+    return consumer
+
+
+def forget(spool: Spool, name: str) -> None:
+    """Drops a consumer, so that it keeps nothing any more.
+
+    Raises:
+        SpoolError: there is no such consumer.
+    """
+    if find(spool, checked_name(name)) is None:
+        known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
+        raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
+    spool.storage.delete(_path(name))
+
+
+@contextmanager
+def claimed(spool: Spool, name: str) -> Iterator[None]:
+    """Holds the consumer's name for this process.
+
+    Raises:
+        SpoolInUseError: another query uses it.
+    """
+    taken = f"consumer {checked_name(name)!r} of the spool at {spool.path} is in use by another query"
+    with spool.storage.locked(f"consumers/{name}.lock", taken):
+        yield
+
+
+def _path(name: str) -> str:
+    return f"consumers/{name}.json"

@@ -1,0 +1,55 @@
+"""What can go wrong, as sentences for people: what failed, on what, and what to do next.
+
+Libraries' exceptions are translated where they are met and kept as the cause. Each error knows the exit code that
+the commands promise: 0 done, 1 failed, 2 refused, 3 data no longer retained, 130 interrupted.
+"""
+
+from typing import ClassVar
+
+
+class SpannerCdcError(Exception):
+    """An error with one clear line; ``hint`` says what to do."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        message = " ".join(str(self.args[0]).split())
+        return f"{message.rstrip('.')}. {self.hint}" if self.hint else message
+
+
+class ConfigurationError(SpannerCdcError):
+    """The configuration, or what it points at, is refused before anything starts; names every fault at once."""
+
+    exit_code = 2
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class DataLostError(SpannerCdcError):
+    """Spanner does not retain the data any more that would have to be read next."""
+
+    exit_code = 3
+
+
+class StreamError(SpannerCdcError):
+    """Reading the change stream cannot go on."""
+
+
+class SpoolError(SpannerCdcError):
+    """The spool cannot be used: a corrupt file, a disk that is full or read-only, a newer version."""
+
+
+class SpoolInUseError(SpoolError):
+    """Another daemon writes this spool."""
+
+
+class SpoolMismatchError(SpoolError):
+    """The spool holds another change stream."""
+
+    exit_code = 2

@@ -1,0 +1,277 @@
+"""The graph of change stream partitions: lineage, progress, watermark and cut. Pure: no clock, no I/O.
+
+A partition's life is in one table, :data:`TRANSITIONS`; what is not in it raises. The rules that the graph keeps:
+
+- A child is scheduled once, after every one of its parents has finished. A parent never heard of counts as
+  finished only when everything else alive has been read up to the child's start: until then it may merely not
+  have been discovered, since partitions are read at different speeds.
+- ``progress`` of a partition is the timestamp up to which, inclusive, all its records have been received.
+  A data record at t proves t - 1 (another transaction may share t), a heartbeat at t proves t, a child
+  partitions record that starts at s proves s - 1.
+- The watermark is the least progress of all partitions that have not finished, waiting children included.
+- A query that ends is not a finished partition: only child partitions seen before a clean end, or the user's
+  end timestamp, finish it. Every other end is resumed from the progress.
+- The cut at W is what a reader needs to begin again after W: see :meth:`PartitionGraph.cut`.
+
+All timestamps are integers of nanoseconds since the epoch.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from connector.records import INITIAL_TOKEN, ChildPartitionsRecord
+
+
+class State(Enum):
+    """Where a partition is in its life."""
+
+    CREATED = "created"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Event(Enum):
+    """What happens to a partition."""
+
+    PARENTS_FINISHED = "parents finished"
+    QUERY_SENT = "query sent"
+    QUERY_BROKE = "query broke"
+    ENDED_IN_CHILDREN = "ended in children"
+    REACHED_END = "reached the user's end"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.CREATED, Event.PARENTS_FINISHED): State.SCHEDULED,
+    (State.SCHEDULED, Event.QUERY_SENT): State.RUNNING,
+    (State.RUNNING, Event.QUERY_BROKE): State.SCHEDULED,
+    (State.RUNNING, Event.ENDED_IN_CHILDREN): State.FINISHED,
+    (State.RUNNING, Event.REACHED_END): State.FINISHED,
+    (State.SCHEDULED, Event.REACHED_END): State.FINISHED,
+}
+"""The whole life of a partition. A query that broke leaves it scheduled, to be sent again."""
+
+
+class IllegalTransition(RuntimeError):
+    """An event that the transition table does not have: a fault of this program, never of the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutPartition:
+    """A partition of a cut: its token (empty for the initial query) and its start timestamp."""
+
+    token: str
+    start_timestamp: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """A discovered partition; ``end`` is its children's start timestamp once it has finished in them."""
+
+    token: str
+    start: int
+    progress: int
+    parents: frozenset[str] = frozenset()
+    state: State = State.CREATED
+    children_start: int | None = None
+    children: set[str] = field(default_factory=set)
+
+    @property
+    def end(self) -> int | None:
+        """The first instant that is its children's, known once it has finished in them."""
+        return self.children_start if self.state is State.FINISHED else None
+
+    def alive_at(self, instant: int) -> bool:
+        """Whether it covers ``instant``: started by then, and not known to have ended by then."""
+        return self.start <= instant and (self.end is None or self.end > instant)
+
+
+class PartitionGraph:
+    """The partitions discovered so far.
+
+    Args:
+        cut: where to begin: the initial partition at the user's start, or the cut of a checkpoint.
+        watermark: every record at or before it is already delivered; for a new stream the start less one.
+        end: the user's end timestamp, inclusive, or None.
+    """
+
+    def __init__(self, cut: Iterable[CutPartition], *, watermark: int, end: int | None = None) -> None:
+        self._end = end
+        self._floor = watermark
+        self._partitions: dict[str, Partition] = {}
+        self._watermark = watermark
+        self.discovered = 0
+        self.churn: Counter[str] = Counter()
+        """How many splits, merges and moves have been crossed."""
+        for at in cut:
+            self._add(at.token, at.start_timestamp, frozenset())
+
+    @classmethod
+    def initial(cls, start: int, end: int | None = None) -> "PartitionGraph":
+        """A graph of the initial query alone, which reads from ``start``, inclusive."""
+        return cls([CutPartition(INITIAL_TOKEN, start)], watermark=start - 1, end=end)
+
+    def __getitem__(self, token: str) -> Partition:
+        return self._partitions[token]
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._partitions
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def watermark(self) -> int:
+        """Every record committed at or before it has been received, on every partition. It never goes back."""
+        return self._watermark
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be read before the user's end."""
+        return self._end is not None and self._watermark >= self._end
+
+    def query_start(self, token: str) -> int:
+        """Where the partition's next query begins, inclusive; what it returns at or before progress is known."""
+        partition = self._partitions[token]
+        return max(partition.start, partition.progress, self._floor)
+
+    def is_laggard(self, token: str) -> bool:
+        """Whether the partition holds the watermark, so that nothing can be sealed before it is read on."""
+        return self._partitions[token].progress <= self._watermark
+
+    def ready(self) -> list[str]:
+        """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
+        out = []
+        for partition in self._partitions.values():
+            if partition.state is State.CREATED and self._may_start(partition):
+                self._move(partition, Event.PARENTS_FINISHED)
+                out.append(partition.token)
+        return out
+
+    def _may_start(self, partition: Partition) -> bool:
+        if self._end is not None and partition.start > self._end:
+            return False  # kept for a later run with a later end, not queried
+        known = [self._partitions[parent] for parent in partition.parents if parent in self._partitions]
+        if any(parent.state is not State.FINISHED or parent.end is None for parent in known):
+            return False
+        return len(known) == len(partition.parents) or self._watermark >= partition.start - 1
+
+    def sent(self, token: str) -> None:
+        """The partition's query has been sent."""
+        self._move(self._partitions[token], Event.QUERY_SENT)
+
+    def broke(self, token: str) -> int:
+        """The partition's query ended without finishing it; returns the progress it is resumed from.
+
+        What was received beyond the progress comes again and must be discarded. A query that broke among several
+        child partitions records returns them all again: progress is before their start.
+        """
+        partition = self._partitions[token]
+        self._move(partition, Event.QUERY_BROKE)
+        return partition.progress
+
+    def proved(self, token: str, timestamp: int) -> None:
+        """Every record of the partition at or before ``timestamp`` has been received."""
+        partition = self._partitions[token]
+        partition.progress = max(partition.progress, timestamp)
+
+    def announced(self, token: str, record: ChildPartitionsRecord) -> None:
+        """The partition returned a child partitions record. A child that is known already is the same one."""
+        parent = self._partitions[token]
+        parent.children_start = record.start_timestamp
+        for child in record.children:
+            parent.children.add(child.token)
+            if child.token not in self._partitions:
+                # The initial query is not named among the parents of those it returns, yet they follow it.
+                self._add(child.token, record.start_timestamp, child.parents | {token})
+        self.proved(token, record.start_timestamp - 1)
+
+    def ended(self, token: str, *, proves_end: bool) -> bool:
+        """The partition's query ended with OK; returns whether the partition has finished by it.
+
+        Args:
+            token: the partition.
+            proves_end: the query was bounded by the user's end, and sent after Spanner's clock had passed it.
+        """
+        partition = self._partitions[token]
+        if partition.children_start is not None:
+            self._move(partition, Event.ENDED_IN_CHILDREN)
+            self._count_churn(partition)
+            return True
+        if self._end is not None and (proves_end or partition.progress >= self._end):
+            self.proved(token, self._end)
+            self._move(partition, Event.REACHED_END)
+            return True
+        return False
+
+    def reached_end(self, token: str) -> bool:
+        """Finishes a scheduled partition that has been read up to the user's end already."""
+        partition = self._partitions[token]
+        if self._end is None or partition.progress < self._end or partition.children_start is not None:
+            return False
+        self._move(partition, Event.REACHED_END)
+        return True
+
+    def advance(self) -> int:
+        """Moves the watermark to where it may be now, and returns it. It costs a walk over all partitions."""
+        unfinished = [p.progress for p in self._partitions.values() if p.state is not State.FINISHED]
+        at_end = [p.progress for p in self._partitions.values() if p.state is State.FINISHED and p.end is None]
+        least = min([*unfinished, *at_end], default=self._watermark)
+        if self._end is not None:
+            least = min(least, self._end)
+        self._watermark = max(self._watermark, least)
+        return self._watermark
+
+    def cut(self, watermark: int) -> list[CutPartition]:
+        """The partitions from which a reader that has everything up to ``watermark`` goes on.
+
+        These are the partitions alive at the first instant after it, without those that a parent in the cut
+        announces again. Together with the watermark they are a whole checkpoint.
+        """
+        instant = watermark + 1
+        alive = {p.token: p for p in self._partitions.values() if p.alive_at(instant)}
+        chosen = [p for p in alive.values() if not any(parent in alive for parent in p.parents)]
+        return [CutPartition(p.token, p.start) for p in sorted(chosen, key=lambda p: (p.start, p.token))]
+
+    def sealed(self, watermark: int) -> None:
+        """Forgets the partitions that no cut at or after ``watermark`` can hold; all before it is delivered."""
+        waiting = {parent for p in self._partitions.values() if p.state is State.CREATED for parent in p.parents}
+        gone = [
+            p.token
+            for p in self._partitions.values()
+            if p.end is not None and p.end <= watermark + 1 and p.token not in waiting
+        ]
+        for token in gone:
+            del self._partitions[token]
+
+    def alive(self) -> int:
+        """How many partitions have not finished."""
+        return sum(1 for p in self._partitions.values() if p.state is not State.FINISHED)
+
+    def _count_churn(self, parent: Partition) -> None:
+        if parent.token == INITIAL_TOKEN:
+            return
+        merged = [c for c in parent.children if c in self._partitions and len(self._partitions[c].parents) > 1]
+        for child in merged:
+            known = [self._partitions[p] for p in self._partitions[child].parents if p in self._partitions]
+            if all(p.state is State.FINISHED for p in known):
+                self.churn["merges"] += 1
+        if len(parent.children) > 1:
+            self.churn["splits"] += 1
+        elif not merged:
+            self.churn["moves"] += 1
+
+    def _add(self, token: str, start: int, parents: frozenset[str]) -> None:
+        self._partitions[token] = Partition(token, start, max(start - 1, self._floor), parents)
+        self.discovered += 1
+
+    def _move(self, partition: Partition, event: Event) -> None:
+        after = TRANSITIONS.get((partition.state, event))
+        if after is None:
+            raise IllegalTransition(f"a {partition.state.value} partition cannot have {event.value}")
+        partition.state = after

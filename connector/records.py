@@ -1,0 +1,99 @@
+"""What a change stream query returns: data change, heartbeat and child partitions records.
+
+The fields are those of https://cloud.google.com/spanner/docs/change-streams/details. Values are frozen, and
+payloads stay the JSON text that Spanner sent: nothing here parses a row.
+"""
+
+from dataclasses import dataclass
+
+INITIAL_TOKEN = ""
+"""Stands for the NULL token of the first query, which is a partition like any other; Spanner's are never empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column as a data change record names it.
+
+    ``type`` is Spanner's type object in canonical JSON: sorted keys, no spaces, for example ``{"code":"INT64"}``.
+    """
+
+    name: str
+    type: str
+    is_primary_key: bool
+    ordinal_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """One changed row. Each field is the text of a JSON object, ``{}`` where nothing was captured."""
+
+    keys: str
+    new_values: str
+    old_values: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataChangeRecord:
+    """Changes of one type to one table, in one transaction, on one partition.
+
+    ``commit_timestamp`` and ``read_timestamp`` (when the reader received it) are nanoseconds since the epoch.
+    """
+
+    commit_timestamp: int
+    record_sequence: str
+    server_transaction_id: str
+    is_last_record_in_transaction_in_partition: bool
+    table_name: str
+    column_types: tuple[ColumnType, ...]
+    mods: tuple[Mod, ...]
+    mod_type: str
+    value_capture_type: str
+    number_of_records_in_transaction: int
+    number_of_partitions_in_transaction: int
+    transaction_tag: str
+    is_system_transaction: bool
+    read_timestamp: int
+    size: int
+    """Bytes that the record is accounted with while it is held in memory."""
+
+    @property
+    def order(self) -> tuple[int, str, int, str]:
+        """Sorts records into the history of the database (record sequences count as numbers)."""
+        return (
+            self.commit_timestamp,
+            self.server_transaction_id,
+            sequence_number(self.record_sequence),
+            self.record_sequence,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRecord:
+    """Every record of the partition committed at or before ``timestamp`` (nanoseconds) has been returned."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPartition:
+    """A partition that follows; ``parents`` is empty for those the initial query returns."""
+
+    token: str
+    parents: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPartitionsRecord:
+    """Partitions that take over at ``start_timestamp`` (nanoseconds)."""
+
+    start_timestamp: int
+    record_sequence: str
+    children: tuple[ChildPartition, ...]
+
+
+Record = DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord
+
+
+def sequence_number(record_sequence: str) -> int:
+    """The record sequence as a number; 0 where it is none, so that the text itself decides."""
+    return int(record_sequence) if record_sequence.isdecimal() else 0

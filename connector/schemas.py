@@ -1,0 +1,140 @@
+"""The columns known of each table, and the key that names a schema. Pure.
+
+A record's ``column_types`` is not its table's schema: capture types that hold only changes list just the keys and
+the modified columns. So a table's schema is all the columns known of it, filled from INFORMATION_SCHEMA when a
+spool begins and widened by records in commit order; a record that names fewer columns is no schema change, only a
+new column or a changed type is. Equal schemas have equal keys, on every replay.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Self
+
+import orjson
+
+from connector.records import ColumnType, DataChangeRecord
+
+
+def canonical_type(text: str | bytes) -> str:
+    """Spanner's type object as canonical JSON text: sorted keys, the field names of the protobuf, no spaces."""
+    return orjson.dumps(_snake(orjson.loads(text)), option=orjson.OPT_SORT_KEYS).decode()
+
+
+_CAMEL = {
+    "arrayElementType": "array_element_type",
+    "structType": "struct_type",
+    "typeAnnotation": "type_annotation",
+    "protoTypeFqn": "proto_type_fqn",
+}
+
+
+def _snake(node: object) -> object:
+    if isinstance(node, dict):
+        return {_CAMEL.get(str(key), str(key)): _snake(value) for key, value in node.items()}
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """All columns known of a table, by ordinal position; ``primary_keys`` are names in the order of the key."""
+
+    table: str
+    columns: tuple[ColumnType, ...]
+    primary_keys: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """40 hex digits of the table's name and its whole schema."""
+        return blake2b(self.to_json(), digest_size=20).hexdigest()
+
+    @classmethod
+    def of(cls, table: str, columns: Iterable[ColumnType], primary_keys: Iterable[str] = ()) -> Self:
+        """A schema with its columns in order; without ``primary_keys`` the key columns' ordinals order them."""
+        ordered = tuple(sorted(columns, key=lambda column: (column.ordinal_position, column.name)))
+        keys = tuple(primary_keys) or tuple(column.name for column in ordered if column.is_primary_key)
+        return cls(table, ordered, keys)
+
+    def widened(self, column_types: Iterable[ColumnType]) -> "TableSchema":
+        """This schema with the columns that are new or have another type; itself where there are none."""
+        known = {column.name: column for column in self.columns}
+        news = [column for column in column_types if column.name not in known or known[column.name].type != column.type]
+        if not news:
+            return self
+        known.update((column.name, column) for column in news)
+        keys = [*self.primary_keys]
+        keys += [column.name for column in news if column.is_primary_key and column.name not in keys]
+        return TableSchema.of(self.table, known.values(), keys)
+
+    def to_json(self) -> bytes:
+        """The bytes of ``schemas/<key>.json``, equal for equal schemas."""
+        return orjson.dumps(
+            {
+                "version": 1,
+                "table": self.table,
+                "primary_keys": list(self.primary_keys),
+                "columns": [
+                    {
+                        "name": column.name,
+                        "type": orjson.Fragment(column.type),
+                        "is_primary_key": column.is_primary_key,
+                        "ordinal_position": column.ordinal_position,
+                    }
+                    for column in self.columns
+                ],
+            },
+            option=orjson.OPT_INDENT_2,
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        node = orjson.loads(data)
+        columns = [
+            ColumnType(
+                str(column["name"]),
+                canonical_type(orjson.dumps(column["type"])),
+                bool(column["is_primary_key"]),
+                int(column["ordinal_position"]),
+            )
+            for column in node["columns"]
+        ]
+        return cls.of(str(node["table"]), columns, [str(key) for key in node["primary_keys"]])
+
+
+class SchemaRegistry:
+    """The schema of each table as known at one point of the history; records are shown to it in commit order."""
+
+    def __init__(self, schemas: Iterable[TableSchema] = ()) -> None:
+        self._schemas = {schema.table: schema for schema in schemas}
+        self._keys = {schema.table: schema.key for schema in self._schemas.values()}
+        self._seen: dict[str, tuple[ColumnType, ...]] = {}
+
+    def observe(self, record: DataChangeRecord) -> tuple[TableSchema, str]:
+        """The schema of the record's table, widened by the record, and its key."""
+        table = record.table_name
+        if self._seen.get(table) is not record.column_types:
+            self._seen[table] = record.column_types
+            known = self._schemas.get(table)
+            schema = known.widened(record.column_types) if known else TableSchema.of(table, record.column_types)
+            if schema is not known:
+                self._schemas[table] = schema
+                self._keys[table] = schema.key
+        return self._schemas[table], self._keys[table]
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The schema key of each table."""
+        return dict(self._keys)
+
+    def schema(self, table: str) -> TableSchema:
+        """The schema of a table that is known.
+
+        Raises:
+            KeyError: nothing is known of the table.
+        """
+        return self._schemas[table]

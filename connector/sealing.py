@@ -1,0 +1,259 @@
+"""Seals epochs into a spool: the one writer, its atomic manifests, and the pruning of what was consumed.
+
+A seal writes the segment, then any new schema, then creates the manifest: only the last makes the epoch exist. The
+spool's lock keeps a second daemon of this machine out; the manifest, which is created and never overwritten, keeps
+out one that the lock does not reach. Segments that a killed writer left without a manifest are deleted after this
+writer's own first seal, for until then the other may still be alive.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from connector import consumers
+from connector.envelope import SCHEMA, EnvelopeBuilder
+from connector.epoch import Epoch
+from connector.errors import SpoolInUseError
+from connector.manifest import CutToken, Manifest, SegmentFile, SourceName, crc32c
+from connector.partitions import CutPartition
+from connector.records import DataChangeRecord
+from connector.schemas import SchemaRegistry, TableSchema
+from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
+from connector.timestamps import SECOND
+
+PRUNE_GRACE = 60 * SECOND
+"""How long an epoch that every consumer has passed is kept, for replays under way."""
+
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a spool is: its last epoch, the watermark, the cut there, and the schemas known there."""
+
+    epoch: int
+    watermark: int
+    cut: tuple[CutPartition, ...]
+    schemas: tuple[TableSchema, ...]
+
+
+def initialize(spool: Spool, source: SourceName, start: int, schemas: Iterable[TableSchema]) -> SpoolHeader:
+    """Writes the header of a new spool: which stream, since when, and the schemas at the start.
+
+    ``start`` is nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
+    """
+    known = list(schemas)
+    for schema in known:
+        spool.storage.replace(schema_path(schema.key), schema.to_json())
+    header = SpoolHeader(
+        spool_id=secrets.token_hex(8),
+        source=source,
+        start=start,
+        schema_keys={schema.table: schema.key for schema in known},
+    )
+    spool.storage.create("spool.json", to_json(header))
+    return header
+
+
+def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
+    """Where to read on: after the newest manifest, or from the start of a spool that has none."""
+    latest = spool.latest()
+    if latest == 0:
+        cut = (CutPartition("", header.start),)
+        return Checkpoint(0, header.start - 1, cut, _schemas(spool, header.schema_keys))
+    manifest = spool.manifest(latest)
+    return Checkpoint(
+        latest,
+        manifest.watermark_high,
+        tuple(CutPartition(at.token, at.start_timestamp) for at in manifest.cut),
+        _schemas(spool, manifest.schema_keys),
+    )
+
+
+def _schemas(spool: Spool, keys: Mapping[str, str]) -> tuple[TableSchema, ...]:
+    return tuple(spool.schema(key) for key in keys.values())
+
+
+@contextmanager
+def sole_writer(spool: Spool) -> Iterator[None]:
+    """Holds the spool for this process.
+
+    Raises:
+        SpoolInUseError: another daemon writes it.
+    """
+    with spool.storage.locked("writer.lock", f"the spool at {spool.path} is written by another daemon"):
+        yield
+
+
+class SpoolWriter:
+    """Seals epochs one after the other; used inside :func:`sole_writer`.
+
+    Args:
+        spool: the spool.
+        header: its header.
+        at: where it is.
+        envelope: makes rows of records.
+        keeps: which records are written, asked after transactions are complete.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        header: SpoolHeader,
+        at: Checkpoint,
+        envelope: EnvelopeBuilder,
+        keeps: Callable[[DataChangeRecord], bool],
+    ) -> None:
+        self._spool = spool
+        self._header = header
+        self._envelope = envelope
+        self._keeps = keeps
+        self._registry = SchemaRegistry(at.schemas)
+        self._written = {schema.key for schema in at.schemas}
+        self._writer = secrets.token_hex(8)
+        self._swept = False
+        self.epoch = at.epoch
+        """The last epoch that is sealed."""
+        self._sealed: dict[int, tuple[int, int]] = {}
+        for manifest in spool.manifests(spool.floor(), at.epoch):
+            self._sealed[manifest.epoch] = (manifest.size, manifest.sealed_at)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all segments that are kept."""
+        return sum(size for size, _ in self._sealed.values())
+
+    def seal(self, epoch: Epoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
+        """Makes the next epoch exist, durably, with the checkpoint after it.
+
+        Args:
+            epoch: its records; what it leaves out is lost, so they are whole transactions up to its ``high``.
+            cut: the partitions to go on from after ``epoch.high``.
+            now: nanoseconds since the epoch.
+            final: whether the user's end timestamp is reached.
+
+        Raises:
+            SpoolInUseError: another daemon has sealed this epoch.
+            SpoolError: the disk refuses; the epoch does not exist then.
+        """
+        number = self.epoch + 1
+        kept = [record for record in epoch.records if self._keeps(record)]
+        tables: Counter[str] = Counter()
+        for record in kept:
+            tables[record.table_name] += len(record.mods)
+        file = self._write_segment(number, kept) if tables.total() else None
+        for table, key in self._registry.keys.items():
+            if key not in self._written:
+                self._spool.storage.replace(schema_path(key), self._registry.schema(table).to_json())
+                self._written.add(key)
+        manifest = Manifest(
+            epoch=number,
+            spool_id=self._header.spool_id,
+            source=self._header.source,
+            watermark_low=epoch.low,
+            watermark_high=epoch.high,
+            files=(file,) if file else (),
+            tables=dict(tables),
+            schema_keys=dict(self._registry.keys),
+            cut=tuple(CutToken(token=at.token, start_timestamp=at.start_timestamp) for at in cut),
+            final=final,
+            writer=self._writer,
+            sealed_at=now,
+        )
+        self._create(manifest)
+        self.epoch = number
+        self._sealed[number] = (manifest.size, now)
+        if not self._swept:
+            self._sweep()
+        return manifest
+
+    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
+        """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
+
+        The newest epoch stays, and everything stays while no consumer is known. Returns how many were deleted.
+        """
+        known = consumers.consumers(self._spool)
+        if not known:
+            return 0
+        passed = min(consumer.epoch for consumer in known)
+        first = min(self._sealed, default=1)
+        last = first - 1
+        while last + 1 <= passed and last + 1 < self.epoch and self._sealed[last + 1][1] + grace <= now:
+            last += 1
+        if last < first:
+            return 0
+        self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % (last + 1))
+        for epoch in range(first, last + 1):
+            for file in self._spool.manifest(epoch).files:
+                self._spool.storage.delete(file.path)
+            self._spool.storage.delete(manifest_path(epoch))
+            del self._sealed[epoch]
+        return last - first + 1
+
+    def _create(self, manifest: Manifest) -> None:
+        data = manifest.to_json()
+        path = manifest_path(manifest.epoch)
+        try:
+            self._spool.storage.create(path, data)
+        except FileExistsError:
+            # A create whose answer was lost is our own; anything else is another daemon's.
+            if self._spool.storage.read(path).to_pybytes() != data:
+                raise SpoolInUseError(
+                    f"another daemon has sealed epoch {manifest.epoch} of the spool at {self._spool.path}",
+                    hint="Only one may write a spool: stop the other, or choose another spool.path.",
+                ) from None
+        if self._spool.floor() > manifest.epoch:
+            self._spool.storage.delete(path)
+            raise SpoolInUseError(f"the spool at {self._spool.path} has gone on without this daemon")
+
+    def _write_segment(self, number: int, records: list[DataChangeRecord]) -> SegmentFile:
+        sink = pa.BufferOutputStream()
+        rows = 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(sink, SCHEMA, options=options) as writer:
+            for chunk in _chunks(records):
+                batch = self._envelope.build(chunk, self._registry, number)
+                rows += batch.num_rows
+                writer.write_batch(batch)
+        data = sink.getvalue()
+        path = f"segments/{number:020d}-{self._writer}.arrow"
+        self._spool.storage.replace(path, data)
+        return SegmentFile(
+            path=path,
+            rows=rows,
+            bytes=data.size,
+            crc32c=crc32c(data),
+            first_commit_timestamp=records[0].commit_timestamp,
+            last_commit_timestamp=records[-1].commit_timestamp,
+        )
+
+    def _sweep(self) -> None:
+        self._swept = True
+        for folder in ("segments", "manifests", "schemas", "consumers"):
+            self._spool.storage.sweep(folder)
+        floor = self._spool.floor()
+        for name in self._spool.storage.list("manifests"):
+            if name[:-5].isdecimal() and int(name[:-5]) < floor:
+                self._spool.storage.delete(f"manifests/{name}")
+        listed = {file.path for n in self._sealed for file in self._spool.manifest(n).files}
+        for name in self._spool.storage.list("segments"):
+            if f"segments/{name}" not in listed:
+                self._spool.storage.delete(f"segments/{name}")
+
+
+def _chunks(records: list[DataChangeRecord]) -> Iterator[list[DataChangeRecord]]:
+    chunk: list[DataChangeRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += record.size
+        if size >= BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,197 @@
+"""A spool: epochs on disk, between the daemon that seals them and the consumers that read them.
+
+Layout below the root::
+
+    spool.json                 which change stream, since when; written before the first query
+    manifests/<epoch>.json     an epoch exists when its manifest does; numbered from 1, without gaps
+    segments/<epoch>-<writer>.arrow
+    schemas/<schema_key>.json  columns and types of a table
+    consumers/<name>.json      the last epoch that a consumer is done with
+    floor.json                 the first epoch that is kept
+
+This module reads; :mod:`connector.sealing` writes. A reader never blocks the writer, and sees whole epochs only.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.ipc
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from connector.errors import SpoolError, SpoolMismatchError
+from connector.manifest import (
+    VERSION,
+    Manifest,
+    SegmentFile,
+    SourceName,
+    Timestamp,
+    corrupt,
+    crc32c,
+    load_document,
+)
+from connector.schemas import TableSchema
+from connector.storage import LocalStorage
+
+
+class SpoolHeader(BaseModel):
+    """``spool.json``: what the spool holds. ``start`` was resolved once, by Spanner's clock."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    spool_id: str
+    source: SourceName
+    start: Timestamp
+    schema_keys: dict[str, str]
+
+
+class Spool:
+    """Reads the epochs of a spool.
+
+    Args:
+        storage: where it lies.
+
+    Raises:
+        SpoolError: from every method, where a file is corrupt, of a newer version, or cannot be read.
+    """
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+        self._latest = 0
+
+    @classmethod
+    def at(cls, path: str | Path) -> "Spool":
+        """The spool in a folder of the local disk."""
+        return cls(LocalStorage(path))
+
+    @property
+    def storage(self) -> LocalStorage:
+        """Where the spool lies."""
+        return self._storage
+
+    @property
+    def path(self) -> str:
+        """The spool's folder."""
+        return str(self._storage.root)
+
+    def header(self) -> SpoolHeader:
+        """What the spool holds.
+
+        Raises:
+            FileNotFoundError: there is no spool yet.
+        """
+        node = self._document("spool.json")
+        try:
+            return SpoolHeader.model_validate(node)
+        except ValidationError as error:
+            raise corrupt(self._full("spool.json"), "fields are missing") from error
+
+    def check_source(self, source: SourceName) -> SpoolHeader:
+        """The header, if the spool holds this change stream.
+
+        Raises:
+            SpoolMismatchError: it holds another.
+        """
+        header = self.header()
+        if header.source != source:
+            raise SpoolMismatchError(
+                f"the spool at {self.path} holds change stream {header.source}, not {source}",
+                hint="Choose another spool.path.",
+            )
+        return header
+
+    def floor(self) -> int:
+        """The first epoch that is kept; what was before it is pruned, and no manifest there counts."""
+        try:
+            first = self._document("floor.json").get("first")
+        except FileNotFoundError:
+            return 1
+        if not isinstance(first, int):
+            raise corrupt(self._full("floor.json"), "it names no epoch")
+        return first
+
+    def latest(self) -> int:
+        """The newest epoch, or 0. After the first call it looks only for the numbers that follow."""
+        if self._latest == 0:
+            names = self._storage.list("manifests")
+            floor = self.floor()
+            numbers = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
+            self._latest = max((number for number in numbers if number >= floor), default=0)
+        while self._exists(self._latest + 1):
+            self._latest += 1
+        return self._latest
+
+    def manifest(self, epoch: int) -> Manifest:
+        """The manifest of an epoch.
+
+        Raises:
+            FileNotFoundError: there is none: not sealed yet, or pruned.
+        """
+        path = manifest_path(epoch)
+        manifest = Manifest.from_json(self._storage.read(path).to_pybytes(), self._full(path))
+        if manifest.epoch != epoch:
+            raise corrupt(self._full(path), f"it is the manifest of epoch {manifest.epoch}")
+        return manifest
+
+    def manifests(self, first: int, last: int) -> Iterator[Manifest]:
+        """The manifests of the epochs from ``first`` to ``last``, inclusive.
+
+        Raises:
+            SpoolError: one of them is not there any more.
+        """
+        for epoch in range(first, last + 1):
+            try:
+                yield self.manifest(epoch)
+            except FileNotFoundError as error:
+                raise SpoolError(
+                    f"epoch {epoch} is not in the spool at {self.path}, which keeps {self.floor()} to {self.latest()}",
+                    hint="It was pruned: register the consumer before it stays away, or start it anew.",
+                ) from error
+
+    def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment, in commit order, after its checksum was compared."""
+        try:
+            data = self._storage.read(file.path)
+        except FileNotFoundError as error:
+            raise corrupt(self._full(file.path), "it is missing") from error
+        if data.size != file.bytes or crc32c(data) != file.crc32c:
+            raise corrupt(self._full(file.path), "its checksum does not fit")
+        with pa.ipc.open_file(data) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+    def schema(self, key: str) -> TableSchema:
+        """The table's columns and types that a schema key names."""
+        path = schema_path(key)
+        try:
+            return TableSchema.from_json(self._storage.read(path).to_pybytes())
+        except FileNotFoundError as error:
+            raise corrupt(self._full(path), "it is missing") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise corrupt(self._full(path), "it is no schema") from error
+
+    def _exists(self, epoch: int) -> bool:
+        return (self._storage.root / manifest_path(epoch)).exists()
+
+    def _document(self, path: str) -> dict[str, object]:
+        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
+
+    def _full(self, path: str) -> str:
+        return str(self._storage.root / path)
+
+
+def manifest_path(epoch: int) -> str:
+    """Where an epoch's manifest lies."""
+    return f"manifests/{epoch:020d}.json"
+
+
+def schema_path(key: str) -> str:
+    """Where a schema lies."""
+    return f"schemas/{key}.json"
+
+
+def to_json(document: BaseModel) -> bytes:
+    """A document of the spool as its file's bytes."""
+    return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)

@@ -1,0 +1,155 @@
+"""Where a spool's files lie: a folder of a local disk. The seam that object storage comes through.
+
+A file appears whole or not at all. ``create`` never overwrites, which is what makes a manifest the one place where
+two daemons meet; ``replace`` is for what has one owner. Files are private to their user and durable when a call
+returns.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from connector.errors import SpoolError, SpoolInUseError
+
+_TEMPORARY = ".tmp-"
+
+
+class LocalStorage:
+    """Files below a folder, named by relative paths with forward slashes.
+
+    Raises:
+        SpoolError: from every method, where the disk refuses (full, read-only, no permission), with the path.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Writes a new file, whole and durable.
+
+        Raises:
+            FileExistsError: there is one already; it is left as it is.
+        """
+        with self._faults(path):
+            temporary = self._write(path, data)
+            try:
+                os.link(temporary, self.root / path)
+            finally:
+                temporary.unlink()
+            self._sync_folder(path)
+
+    def replace(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Writes a file, in place of the one that may be there; readers see the one or the other."""
+        with self._faults(path):
+            self._write(path, data).replace(self.root / path)
+            self._sync_folder(path)
+
+    def read(self, path: str) -> pa.Buffer:
+        """The bytes of a file, memory-mapped.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._faults(path):
+            target = self.root / path
+            if target.stat().st_size == 0:
+                return pa.py_buffer(b"")
+            with pa.memory_map(str(target)) as mapped:
+                return mapped.read_buffer()
+
+    def list(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted; empty where there is no such folder."""
+        with self._faults(folder):
+            try:
+                names = [entry.name for entry in (self.root / folder).iterdir()]
+            except FileNotFoundError:
+                return []
+            return sorted(name for name in names if not name.startswith(_TEMPORARY))
+
+    def delete(self, path: str) -> None:
+        """Deletes a file; one that is gone already is no error."""
+        with self._faults(path), suppress(FileNotFoundError):
+            (self.root / path).unlink()
+
+    def sweep(self, folder: str) -> None:
+        """Deletes what writers that were killed left half-written in a folder; only its one writer may call it."""
+        with self._faults(folder):
+            for leftover in (self.root / folder).glob(f"{_TEMPORARY}*"):
+                leftover.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, path: str, taken: str) -> Iterator[None]:
+        """Holds a file's lock, which the system frees when the process dies, however it dies.
+
+        Raises:
+            SpoolInUseError: another process holds it; the message is ``taken`` and who that is.
+        """
+        with self._faults(path):
+            self._folder(path)
+            descriptor = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 32).decode(errors="replace").strip()
+                raise SpoolInUseError(f"{taken} (process {holder or 'unknown'})") from None
+            with self._faults(path):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _folder(self, path: str) -> Path:
+        folder = (self.root / path).parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def _write(self, path: str, data: bytes | pa.Buffer) -> Path:
+        temporary = self._folder(path) / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def _sync_folder(self, path: str) -> None:
+        descriptor = os.open((self.root / path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _faults(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise SpoolError(f"cannot use {self.root / path}: {_reason(error)}", hint=_way_out(error)) from error
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _way_out(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Free space on that disk and start again: nothing is lost, reading goes on from the last epoch."
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return "Give this user write access to that path, or choose another with spool.path."
+        case _:
+            return "Repair the disk, or choose another path with spool.path."
