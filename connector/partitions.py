@@ -54,7 +54,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 """The whole life of a partition. A query that broke leaves it scheduled, to be sent again."""
 
 
-class IllegalTransition(RuntimeError):
+class IllegalTransitionError(RuntimeError):
     """An event that the transition table does not have: a fault of this program, never of the stream."""
 
 
@@ -273,5 +273,5 @@ class PartitionGraph:
     def _move(self, partition: Partition, event: Event) -> None:
         after = TRANSITIONS.get((partition.state, event))
         if after is None:
-            raise IllegalTransition(f"a {partition.state.value} partition cannot have {event.value}")
+            raise IllegalTransitionError(f"a {partition.state.value} partition cannot have {event.value}")
         partition.state = after

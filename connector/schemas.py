@@ -112,6 +112,7 @@ class SchemaRegistry:
     def __init__(self, schemas: Iterable[TableSchema] = ()) -> None:
         self._schemas = {schema.table: schema for schema in schemas}
         self._keys = {schema.table: schema.key for schema in self._schemas.values()}
+        self._by_key = {self._keys[table]: schema for table, schema in self._schemas.items()}
         self._seen: dict[str, tuple[ColumnType, ...]] = {}
 
     def observe(self, record: DataChangeRecord) -> tuple[TableSchema, str]:
@@ -124,12 +125,21 @@ class SchemaRegistry:
             if schema is not known:
                 self._schemas[table] = schema
                 self._keys[table] = schema.key
+                self._by_key[schema.key] = schema
         return self._schemas[table], self._keys[table]
 
     @property
     def keys(self) -> Mapping[str, str]:
         """The schema key of each table."""
         return dict(self._keys)
+
+    def by_key(self, key: str) -> TableSchema:
+        """The schema that a key of :meth:`observe` names.
+
+        Raises:
+            KeyError: no table has had it here.
+        """
+        return self._by_key[key]
 
     def schema(self, table: str) -> TableSchema:
         """The schema of a table that is known.

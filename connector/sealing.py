@@ -42,10 +42,17 @@ class Checkpoint:
     schemas: tuple[TableSchema, ...]
 
 
-def initialize(spool: Spool, source: SourceName, start: int, schemas: Iterable[TableSchema]) -> SpoolHeader:
-    """Writes the header of a new spool: which stream, since when, and the schemas at the start.
+def initialize(
+    spool: Spool, source: SourceName, start: int, requested_start: str, schemas: Iterable[TableSchema]
+) -> SpoolHeader:
+    """Writes the header of a spool that has no epochs: which stream, since when, and the schemas at the start.
 
-    ``start`` is nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
+    Args:
+        spool: the spool, whose lock is held.
+        source: the change stream.
+        start: nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
+        requested_start: as it was configured; a restart with the same does not resolve it again.
+        schemas: of the watched tables.
     """
     known = list(schemas)
     for schema in known:
@@ -54,9 +61,10 @@ def initialize(spool: Spool, source: SourceName, start: int, schemas: Iterable[T
         spool_id=secrets.token_hex(8),
         source=source,
         start=start,
+        requested_start=requested_start,
         schema_keys={schema.table: schema.key for schema in known},
     )
-    spool.storage.create("spool.json", to_json(header))
+    spool.storage.replace("spool.json", to_json(header))
     return header
 
 

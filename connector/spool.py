@@ -36,7 +36,7 @@ from connector.storage import LocalStorage
 
 
 class SpoolHeader(BaseModel):
-    """``spool.json``: what the spool holds. ``start`` was resolved once, by Spanner's clock."""
+    """``spool.json``: what the spool holds. ``start`` was resolved once, by Spanner's clock, of what was requested."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,6 +44,7 @@ class SpoolHeader(BaseModel):
     spool_id: str
     source: SourceName
     start: Timestamp
+    requested_start: str
     schema_keys: dict[str, str]
 
 

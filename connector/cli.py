@@ -1,0 +1,200 @@
+"""The command ``spanner-cdc``: options in, exit code out; every error is one line on stderr.
+
+Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer retained, 130 interrupted.
+"""
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import orjson
+
+from connector import log, reports, service
+from connector.check import faults_of
+from connector.config import Config, EnvelopeConfig, load, validated
+from connector.consumers import forget
+from connector.daemon import read
+from connector.errors import ConfigurationError, SpannerCdcError
+from connector.lifeline import cut_with_stdin
+from connector.spool import Spool
+from connector.stopping import Stop, on_signals
+from connector.tail import tail
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    verbose: bool
+    emulator_host: str | None
+
+
+Command = Callable[..., None]
+
+
+def _common(command: Command) -> Command:
+    """The options that every command has; they reach it as ``common``."""
+
+    def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
+        log.configure(json=log_format == "json", verbose=verbose)
+        common = _Common(verbose, emulator_host or os.environ.get(EMULATOR_HOST))
+        try:
+            command(common=common, **options)
+        except SpannerCdcError as error:
+            _fail(str(error), error.exit_code, verbose=verbose)
+        except BrokenPipeError:
+            sys.stdout = None  # whoever read it has gone; there is nobody to flush to
+            sys.exit(0)
+        except OSError as error:
+            _fail(f"{error.strerror or error}: {error.filename or 'the system refused'}", 1, verbose=verbose)
+
+    wrapped.__doc__ = command.__doc__
+    wrapped.__name__ = command.__name__
+    for option in (
+        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How logs are written."),
+        click.option("--verbose", is_flag=True, help="More logs, and tracebacks of failures."),
+        click.option("--emulator-host", metavar="HOST:PORT", help=f"An emulator's address; default: ${EMULATOR_HOST}."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _fail(message: str, code: int, *, verbose: bool) -> None:
+    if verbose:
+        traceback.print_exc()
+    click.echo(f"spanner-cdc: {message}", err=True)
+    sys.exit(code)
+
+
+def _database(command: Command) -> Command:
+    for name, text in (("--database", "The database."), ("--instance", "The instance."), ("--project", "The project.")):
+        command = click.option(name, required=True, help=text)(command)
+    return command
+
+
+def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
+    """Runs ``work`` with signals that drain; exits with 130 if it was interrupted."""
+
+    async def main() -> None:
+        async with on_signals(stop):
+            await work
+
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        sys.exit(INTERRUPTED)
+    if stop.interrupted:
+        sys.exit(INTERRUPTED)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="spanner-cdc-spark")
+def cli() -> None:
+    """Cloud Spanner change streams as transaction-complete, commit-ordered events."""
+
+
+@cli.command("tail")
+@_database
+@click.option("--change-stream", required=True, help="The change stream.")
+@click.option("--start", default="now", show_default=True, help="RFC 3339, now, or an offset like -15m.")
+@click.option("--end", help="RFC 3339, now, or an offset like -15m; inclusive. Without it, tail goes on.")
+@click.option("--heartbeat", default="1s", show_default=True, help="How far an idle partition may trail.")
+@click.option("--envelope", type=click.Choice(["datastream", "opencdc"]), default="datastream", show_default=True)
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
+@click.option("--database-role", help="A role of fine-grained access control.")
+@click.option("--endpoint", help="A regional or private Spanner endpoint.")
+@_common
+def tail_command(*, common: _Common, envelope: str, tables: tuple[str, ...], **source: object) -> None:
+    """Prints events as JSON lines on stdout, in commit order."""
+    config = validated(
+        {
+            "source": {**source, "tables": {"include": tables}},
+            "envelope": {"format": envelope},
+        }
+    )
+    stop = Stop(drain_timeout=config.drain_timeout)
+    _run(stop, tail(config.source, config.envelope, sys.stdout.buffer, stop, emulator_host=common.emulator_host))
+
+
+@cli.command("read")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--stdin-lifeline", is_flag=True, help="Drain and end when standard input ends.", hidden=True)
+@_common
+def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None:
+    """The daemon: reads the change stream of CONFIG into its spool."""
+    loaded = load(config)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+
+    async def work() -> None:
+        async with cut_with_stdin(stop, wanted=stdin_lifeline):
+            await read(loaded, stop, emulator_host=common.emulator_host)
+
+    _run(stop, work())
+
+
+@cli.command("run")
+@click.argument("config", type=click.Path(path_type=Path))
+@_common
+def run_command(*, common: _Common, config: Path) -> None:
+    """The daemon and the Spark sink of CONFIG, as one service."""
+    loaded = load(config)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+    _run(
+        stop,
+        service.run(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose),
+    )
+
+
+@cli.command("discover")
+@_database
+@click.option("--database-role", help="A role of fine-grained access control.")
+@click.option("--endpoint", help="A regional or private Spanner endpoint.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_common
+def discover_command(*, common: _Common, as_json: bool, **source: object) -> None:
+    """The change streams of a database, their options, and the tables, columns and keys that they watch."""
+    config = validated({"source": {**source, "change_stream": "unnamed"}})
+    streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
+    click.echo(orjson.dumps(streams, option=orjson.OPT_INDENT_2) if as_json else reports.streams_text(streams))
+
+
+@cli.command("check")
+@click.argument("config", type=click.Path(path_type=Path))
+@_common
+def check_command(*, common: _Common, config: Path) -> None:
+    """Every fault of CONFIG and of what it points at, at once."""
+    loaded = load(config)
+    faults = asyncio.run(faults_of(loaded, emulator_host=common.emulator_host))
+    if faults:
+        raise ConfigurationError(faults)
+    click.echo(f"{config}: no faults")
+
+
+@cli.command("spool")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer, so that it keeps nothing any more.")
+@_common
+def spool_command(*, common: _Common, path: Path, as_json: bool, forgotten: str | None) -> None:
+    """The epochs of a spool: ranges, rows, bytes, consumers and their lag."""
+    spool = Spool.at(path)
+    if forgotten is not None:
+        forget(spool, forgotten)
+        click.echo(f"forgot consumer {forgotten}")
+        return
+    report = reports.spool_report(spool)
+    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else reports.spool_text(report))
+
+
+def main() -> None:
+    """The entry point of ``spanner-cdc``."""
+    cli(prog_name="spanner-cdc")
+
+
+__all__ = ["Config", "EnvelopeConfig", "cli", "main"]

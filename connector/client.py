@@ -1,0 +1,248 @@
+"""Calls to Spanner on raw gRPC stubs: channels, the session, headers, and statements that return rows.
+
+google-cloud-spanner's result sets are not used for the stream: they cost twenty times as much, restart on their own
+without limit and hand rows out at resume tokens only. Its protocol buffers are. One multiplexed session serves all
+queries; a channel carries at most :data:`STREAMS_PER_CHANNEL` streams, for Google's front ends queue silently at
+about a hundred. There is no deadline on a stream: whoever reads it watches over its silence.
+"""
+
+import asyncio
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Protocol
+from urllib.parse import quote
+
+import google.auth
+import google.auth.transport.grpc
+import google.auth.transport.requests
+import grpc
+import grpc.aio
+from google.cloud.spanner_v1 import types
+from google.protobuf.struct_pb2 import Value
+
+from connector.errors import SpannerCdcError, StreamError
+from connector.faults import Verdict, fault, setup_error
+from connector.rows import RowAssembler
+
+STREAMS_PER_CHANNEL = 50
+SETUP_TIMEOUT = 20.0
+"""Seconds that a call before reading begins may take."""
+
+_ENDPOINT = "spanner.googleapis.com:443"
+_SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
+_VERSION = version("spanner-cdc-spark")
+_API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{_VERSION}"
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 256 * 1024 * 1024),
+    ("grpc.max_send_message_length", 16 * 1024 * 1024),
+    ("grpc.use_local_subchannel_pool", 1),  # or all channels share one connection
+    ("grpc.keepalive_time_ms", 120_000),
+    ("grpc.primary_user_agent", f"spanner-cdc-spark/{_VERSION}"),
+)
+_SERVICE = "/google.spanner.v1.Spanner/"
+
+ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+PartialResultSet = types.PartialResultSet.pb()
+_CreateSessionRequest = types.CreateSessionRequest.pb()
+_Session = types.Session.pb()
+_PRIORITIES = {"low": 1, "medium": 2, "high": 3}
+
+
+class PartialResultSetMessage(Protocol):
+    """The fields of google.spanner.v1.PartialResultSet that are read; ``metadata`` comes with the first only."""
+
+    values: list[Value]
+    chunked_value: bool
+    metadata: types.ResultSetMetadata
+
+
+@dataclass(slots=True)
+class _Channel:
+    channel: grpc.aio.Channel
+    streams: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A statement's parameter: its text, or None for NULL, and its google.spanner.v1.TypeCode."""
+
+    value: str | None
+    code: int
+
+
+TIMESTAMP, STRING, INT64 = 4, 6, 2
+"""google.spanner.v1.TypeCode of the parameters that are sent."""
+
+
+@dataclass(slots=True)
+class SpannerClient:
+    """A database's connection; used inside ``async with client.connected()``.
+
+    Args:
+        database: its resource name.
+        emulator_host: an emulator's ``host:port``, without credentials and encryption; None for the service.
+        endpoint: a regional or private endpoint of the service, or None.
+        database_role: a role of fine-grained access control, or None.
+        rpc_priority: low, medium or high.
+    """
+
+    database: str
+    emulator_host: str | None = None
+    endpoint: str | None = None
+    database_role: str | None = None
+    rpc_priority: str = "high"
+    _channels: list[_Channel] = field(default_factory=list)
+    _credentials: grpc.ChannelCredentials | None = None
+    _session: str | None = None
+    _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator["SpannerClient"]:
+        """Finds the credentials and closes every channel at the end."""
+        if self.emulator_host is None:
+            self._credentials = await asyncio.to_thread(_credentials)
+        try:
+            yield self
+        finally:
+            for held in self._channels:
+                await held.channel.close()
+            self._channels.clear()
+
+    async def rows(self, sql: str) -> list[list[object]]:
+        """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
+
+        Raises:
+            SpannerCdcError: one clear line; transient errors have been retried for a while.
+        """
+        deadline = asyncio.get_running_loop().time() + SETUP_TIMEOUT
+        pause = 0.1
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    assembler = RowAssembler()
+                    return [
+                        [_plain(value) for value in row]
+                        async for message in self.stream(sql, {})
+                        for row in assembler.rows(message, columns=len(message.metadata.row_type.fields) or None)
+                    ]
+            except TimeoutError as error:
+                raise StreamError(
+                    f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
+                    hint="Check the network, source.endpoint, or the emulator's address.",
+                ) from error
+            except grpc.RpcError as error:
+                found = fault(error)
+                now = asyncio.get_running_loop().time()
+                if found.verdict is Verdict.STOP or now + pause > deadline:
+                    raise setup_error(found, self.database) from error
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[PartialResultSetMessage]:
+        """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
+
+        Not pulling lets gRPC's flow control hold the server back. Ending the iteration cancels the call.
+
+        Raises:
+            grpc.RpcError: as :func:`connector.faults.fault` explains.
+        """
+        session = await self._current_session()
+        request = self._request(session, sql, parameters)
+        held = self._lease()
+        call = None
+        try:
+            call = held.channel.unary_stream(
+                f"{_SERVICE}ExecuteStreamingSql",
+                request_serializer=ExecuteSqlRequest.SerializeToString,
+                response_deserializer=PartialResultSet.FromString,
+            )(request, metadata=self._metadata(session))
+            while (message := await call.read()) is not grpc.aio.EOF:
+                yield message
+        except grpc.RpcError as error:
+            if fault(error).verdict is Verdict.NEW_SESSION and self._session == session:
+                self._session = None
+            raise
+        finally:
+            held.streams -= 1
+            if call is not None:
+                call.cancel()
+
+    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> object:
+        request = ExecuteSqlRequest(session=session, sql=sql)
+        request.transaction.single_use.read_only.strong = True
+        request.request_options.priority = _PRIORITIES[self.rpc_priority]
+        for name, parameter in parameters.items():
+            if parameter.value is None:
+                request.params.fields[name].null_value = 0
+            else:
+                request.params.fields[name].string_value = parameter.value
+            request.param_types[name].code = parameter.code
+        return request
+
+    async def _current_session(self) -> str:
+        async with self._session_lock:
+            if self._session is None:
+                request = _CreateSessionRequest(database=self.database)
+                request.session.multiplexed = True
+                if self.database_role:
+                    request.session.creator_role = self.database_role
+                held = self._lease()
+                try:
+                    session = await held.channel.unary_unary(
+                        f"{_SERVICE}CreateSession",
+                        request_serializer=_CreateSessionRequest.SerializeToString,
+                        response_deserializer=_Session.FromString,
+                    )(request, metadata=self._headers("database", self.database), timeout=SETUP_TIMEOUT)
+                finally:
+                    held.streams -= 1
+                self._session = str(session.name)
+            return self._session
+
+    def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
+        return self._headers("session", session)
+
+    def _headers(self, parameter: str, resource: str) -> tuple[tuple[str, str], ...]:
+        return (
+            ("google-cloud-resource-prefix", self.database),
+            ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
+            ("x-goog-api-client", _API_CLIENT),
+        )
+
+    def _lease(self) -> _Channel:
+        for held in self._channels:
+            if held.streams < STREAMS_PER_CHANNEL:
+                break
+        else:
+            held = _Channel(self._open())
+            self._channels.append(held)
+        held.streams += 1
+        return held
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self.emulator_host, options=_CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(self.endpoint or _ENDPOINT, self._credentials, options=_CHANNEL_OPTIONS)
+
+
+def _credentials() -> grpc.ChannelCredentials:
+    """The application default credentials; they bring the token and the quota project's header along."""
+    try:
+        found, _ = google.auth.default(scopes=_SCOPES)
+    except google.auth.exceptions.GoogleAuthError as error:
+        raise SpannerCdcError(
+            "no Google Cloud credentials were found",
+            hint="Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS;"
+            " for an emulator set SPANNER_EMULATOR_HOST.",
+        ) from error
+    plugin = google.auth.transport.grpc.AuthMetadataPlugin(  # type: ignore[no-untyped-call]
+        found, google.auth.transport.requests.Request()
+    )
+    return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
+
+
+def _plain(value: Value) -> object:
+    kind = value.WhichOneof("kind")
+    return None if kind in (None, "null_value") else getattr(value, kind)

@@ -1,0 +1,287 @@
+"""The configuration: YAML with the names of the contract, checked before anything starts, all faults at once.
+
+``${VAR}`` takes the environment's value. Durations are written ``1s``, ``250ms``, ``15m``, ``2h``, ``7d``; sizes
+``64MB`` (powers of ten) or ``64MiB`` (powers of two).
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from connector.errors import ConfigurationError
+from connector.timestamps import SECOND, parse
+
+_UNITS = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+_SIZES = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for suffix, base in (("B", 1000), ("iB", 1024))
+}
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+
+
+def parse_duration(value: object) -> object:
+    """Nanoseconds of a duration such as ``1s`` or ``250ms``; a bare number counts seconds.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d{1,9})?)(ms|s|m|h|d)?", str(value).strip())
+    if match is None or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no duration: write 1s, 250ms or 15m")
+    whole, _, fraction = match[1].partition(".")
+    unit = _UNITS[match[2] or "s"]
+    return int(whole) * unit + int(fraction.ljust(9, "0") or 0) * unit // SECOND
+
+
+def parse_size(value: object) -> object:
+    """Bytes of a size such as ``250MB`` or ``10GiB``.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?i?B?)", str(value).strip())
+    if match is None or match[2] not in _SIZES or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no size: write 64MB or 10GiB")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def parse_moment(value: object) -> object:
+    """A moment as it was written: ``now``, an offset such as ``-15m``, or an RFC 3339 timestamp.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if hasattr(value, "isoformat"):
+        raise ValueError("put the timestamp in quotes, or YAML drops its nanoseconds")
+    text = str(value).strip()
+    if text == "now":
+        return text
+    if text.startswith("-"):
+        parse_duration(text[1:])
+        return text
+    try:
+        parse(text)
+    except (ValueError, IndexError):
+        raise ValueError(f"{text!r} is no moment: write now, -15m, or 2026-01-31T12:00:00Z") from None
+    return text
+
+
+def resolve_moment(moment: str, now: int) -> int:
+    """Nanoseconds since the epoch of a moment that :func:`parse_moment` let pass; ``now`` is Spanner's."""
+    if moment == "now":
+        return now
+    if moment.startswith("-"):
+        offset = parse_duration(moment[1:])
+        assert isinstance(offset, int)
+        return now - offset
+    return parse(moment)
+
+
+Duration = Annotated[int, BeforeValidator(parse_duration)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Moment = Annotated[str, BeforeValidator(parse_moment)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tables(_Section):
+    """Which tables' events are kept: shell patterns over table names, ``schema.table`` in a named schema."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class SourceConfig(_Section):
+    """The change stream and how to read it."""
+
+    project: str = Field(min_length=1)
+    endpoint: str | None = None
+    instance: str = Field(min_length=2)
+    database: str = Field(min_length=1)
+    change_stream: str
+    start: Moment = "now"
+    end: Moment | None = None
+    heartbeat: Duration = SECOND
+    rpc_priority: Literal["low", "medium", "high"] = "high"
+    database_role: str | None = None
+    tables: Tables = Tables()
+    skip_transaction_tags: tuple[str, ...] = ()
+    emulator_host: str | None = None
+
+    @field_validator("change_stream")
+    @classmethod
+    def _identifier(cls, value: str) -> str:
+        if not _IDENTIFIER.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a change stream: letters, digits and underscores")
+        return value
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _within_spanners_bounds(cls, value: int) -> int:
+        if not SECOND <= value <= 300 * SECOND:
+            raise ValueError("Spanner takes a heartbeat of 1s to 300s")
+        return value
+
+    @model_validator(mode="after")
+    def _end_after_start(self) -> "SourceConfig":
+        if self.end is not None and _order(self.end) < _order(self.start):
+            raise ValueError(f"end {self.end} is before start {self.start}")
+        return self
+
+
+def _order(moment: str) -> int:
+    """Moments that can be compared without a clock; an absolute one and a relative one cannot."""
+    if moment == "now" or moment.startswith("-"):
+        return resolve_moment(moment, 0)
+    return parse(moment)
+
+
+class SpoolConfig(_Section):
+    """Where epochs are kept, and how much of them."""
+
+    path: str = "./spool"
+    seal_interval: Duration = SECOND
+    max_bytes: Size = 10 * 1024**3
+
+    @field_validator("path")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        if "://" in value:
+            raise ValueError("this version keeps a spool on a local disk only")
+        return value
+
+
+class EnvelopeConfig(_Section):
+    """What an event looks like."""
+
+    format: Literal["datastream", "opencdc"] = "datastream"
+    stream_name: str | None = None
+    read_method: str = "spanner-cdc"
+
+    @field_validator("format")
+    @classmethod
+    def _built(cls, value: str) -> str:
+        if value == "opencdc":
+            raise ValueError("this version writes the datastream envelope only")
+        return value
+
+
+class SinkConfig(_Section):
+    """The destination of ``spanner-cdc run``: files in Datastream's layout."""
+
+    type: Literal["files"] = "files"
+    path: str = "./events"
+    format: Literal["jsonl"] = "jsonl"
+    gzip: bool = False
+    rotate_bytes: Size = 250_000_000
+    rotate_interval: Duration = 60 * SECOND
+    endpoint: str | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        if "://" in value:
+            raise ValueError("this version writes to a local disk only")
+        return value
+
+    @field_validator("rotate_interval")
+    @classmethod
+    def _minute_or_at_once(cls, value: int) -> int:
+        if value not in (0, 60 * SECOND):
+            raise ValueError("files are written by the minute (60s) or as soon as an epoch is sealed (0)")
+        return value
+
+
+class SparkConfig(_Section):
+    """The Spark session of ``spanner-cdc run``."""
+
+    master: str = "local[*]"
+    checkpoint: str = "./checkpoint"
+    trigger: str = "1s"
+    config: dict[str, str] = {}
+
+    @field_validator("trigger")
+    @classmethod
+    def _duration(cls, value: str) -> str:
+        parse_duration(value)
+        return value
+
+
+class StatusConfig(_Section):
+    """Where the status page and the metrics are served."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+
+
+class Config(_Section):
+    """A whole configuration file."""
+
+    source: SourceConfig
+    spool: SpoolConfig = SpoolConfig()
+    envelope: EnvelopeConfig = EnvelopeConfig()
+    sink: SinkConfig = SinkConfig()
+    spark: SparkConfig = SparkConfig()
+    status: StatusConfig = StatusConfig()
+    drain_timeout: Duration = 30 * SECOND
+
+
+def load(path: str | Path) -> Config:
+    """Reads a configuration file.
+
+    Raises:
+        ConfigurationError: naming every fault, by field.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{path}: {getattr(error, 'strerror', None) or 'cannot be read'}"]) from error
+    missing: list[str] = []
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in os.environ:
+            missing.append(f"{path}: the environment has no variable {name}")
+        return os.environ.get(name, "")
+
+    text = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
+    if missing:
+        raise ConfigurationError(missing)
+    try:
+        node = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError([f"{path} is not YAML: {' '.join(str(error).split())}"]) from error
+    if not isinstance(node, dict):
+        raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
+    return validated(node)
+
+
+def validated(node: dict[str, object]) -> Config:
+    """The configuration in a mapping.
+
+    Raises:
+        ConfigurationError: naming every fault, by field.
+    """
+    try:
+        return Config.model_validate(node)
+    except ValidationError as error:
+        raise ConfigurationError([_fault(detail) for detail in error.errors()]) from error
+
+
+def _fault(detail: ErrorDetails) -> str:
+    field = ".".join(str(part) for part in detail["loc"])
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"{field}: there is no such option"
+        case "missing":
+            return f"{field}: is needed"
+        case _:
+            return f"{field}: {detail['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,197 @@
+"""``spanner-cdc read``: the daemon that reads a change stream into a spool.
+
+It holds the spool alone, goes on from the newest manifest, and re-reads from Spanner what was not sealed. When the
+spool is full it waits for its consumers, and says how long Spanner's retention leaves them.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from connector import consumers
+from connector.config import Config, SourceConfig, parse_duration
+from connector.envelope import EnvelopeBuilder
+from connector.epoch import Epoch
+from connector.log import Log
+from connector.manifest import SourceName
+from connector.metrics import ReaderMetrics
+from connector.partitions import CutPartition
+from connector.progress import reporting
+from connector.reader import OpenStream, opened
+from connector.scheduler import Range
+from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
+from connector.spool import Spool, SpoolHeader
+from connector.status import serving
+from connector.stopping import Stop
+from connector.timestamps import SECOND, format_rfc3339
+
+PRUNE_INTERVAL = 1.0
+_WARN_INTERVAL = 60.0
+
+_log = Log(__name__)
+
+
+class SpoolSink:
+    """An epoch sink that seals into a spool, prunes what was consumed, and waits while the spool is full.
+
+    Args:
+        writer: the spool's.
+        spool: the spool.
+        max_bytes: beyond this the reader waits.
+        retention: nanoseconds that Spanner keeps the stream's records.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self, writer: SpoolWriter, spool: Spool, *, max_bytes: int, retention: int, metrics: ReaderMetrics
+    ) -> None:
+        self._writer = writer
+        self._spool = spool
+        self._max_bytes = max_bytes
+        self._retention = retention
+        self._metrics = metrics
+        self._lock = asyncio.Lock()
+        self._warned = -_WARN_INTERVAL
+        self.watermark = 0
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """Waits until consumers have made room in the spool; False if ``stopping`` was set before."""
+        while self._writer.bytes >= self._max_bytes:
+            await self._prune(grace=0)
+            if self._writer.bytes < self._max_bytes:
+                break
+            if stopping.is_set():
+                return False
+            self._warn_of_full_spool()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PRUNE_INTERVAL / 2):
+                    await stopping.wait()
+        self._metrics.spool_bytes = self._writer.bytes
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Seals the epoch; when it returns the epoch exists and survives a crash."""
+        async with self._lock:
+            manifest = await asyncio.to_thread(self._writer.seal, epoch, cut, now=time.time_ns(), final=final)
+        self.watermark = epoch.high
+        self._metrics.spool_bytes = self._writer.bytes
+        _log.debug(
+            "epoch sealed",
+            epoch=manifest.epoch,
+            rows=manifest.rows,
+            bytes=manifest.size,
+            watermark=format_rfc3339(manifest.watermark_high),
+        )
+
+    async def keep_pruned(self) -> None:
+        """Prunes until it is cancelled."""
+        while True:
+            await asyncio.sleep(PRUNE_INTERVAL)
+            await self._prune()
+
+    async def _prune(self, grace: int | None = None) -> None:
+        options = {} if grace is None else {"grace": grace}
+        async with self._lock:
+            await asyncio.to_thread(self._writer.prune, now=time.time_ns(), **options)
+        self._metrics.spool_bytes = self._writer.bytes
+
+    def _warn_of_full_spool(self) -> None:
+        now = time.monotonic()
+        if now - self._warned < _WARN_INTERVAL:
+            return
+        self._warned = now
+        known = consumers.consumers(self._spool)
+        slowest = min(known, key=lambda consumer: consumer.epoch, default=None)
+        left = (self.watermark + self._retention - time.time_ns()) // SECOND
+        _log.warning(
+            "the spool is full and the reader waits for its consumers",
+            bytes=self._writer.bytes,
+            max_bytes=self._max_bytes,
+            slowest_consumer=slowest.consumer if slowest else "none is registered",
+            its_epoch=slowest.epoch if slowest else 0,
+            newest_epoch=self._writer.epoch,
+            seconds_until_spanner_drops_data=left,
+        )
+
+
+async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None:
+    """Reads the configured change stream into its spool, until its end or until ``stop``.
+
+    Raises:
+        SpannerCdcError: one clear line; what was sealed is kept, and a restart goes on from there.
+    """
+    spool = Spool.at(config.spool.path)
+    metrics = ReaderMetrics()
+    with sole_writer(spool):
+        async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
+            header = await _header(spool, stream, config.source)
+            at = checkpoint(spool, header)
+            end = None if config.source.end is None else stream.resolve(config.source.end)
+            if end is not None and end <= at.watermark and at.epoch > 0:
+                _log.info("the end has been reached already", end=format_rfc3339(end), epoch=at.epoch)
+                return
+            await _read_into(spool, header, at, stream, config, end, metrics, stop)
+
+
+async def _read_into(
+    spool: Spool,
+    header: SpoolHeader,
+    at: Checkpoint,
+    stream: OpenStream,
+    config: Config,
+    end: int | None,
+    metrics: ReaderMetrics,
+    stop: Stop,
+) -> None:
+    envelope = EnvelopeBuilder(
+        stream.source, stream_name=config.envelope.stream_name, read_method=config.envelope.read_method
+    )
+    writer = SpoolWriter(spool, header, at, envelope, stream.filter)
+    retention = parse_duration(stream.stream.retention_period)
+    assert isinstance(retention, int)
+    sink = SpoolSink(writer, spool, max_bytes=config.spool.max_bytes, retention=retention, metrics=metrics)
+    sink.watermark = at.watermark
+    scheduler = stream.scheduler(
+        Range(at.cut, at.watermark, end), sink, seal_interval=config.spool.seal_interval, metrics=metrics
+    )
+    _log.info(
+        "reading",
+        change_stream=stream.stream.name,
+        spool=spool.path,
+        epoch=at.epoch,
+        watermark=format_rfc3339(at.watermark),
+        partitions=len(at.cut),
+        end=format_rfc3339(end) if end is not None else "none",
+    )
+    pruning = asyncio.create_task(sink.keep_pruned(), name="prune")
+    try:
+        async with reporting(metrics):
+            running = asyncio.create_task(stop.run(scheduler), name="reader")
+            await asyncio.wait({running, pruning}, return_when=asyncio.FIRST_COMPLETED)
+            if pruning.done():
+                stop.ask()
+            await running
+            if pruning.done():
+                await pruning
+    finally:
+        pruning.cancel()
+    _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
+
+
+async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:
+    """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
+    name = SourceName(
+        project=config.project,
+        instance=config.instance,
+        database=config.database,
+        change_stream=config.change_stream,
+    )
+    try:
+        header = spool.check_source(name)
+        if spool.latest() > 0 or header.requested_start == config.start:
+            return header
+    except FileNotFoundError:
+        pass
+    start = stream.resolve(config.start)
+    await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
+    return initialize(spool, name, start, config.start, stream.stream.tables)

@@ -1,0 +1,92 @@
+"""What differs between Spanner's two dialects, in one table each; nothing else asks which dialect it is."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A dialect's texts.
+
+    ``query`` makes the read function's statement of a change stream's name that was checked to be an identifier;
+    ``parameters`` are its start, end, partition token and heartbeat, in that order. ``default_schema`` is what the
+    unnamed schema is called in events, or None where it is called like the database.
+    """
+
+    name: str
+    query: Callable[[str], str]
+    parameters: tuple[str, str, str, str]
+    unnamed_schema: str
+    default_schema: str | None
+    types: Mapping[str, Mapping[str, object]]
+    array: re.Pattern[str]
+
+    def column_type(self, spanner_type: str) -> str | None:
+        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one."""
+        match = self.array.fullmatch(spanner_type)
+        node = self._scalar(match[1]) if match else self._scalar(spanner_type)
+        if node is None:
+            return None
+        whole = {"code": "ARRAY", "array_element_type": node} if match else node
+        return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS).decode()
+
+    def _scalar(self, spanner_type: str) -> Mapping[str, object] | None:
+        bare = re.sub(r"\(.*\)", "", spanner_type).strip()
+        named = re.fullmatch(r"(PROTO|ENUM)<(.+)>", bare)
+        if named:
+            return {"code": named[1], "proto_type_fqn": named[2]}
+        return self.types.get(bare)
+
+
+def _codes(*names: str) -> dict[str, Mapping[str, object]]:
+    return {name: {"code": name} for name in names}
+
+
+GOOGLESQL = Dialect(
+    name="googlesql",
+    query=lambda stream: (
+        f"SELECT ChangeRecord FROM READ_{stream}(start_timestamp => @start_timestamp,"
+        " end_timestamp => @end_timestamp, partition_token => @partition_token,"
+        " heartbeat_milliseconds => @heartbeat_milliseconds)"
+    ),
+    parameters=("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds"),
+    unnamed_schema="",
+    default_schema=None,
+    types=_codes(
+        "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP", "JSON", "UUID",
+        "INTERVAL",
+    ),
+    array=re.compile(r"ARRAY<(.+)>"),
+)  # fmt: skip
+
+POSTGRESQL = Dialect(
+    name="postgresql",
+    query=lambda stream: f'SELECT * FROM "spanner"."read_json_{stream}"($1, $2, $3, $4, null)',
+    parameters=("p1", "p2", "p3", "p4"),
+    unnamed_schema="public",
+    default_schema="public",
+    types={
+        "boolean": {"code": "BOOL"},
+        "bigint": {"code": "INT64"},
+        "real": {"code": "FLOAT32"},
+        "double precision": {"code": "FLOAT64"},
+        "numeric": {"code": "NUMERIC", "type_annotation": "PG_NUMERIC"},
+        "character varying": {"code": "STRING"},
+        "text": {"code": "STRING"},
+        "bytea": {"code": "BYTES"},
+        "date": {"code": "DATE"},
+        "timestamp with time zone": {"code": "TIMESTAMP"},
+        "spanner.commit_timestamp": {"code": "TIMESTAMP"},
+        "jsonb": {"code": "JSON", "type_annotation": "PG_JSONB"},
+        "oid": {"code": "INT64", "type_annotation": "PG_OID"},
+        "uuid": {"code": "UUID"},
+        "interval": {"code": "INTERVAL"},
+    },
+    array=re.compile(r"(.+)\[\]"),
+)
+
+DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}
+"""By the value of INFORMATION_SCHEMA's database option ``database_dialect``."""

@@ -1,0 +1,84 @@
+"""Logs for people and for machines: constant messages with fields, as text or as JSON, on stderr.
+
+A row's values are never logged; fields are names, counts and timestamps.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import orjson
+
+
+class Log:
+    """A module's logger: ``log.info("epoch sealed", epoch=7)``."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, message: str, **fields: object) -> None:
+        """For those who look for a fault."""
+        self._logger.debug(message, extra={"fields": fields})
+
+    def info(self, message: str, **fields: object) -> None:
+        """The course of things."""
+        self._logger.info(message, extra={"fields": fields})
+
+    def warning(self, message: str, **fields: object) -> None:
+        """Something that people should know of, and that goes on."""
+        self._logger.warning(message, extra={"fields": fields})
+
+    def error(self, message: str, **fields: object) -> None:
+        """Something that people must look at."""
+        self._logger.error(message, extra={"fields": fields})
+
+
+class _Formatter(logging.Formatter):
+    def _moment(self, record: logging.LogRecord) -> str:
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    @staticmethod
+    def _fields(record: logging.LogRecord) -> dict[str, object]:
+        fields = getattr(record, "fields", None)
+        return fields if isinstance(fields, dict) else {}
+
+
+class TextFormatter(_Formatter):
+    """``2026-01-31T12:00:00.000Z INFO epoch sealed epoch=7``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        fields = "".join(f" {name}={_quoted(value)}" for name, value in self._fields(record).items())
+        line = f"{self._moment(record)} {record.levelname} {record.getMessage()}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(_Formatter):
+    """One JSON object a line: time, level, message, logger and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        node: dict[str, object] = {
+            "time": self._moment(record),
+            "level": record.levelname,
+            "message": record.getMessage(),
+            "logger": record.name,
+            **self._fields(record),
+        }
+        if record.exc_info:
+            node["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(node, default=str).decode()
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return orjson.dumps(text).decode() if not text or any(c in text for c in ' "=\n') else text
+
+
+def configure(*, json: bool, verbose: bool) -> None:
+    """Sends the logs of this process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for name in ("connector", "spark_sink"):
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -1,0 +1,43 @@
+"""What a reader counts, as plain numbers; the status server turns them into metrics."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from connector.epoch import Epoch
+from connector.records import DataChangeRecord
+
+
+@dataclass(slots=True)
+class ReaderMetrics:
+    """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes."""
+
+    watermark: int = 0
+    sealed_watermark: int = 0
+    partitions: int = 0
+    waiting_partitions: int = 0
+    churn: dict[str, int] = field(default_factory=dict)
+    held_bytes: int = 0
+    spool_bytes: int = 0
+    queries: int = 0
+    retries: int = 0
+    heartbeats: int = 0
+    child_partitions: int = 0
+    records: int = 0
+    mods: int = 0
+    epochs: int = 0
+    sealed_mods: int = 0
+    incomplete_transactions: int = 0
+    mods_by_type: Counter[str] = field(default_factory=Counter)
+
+    def received(self, record: DataChangeRecord) -> None:
+        """A data change record came that was not known."""
+        self.records += 1
+        self.mods += len(record.mods)
+
+    def sealed(self, epoch: Epoch) -> None:
+        """An epoch was delivered."""
+        self.epochs += 1
+        self.sealed_watermark = epoch.high
+        for record in epoch.records:
+            self.mods_by_type[record.mod_type] += len(record.mods)
+            self.sealed_mods += len(record.mods)

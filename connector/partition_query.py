@@ -1,0 +1,99 @@
+"""Reads one query of one partition. It knows nothing of who runs it, nor of other partitions.
+
+The caller pulls: while it does not, gRPC's flow control holds the server back, and the watchdog sleeps. The watchdog
+wakes only while a message is waited for: a stream that stays silent for several heartbeats is broken, however
+alive its connection looks.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from connector.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
+from connector.decode import Decoder
+from connector.dialects import Dialect
+from connector.records import INITIAL_TOKEN, Record
+from connector.rows import RowAssembler
+from connector.timestamps import SECOND, format_rfc3339
+
+SILENT_HEARTBEATS = 5
+SILENT_AT_LEAST = 30 * SECOND
+
+
+class SilentStreamError(Exception):
+    """No message came for several heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionQuery:
+    """A query of a partition: from ``start`` to ``end``, both inclusive, nanoseconds since the epoch."""
+
+    token: str
+    start: int
+    end: int | None
+
+
+class PartitionQueries:
+    """Sends the queries of a change stream.
+
+    Args:
+        client: the database's connection.
+        dialect: the database's.
+        change_stream: its name, checked to be an identifier.
+        heartbeat: nanoseconds.
+        decode: the dialect's decoder.
+        clock: nanoseconds since the epoch, for read timestamps.
+    """
+
+    def __init__(
+        self,
+        client: SpannerClient,
+        dialect: Dialect,
+        change_stream: str,
+        *,
+        heartbeat: int,
+        decode: Decoder,
+        clock: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._sql = dialect.query(change_stream)
+        self._names = dialect.parameters
+        self._heartbeat = heartbeat
+        self._decode = decode
+        self._clock = clock
+        self._silence = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat) / SECOND
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+        """The records of each message, in order; ends when the query ends with OK.
+
+        Raises:
+            grpc.RpcError: as :func:`connector.faults.fault` explains.
+            SilentStreamError: the watchdog gave up on it.
+            UnknownRecordError: a row that no version of the format describes.
+        """
+        start, end, token, heartbeat = self._names
+        parameters = {
+            start: Parameter(format_rfc3339(query.start), TIMESTAMP),
+            end: Parameter(None if query.end is None else format_rfc3339(query.end), TIMESTAMP),
+            token: Parameter(None if query.token == INITIAL_TOKEN else query.token, STRING),
+            heartbeat: Parameter(str(self._heartbeat * 1000 // SECOND), INT64),
+        }
+        assembler = RowAssembler()
+        async with aclosing(self._client.stream(self._sql, parameters)) as messages:
+            while True:
+                try:
+                    async with asyncio.timeout(self._silence):
+                        message = await anext(messages, None)
+                except TimeoutError as error:
+                    raise SilentStreamError(f"no message for {self._silence:.0f} s") from error
+                if message is None:
+                    return
+                received = self._clock()
+                records = [
+                    record
+                    for (value,) in assembler.rows(message, columns=None)
+                    for record in self._decode(value, received)
+                ]
+                if records:
+                    yield records

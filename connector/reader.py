@@ -1,0 +1,150 @@
+"""Opens a change stream for reading: the connection, what it reads, and from where.
+
+Shared by the daemon and by ``tail``, so that both refuse the same things before anything starts.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from connector.client import SpannerClient
+from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.decode import decoder
+from connector.dialects import Dialect
+from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
+from connector.envelope import Source
+from connector.errors import ConfigurationError, DataLostError
+from connector.faults import Verdict, fault, query_error
+from connector.filters import RecordFilter
+from connector.flow import FlowControl
+from connector.metrics import ReaderMetrics
+from connector.partition_query import PartitionQueries, PartitionQuery
+from connector.records import INITIAL_TOKEN
+from connector.scheduler import EpochSink, Range, Scheduler
+from connector.timestamps import format_rfc3339
+
+MUTABLE = "MUTABLE_KEY_RANGE"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """A change stream that was found; ``now`` is Spanner's clock when it was opened."""
+
+    client: SpannerClient
+    config: SourceConfig
+    dialect: Dialect
+    stream: ChangeStream
+    source: Source
+    filter: RecordFilter
+    now: int
+
+    def resolve(self, moment: str) -> int:
+        """A configured moment by Spanner's clock, nanoseconds since the epoch."""
+        return resolve_moment(moment, self.now)
+
+    async def check_start(self, start: int, end: int | None) -> None:
+        """Asks Spanner whether it can be read from ``start``, by an initial query that ends where it begins.
+
+        Raises:
+            ConfigurationError: the start is in the future, after the end, or before the stream existed.
+            DataLostError: the start is before the retention.
+            SpannerCdcError: the stream cannot be read at all.
+        """
+        if start > self.now:
+            raise ConfigurationError(
+                [f"source.start: {format_rfc3339(start)} is in the future; Spanner has {format_rfc3339(self.now)}"]
+            )
+        if end is not None and end < start:
+            raise ConfigurationError(
+                [f"source.end: {format_rfc3339(end)} is before source.start {format_rfc3339(start)}"]
+            )
+        try:
+            async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
+                await anext(messages, None)
+        except grpc.RpcError as error:
+            found = fault(error)
+            if found.verdict is not Verdict.STOP:
+                return  # the reader asks again, for as long as it takes
+            clear = query_error(
+                found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
+            )
+            retention = parse_duration(self.stream.retention_period)
+            if isinstance(clear, DataLostError) and isinstance(retention, int) and start > self.now - retention:
+                why = (
+                    f"source.start: {format_rfc3339(start)} is within the retention period of"
+                    f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
+                    f" did not exist then ({found})"
+                )
+                raise ConfigurationError([why]) from error
+            raise clear from error
+
+    def queries(self) -> PartitionQueries:
+        """The stream's queries."""
+        return PartitionQueries(
+            self.client,
+            self.dialect,
+            self.stream.name,
+            heartbeat=self.config.heartbeat,
+            decode=decoder(self.dialect),
+            clock=time.time_ns,
+        )
+
+    def scheduler(self, span: Range, sink: EpochSink, *, seal_interval: int, metrics: ReaderMetrics) -> Scheduler:
+        """A reader of the range into the sink."""
+
+        async def spanner_clock() -> int:
+            return await current_timestamp(self.client)
+
+        return Scheduler(
+            self.queries(),
+            self.stream.name,
+            span,
+            sink,
+            seal_interval=seal_interval,
+            spanner_clock=spanner_clock,
+            known_clock=self.now,
+            flow=FlowControl(),
+            metrics=metrics,
+        )
+
+
+@asynccontextmanager
+async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIterator[OpenStream]:
+    """Connects, and finds the change stream and what it watches.
+
+    Raises:
+        ConfigurationError: there is no such thing, or a table pattern fits no watched table; all faults at once.
+        SpannerCdcError: Spanner cannot be asked.
+    """
+    client = SpannerClient(
+        f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
+        emulator_host=config.emulator_host or emulator_host,
+        endpoint=config.endpoint,
+        database_role=config.database_role,
+        rpc_priority=config.rpc_priority,
+    )
+    async with client.connected():
+        dialect = await dialect_of(client)
+        stream = await find_change_stream(client, dialect, config.change_stream)
+        chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
+        faults = [
+            f"source.tables: {pattern!r} fits no table that change stream {stream.name} watches"
+            for pattern in chosen.unmatched(table.table for table in stream.tables)
+        ]
+        if stream.partition_mode == MUTABLE:
+            faults.append(
+                f"source.change_stream: {stream.name} is of partition mode {MUTABLE}, not read by this version"
+            )
+        if faults:
+            raise ConfigurationError(faults)
+        source = Source(
+            config.project,
+            config.instance,
+            config.database,
+            config.change_stream,
+            dialect.default_schema or config.database,
+        )
+        yield OpenStream(client, config, dialect, stream, source, chosen, await current_timestamp(client))

@@ -1,0 +1,140 @@
+"""What ``discover`` and ``spool`` tell, as data and as text."""
+
+import time
+from collections.abc import Iterable
+
+from connector import consumers
+from connector.client import SpannerClient
+from connector.config import SourceConfig
+from connector.discovery import ChangeStream, change_streams, dialect_of
+from connector.errors import SpoolError
+from connector.spool import Spool
+from connector.timestamps import SECOND, format_rfc3339
+
+Report = dict[str, object]
+_SHOWN_EPOCHS = 20
+
+
+async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
+    """The change streams of a database.
+
+    Raises:
+        SpannerCdcError: it cannot be asked.
+    """
+    client = SpannerClient(
+        f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
+        emulator_host=config.emulator_host or emulator_host,
+        endpoint=config.endpoint,
+        database_role=config.database_role,
+    )
+    async with client.connected():
+        dialect = await dialect_of(client)
+        return [_stream(stream, dialect.name) for stream in await change_streams(client, dialect)]
+
+
+def _stream(stream: ChangeStream, dialect: str) -> Report:
+    return {
+        "change_stream": stream.name,
+        "dialect": dialect,
+        "retention_period": stream.retention_period,
+        "value_capture_type": stream.value_capture_type,
+        "partition_mode": stream.partition_mode,
+        "tables": [
+            {
+                "table": table.table,
+                "primary_keys": list(table.primary_keys),
+                "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+            }
+            for table in stream.tables
+        ],
+    }
+
+
+def streams_text(streams: Iterable[Report]) -> str:
+    """The change streams for people."""
+    lines: list[str] = []
+    for stream in streams:
+        lines.append(
+            f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
+            f"  retention {stream['retention_period']}  {stream['partition_mode']}"
+        )
+        tables = stream["tables"]
+        assert isinstance(tables, list)
+        for table in tables:
+            columns = ", ".join(
+                f"{column['name']}{'*' if column['name'] in table['primary_keys'] else ''}"
+                for column in table["columns"]
+            )
+            lines.append(f"  {table['table']}({columns})")
+    return "\n".join(lines) or "no change streams"
+
+
+def spool_report(spool: Spool) -> Report:
+    """The state of a spool.
+
+    Raises:
+        SpoolError: there is none, or a file of it is corrupt.
+    """
+    try:
+        header = spool.header()
+    except FileNotFoundError as error:
+        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` makes one.") from error
+    latest, floor = spool.latest(), spool.floor()
+    manifests = list(spool.manifests(floor, latest))
+    newest = manifests[-1].watermark_high if manifests else header.start - 1
+    return {
+        "path": spool.path,
+        "spool_id": header.spool_id,
+        "source": header.source.model_dump(),
+        "start": format_rfc3339(header.start),
+        "watermark": format_rfc3339(newest),
+        "lag_s": round((time.time_ns() - newest) / SECOND, 3),
+        "first_epoch": floor,
+        "last_epoch": latest,
+        "rows": sum(manifest.rows for manifest in manifests),
+        "bytes": sum(manifest.size for manifest in manifests),
+        "consumers": [
+            {
+                "consumer": consumer.consumer,
+                "epoch": consumer.epoch,
+                "behind_epochs": latest - consumer.epoch,
+                "behind_rows": sum(manifest.rows for manifest in manifests if manifest.epoch > consumer.epoch),
+                "updated": format_rfc3339(consumer.updated),
+            }
+            for consumer in consumers.consumers(spool)
+        ],
+        "epochs": [
+            {
+                "epoch": manifest.epoch,
+                "watermark_low": format_rfc3339(manifest.watermark_low),
+                "watermark_high": format_rfc3339(manifest.watermark_high),
+                "rows": manifest.rows,
+                "bytes": manifest.size,
+                "tables": manifest.tables,
+            }
+            for manifest in manifests
+        ],
+    }
+
+
+def spool_text(report: Report) -> str:
+    """The state of a spool for people: totals, consumers, and the newest epochs."""
+    known, epochs = report["consumers"], report["epochs"]
+    assert isinstance(known, list)
+    assert isinstance(epochs, list)
+    total = (
+        f"{report['path']}: epochs {report['first_epoch']} to {report['last_epoch']}, {report['rows']} rows,"
+        f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
+    )
+    lines = [total]
+    lines += [
+        f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
+        f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"
+        for consumer in known
+    ] or ["  no consumer is registered: nothing is pruned"]
+    lines += [
+        f"  epoch {epoch['epoch']}: ({epoch['watermark_low']}, {epoch['watermark_high']}]"
+        f" {epoch['rows']} rows, {epoch['bytes']} bytes"
+        for epoch in epochs[-_SHOWN_EPOCHS:]
+    ]
+    return "\n".join(lines)

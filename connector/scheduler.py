@@ -1,0 +1,337 @@
+"""The reader of a change stream: runs the queries of all its partitions and hands out epochs.
+
+How it works: one task a partition pulls messages and tells the partition graph and the epoch buffer; the coordinator
+moves the watermark a few times a second and starts the children that may start; the sealer takes what the watermark
+has passed and delivers it, epoch by epoch, together with the cut to go on from. All of it is one asyncio process,
+owned by one TaskGroup: whatever fails ends the whole, and nothing delivered is ever taken back.
+
+The graph (:mod:`connector.partitions`) decides; this module only does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+import tenacity
+
+from connector.decode import UnknownRecordError
+from connector.epoch import Epoch, EpochBuffer, incomplete_transactions
+from connector.errors import SpannerCdcError, StreamError
+from connector.faults import Verdict, fault, query_error
+from connector.flow import FlowControl
+from connector.log import Log
+from connector.metrics import ReaderMetrics
+from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.partitions import CutPartition, PartitionGraph
+from connector.records import INITIAL_TOKEN, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord, Record
+from connector.timestamps import SECOND, format_rfc3339
+
+TICK = 0.02
+"""Seconds between two moves of the watermark, at least: a move costs a walk over all partitions."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
+_log = Log(__name__)
+
+
+class EpochSink(Protocol):
+    """Where epochs go, one after the other."""
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """Waits until the next epoch may be delivered; False if ``stopping`` was set before there was room."""
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Takes an epoch; when it returns the epoch and the cut after it are safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is read: from a cut at a watermark to the user's end, inclusive; nanoseconds since the epoch."""
+
+    cut: tuple[CutPartition, ...]
+    watermark: int
+    end: int | None
+
+
+class Scheduler:
+    """Reads a change stream's range into a sink.
+
+    Args:
+        queries: sends the partitions' queries.
+        stream: the change stream's name, for messages.
+        span: what to read.
+        sink: where epochs go.
+        seal_interval: nanoseconds between two epochs of a stream with little traffic.
+        spanner_clock: asks Spanner for its clock, nanoseconds since the epoch.
+        known_clock: what Spanner's clock has passed already.
+        flow: the memory's budget.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self,
+        queries: PartitionQueries,
+        stream: str,
+        span: Range,
+        sink: EpochSink,
+        *,
+        seal_interval: int,
+        spanner_clock: Callable[[], Awaitable[int]],
+        known_clock: int,
+        flow: FlowControl,
+        metrics: ReaderMetrics,
+    ) -> None:
+        self._queries = queries
+        self._stream = stream
+        self._end = span.end
+        self._sink = sink
+        self._seal_interval = seal_interval / SECOND
+        self._spanner_clock = spanner_clock
+        self._clock_passed = known_clock
+        self._flow = flow
+        self._metrics = metrics
+        self._graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
+        self._buffer = EpochBuffer(span.watermark)
+        self._changed = asyncio.Event()
+        self._due = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._failure: SpannerCdcError | None = None
+
+    async def run(self) -> None:
+        """Reads until the end has been delivered, or until :meth:`stop`; then seals what the watermark has passed.
+
+        Raises:
+            SpannerCdcError: one clear line. What the watermark had passed is delivered all the same, for a change
+                stream that is gone cannot be read again.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sealer = tasks.create_task(self._seal(), name="sealer")
+                readers = await self._coordinate(tasks)
+                for reader in readers:
+                    reader.cancel()
+                self._due.set()
+                await sealer
+        except ExceptionGroup as group:
+            raise _first(group) from group
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Asks :meth:`run` to seal what is complete and to return."""
+        self._stopping.set()
+        self._changed.set()
+
+    async def _coordinate(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
+        """Moves the watermark and starts partitions until the end or a stop; returns the readers that are left."""
+        readers: set[asyncio.Task[None]] = set()
+        while True:
+            watermark = self._graph.advance()
+            self._buffer.advance(watermark)
+            self._flow.moved()
+            self._report(watermark)
+            if self._buffer.ready_bytes or self._buffer.overdue:
+                self._due.set()
+            if self._ending:
+                return readers
+            for token in self._graph.ready():
+                task = tasks.create_task(self._read(token), name=self._name(token))
+                readers.add(task)
+                task.add_done_callback(readers.discard)
+            await self._changed.wait()
+            self._changed.clear()
+            if not self._stopping.is_set():
+                await asyncio.sleep(TICK)
+
+    @property
+    def _ending(self) -> bool:
+        return self._graph.finished or self._stopping.is_set()
+
+    async def _seal(self) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time() - self._seal_interval
+        while not self._ending:
+            await self._due.wait()
+            self._due.clear()
+            await self._pause_until(last + self._seal_interval)
+            last = loop.time()
+            if not self._ending:
+                await self._deliver_ready()
+        await self._deliver_ready(all_of_it=True)
+
+    async def _pause_until(self, moment: float) -> None:
+        """Waits for the seal interval, or less where an epoch is full or the reader ends."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(moment):
+                while not (self._buffer.overdue or self._ending):
+                    await self._due.wait()
+                    self._due.clear()
+
+    async def _deliver_ready(self, *, all_of_it: bool = False) -> None:
+        while self._buffer.ready_bytes or self._buffer.overdue or all_of_it:
+            if not await self._sink.room(self._stopping):
+                return
+            epoch = self._buffer.take()
+            if epoch is None:
+                return
+            self._guard(epoch)
+            final = self._end is not None and epoch.high >= self._end
+            await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
+            self._graph.sealed(epoch.high)
+            self._flow.moved()
+            self._metrics.sealed(epoch)
+
+    def _guard(self, epoch: Epoch) -> None:
+        for miss in incomplete_transactions(epoch.records):
+            self._metrics.incomplete_transactions += 1
+            _log.error(
+                "a transaction is incomplete",
+                server_transaction_id=miss.server_transaction_id,
+                commit_timestamp=format_rfc3339(miss.commit_timestamp),
+                expected_records=miss.expected,
+                received_records=miss.received,
+            )
+
+    async def _read(self, token: str) -> None:
+        """Reads a partition until it has finished: query after query, each from the last progress."""
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(_ResumableError),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            before_sleep=lambda state: self._warn(token, state),
+        )
+        try:
+            finished = False
+            while not finished:  # it brought something, so that the next begins with a pause as short as the first
+                finished = await retrying(self._query_on, token)
+        except SpannerCdcError as error:
+            self._failure = self._failure or error
+            self.stop()
+
+    async def _query_on(self, token: str) -> bool:
+        """Sends a query; returns whether the partition has finished.
+
+        Raises:
+            _ResumableError: it has not, and the query brought nothing.
+        """
+        before = self._graph[token].progress
+        try:
+            if await self._query(token):
+                return True
+            broke = _ResumableError("it ended without child partitions")
+        except _ResumableError as error:
+            broke = error
+        if self._graph[token].progress == before:
+            raise broke
+        _log.info("a partition's query is sent again", partition=self._name(token), reason=str(broke))
+        return False
+
+    async def _query(self, token: str) -> bool:
+        """Sends one query and reads it to its end; returns whether the partition has finished.
+
+        Raises:
+            _ResumableError: it broke; asked again it goes on.
+            SpannerCdcError: it must not be asked again.
+        """
+        if self._graph.reached_end(token):
+            self._changed.set()
+            return True
+        start = self._graph.query_start(token)
+        proves_end = self._end is not None and self._clock_passed >= self._end
+        self._graph.sent(token)
+        self._metrics.queries += 1
+        finished = False
+        try:
+            async with aclosing(self._queries.read(PartitionQuery(token, start, self._end))) as messages:
+                async for records in messages:
+                    self._receive(token, records)
+                    while not self._admits(token):
+                        await self._flow.wait()
+            finished = self._graph.ended(token, proves_end=proves_end)
+        except grpc.RpcError as error:
+            found = fault(error)
+            if found.verdict is Verdict.STOP:
+                raise query_error(
+                    found, stream=self._stream, partition=self._name(token), start=format_rfc3339(start)
+                ) from error
+            raise _ResumableError(str(found)) from error
+        except SilentStreamError as error:
+            raise _ResumableError(str(error)) from error
+        except UnknownRecordError as error:
+            raise StreamError(
+                f"change stream {self._stream}, {self._name(token)}: {error}",
+                hint="Nothing was skipped. A newer spanner-cdc may know this record.",
+            ) from error
+        finally:
+            if not finished:
+                self._buffer.discard(token, beyond=self._graph.broke(token))
+            self._changed.set()
+        if not finished and self._end is not None:
+            await self._await_end(self._end)
+        return finished
+
+    def _receive(self, token: str, records: list[Record]) -> None:
+        proven = self._graph[token].progress
+        for record in records:
+            match record:
+                case DataChangeRecord():
+                    at = record.commit_timestamp
+                    if self._buffer.add(token, record, progress=proven):
+                        self._metrics.received(record)
+                    proven = max(proven, at - 1)
+                    self._graph.proved(token, at - 1)
+                    self._clock_passed = max(self._clock_passed, at)
+                case HeartbeatRecord():
+                    proven = max(proven, record.timestamp)
+                    self._graph.proved(token, record.timestamp)
+                    self._clock_passed = max(self._clock_passed, record.timestamp)
+                    self._metrics.heartbeats += 1
+                case ChildPartitionsRecord():
+                    self._graph.announced(token, record)
+                    proven = self._graph[token].progress
+                    self._metrics.child_partitions += len(record.children)
+        self._changed.set()
+
+    def _admits(self, token: str) -> bool:
+        return self._flow.admits(
+            held=self._buffer.bytes, ready=self._buffer.ready_bytes, laggard=self._graph.is_laggard(token)
+        )
+
+    async def _await_end(self, end: int) -> None:
+        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits for that."""
+        while self._clock_passed < end:
+            self._clock_passed = max(self._clock_passed, await self._spanner_clock())
+            await asyncio.sleep(min(max(end - self._clock_passed, 0) / SECOND, 5.0))
+
+    def _report(self, watermark: int) -> None:
+        self._metrics.watermark = watermark
+        self._metrics.partitions = self._graph.alive()
+        self._metrics.churn = dict(self._graph.churn)
+        self._metrics.held_bytes = self._buffer.bytes
+        self._metrics.waiting_partitions = self._flow.waiting
+
+    def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
+        self._metrics.retries += 1
+        _log.warning(
+            "a partition's query broke and is sent again",
+            partition=self._name(token),
+            error=str(state.outcome.exception()) if state.outcome else "",
+            attempt=state.attempt_number,
+            pause_s=round(state.upcoming_sleep, 3),
+        )
+
+    @staticmethod
+    def _name(token: str) -> str:
+        return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"
+
+
+class _ResumableError(Exception):
+    """A query that broke and is asked again from the partition's progress."""
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to tell: a clear one of ours before any other."""
+    flat = [_first(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((error for error in flat if isinstance(error, SpannerCdcError)), flat[0])
