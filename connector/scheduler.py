@@ -171,7 +171,9 @@ class Scheduler:
                     self._due.clear()
 
     async def _deliver_ready(self, *, all_of_it: bool = False) -> None:
-        while self._buffer.ready_bytes or self._buffer.overdue or all_of_it:
+        more = self._buffer.ready_bytes > 0
+        while more or self._buffer.overdue or all_of_it:
+            more = False
             if not await self._sink.room(self._stopping):
                 return
             epoch = self._buffer.take()
