@@ -1,0 +1,130 @@
+"""Which epochs a micro-batch takes, and how they are shared out among tasks. Pure.
+
+A micro-batch takes whole groups: single epochs, or, for files that hold a minute, all epochs of a minute of commit
+time. What an epoch weighs comes from its manifest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from connector.manifest import Manifest
+from connector.timestamps import MINUTE
+
+SMALLEST_TASK = 1024 * 1024
+"""Bytes below which a second task costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWeight:
+    """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty."""
+
+    epoch: int
+    minute: int | None
+    rows: int
+    bytes: int
+    files: int
+
+    @classmethod
+    def of(cls, manifest: Manifest, admits: Callable[[str], bool]) -> "EpochWeight":
+        """The weight of an epoch, of whose tables only those that ``admits`` says count."""
+        files = manifest.files
+        minute = files[0].first_commit_timestamp // MINUTE if files else None
+        rows = sum(count for table, count in manifest.tables.items() if admits(table))
+        return cls(manifest.epoch, minute, rows, manifest.size, len(files))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Epochs up to ``last`` that a micro-batch takes together or not at all."""
+
+    last: int
+    rows: int
+    bytes: int
+    files: int
+
+
+def by_epoch(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
+    """Each epoch by itself."""
+    for epoch in epochs:
+        yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
+
+
+def by_minute(epochs: Iterable[EpochWeight], watermark: int, *, final: bool) -> Iterator[Group]:
+    """The epochs of each minute that ``watermark`` has passed.
+
+    Empty epochs go with the minute before them. The last minute is held back until the watermark, which is
+    inclusive, has reached its last nanosecond, or the stream is at its end (``final``).
+    """
+    held: list[EpochWeight] = []
+    minute: int | None = None
+    for epoch in epochs:
+        if epoch.minute is not None and minute is not None and epoch.minute != minute:
+            yield _together(held)
+            held = []
+        held.append(epoch)
+        if epoch.minute is not None:
+            minute = epoch.minute
+    if held and (minute is None or final or watermark >= (minute + 1) * MINUTE - 1):
+        yield _together(held)
+
+
+def _together(epochs: Sequence[EpochWeight]) -> Group:
+    return Group(
+        epochs[-1].epoch,
+        sum(epoch.rows for epoch in epochs),
+        sum(epoch.bytes for epoch in epochs),
+        sum(epoch.files for epoch in epochs),
+    )
+
+
+def admitted(groups: Iterable[Group], limit: ReadLimit) -> int | None:
+    """The last epoch that a micro-batch takes: as many whole groups as the limit allows, and at least one.
+
+    None if there is no group.
+    """
+    match limit:
+        case ReadMaxRows(max_rows=most):
+            weigh = _rows
+        case ReadMaxBytes(max_bytes=most):
+            weigh = _bytes
+        case ReadMaxFiles(max_files=most):
+            weigh = _files
+        case _:
+            return max((group.last for group in groups), default=None)
+    last: int | None = None
+    total = 0
+    for group in groups:
+        total += weigh(group)
+        if last is not None and total > most:
+            break
+        last = group.last
+    return last
+
+
+def _rows(group: Group) -> int:
+    return group.rows
+
+
+def _bytes(group: Group) -> int:
+    return group.bytes
+
+
+def _files(group: Group) -> int:
+    return group.files
+
+
+def runs(sizes: Sequence[int], cores: int) -> list[range]:
+    """Cuts a sequence into runs of about equal size: at most one a core, and none that is not worth a task."""
+    total = sum(sizes)
+    most = max(1, min(cores, total // SMALLEST_TASK))
+    edges = [0]
+    passed = 0
+    for index, size in enumerate(sizes):
+        if index > edges[-1] and (passed + size / 2) * most >= len(edges) * total:
+            edges.append(index)
+        passed += size
+    edges.append(len(sizes))
+    return [range(first, last) for first, last in pairwise(edges) if first < last]

@@ -1,0 +1,39 @@
+"""What can go wrong in a sink, beside what can go wrong in the spool (:mod:`connector.errors`)."""
+
+import errno
+import re
+from pathlib import Path
+
+from connector.errors import SpannerCdcError
+
+_LINE = re.compile(r"(?:connector|spark_sink)\.errors\.\w+: (.+)")
+
+
+class SinkError(SpannerCdcError):
+    """The destination cannot be written."""
+
+
+def refused(path: Path, error: OSError) -> SinkError:
+    """The error for a file of the destination that the disk refuses."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            hint = "Free space on that disk and start again: nothing is lost, the epochs are in the spool."
+        case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
+            hint = "Give this user write access to that path, or choose another with sink.path."
+        case _:
+            hint = "Repair the disk, or choose another path with sink.path."
+    return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
+def clear_line(error: BaseException) -> str:
+    """The one line that says what went wrong, out of an exception that Spark wrapped, traceback and all.
+
+    Where the connector or a sink raised an error, it is that error's line; else the first line of the exception.
+    """
+    if isinstance(error, SpannerCdcError):
+        return str(error)
+    text = str(error)
+    lines: list[str] = _LINE.findall(text)
+    if lines:
+        return lines[-1].strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,48 @@
+"""One Spark session for all tests, and spools made without Spanner."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+import pytest  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+
+import spark_sink  # noqa: E402
+from tests.spark.spools import SpoolMaker  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "768m")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.artifact.isolation.enabled", "false")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    spark_sink.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def make_spool(tmp_path: Path) -> Callable[..., SpoolMaker]:
+    def make(name: str = "spool") -> SpoolMaker:
+        return SpoolMaker(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
+def spool(make_spool: Callable[..., SpoolMaker]) -> SpoolMaker:
+    return make_spool()

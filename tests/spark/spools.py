@@ -1,0 +1,94 @@
+"""Makes spools of generated records with the daemon's own writer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+
+from connector import sealing
+from connector.envelope import EnvelopeBuilder, Source
+from connector.epoch import Epoch
+from connector.manifest import SourceName
+from connector.partitions import CutPartition
+from connector.records import ColumnType, DataChangeRecord, Mod
+from connector.spool import Spool
+from connector.timestamps import SECOND, parse
+
+START = parse("2026-03-01T10:00:00Z")
+SOURCE = Source("p", "i", "d", "Everything", "d")
+KEY = ColumnType("Id", '{"code":"INT64"}', True, 1)
+NAME = ColumnType("Name", '{"code":"STRING"}', False, 2)
+SINGERS = (KEY, NAME)
+
+
+def record(
+    at: int,
+    ids: Sequence[int] = (1,),
+    *,
+    table: str = "Singers",
+    columns: tuple[ColumnType, ...] = SINGERS,
+    values: dict[str, object] | None = None,
+    mod_type: str = "INSERT",
+    sequence: int = 0,
+    transaction: str = "",
+) -> DataChangeRecord:
+    """A data change record committed at ``at`` (ns) with a mod for each id."""
+    new = orjson.dumps(values if values is not None else {"Name": "n"}).decode()
+    mods = tuple(
+        Mod(f'{{"Id":"{key}"}}', "{}" if mod_type == "DELETE" else new, new if mod_type == "DELETE" else "{}")
+        for key in ids
+    )
+    return DataChangeRecord(
+        commit_timestamp=at,
+        record_sequence=f"{sequence:08d}",
+        server_transaction_id=transaction or f"t{at}",
+        is_last_record_in_transaction_in_partition=True,
+        table_name=table,
+        column_types=columns,
+        mods=mods,
+        mod_type=mod_type,
+        value_capture_type="NEW_ROW_AND_OLD_VALUES",
+        number_of_records_in_transaction=1,
+        number_of_partitions_in_transaction=1,
+        transaction_tag="",
+        is_system_transaction=False,
+        read_timestamp=at + SECOND // 10,
+        size=200 * len(mods),
+    )
+
+
+class SpoolMaker:
+    """A spool, and what it takes to seal epochs into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.spool = Spool.at(path)
+        source = SourceName(project="p", instance="i", database="d", change_stream="Everything")
+        header = sealing.initialize(self.spool, source, START, "now", [])
+        self.spool_id = header.spool_id
+        at = sealing.checkpoint(self.spool, header)
+        self.writer = sealing.SpoolWriter(
+            self.spool,
+            header,
+            at,
+            EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc"),
+            lambda record: True,
+        )
+        self.watermark = START - 1
+        self._next_id = 0
+
+    def seal(self, *records: DataChangeRecord, high: int | None = None, final: bool = False) -> int:
+        """Seals these records, up to ``high`` or the last of them, as the next epoch; returns its number."""
+        low, self.watermark = self.watermark, high or records[-1].commit_timestamp
+        epoch = Epoch(low, self.watermark, records, sum(record.size for record in records))
+        return self.writer.seal(epoch, [CutPartition("token", START)], now=self.watermark, final=final).epoch
+
+    def fill(self, epochs: int, rows: int = 5, *, step: int = SECOND) -> list[int]:
+        """Seals epochs of one record each, whose ids count on; returns the ids."""
+        out: list[int] = []
+        for _ in range(epochs):
+            ids = range(self._next_id, self._next_id + rows)
+            self._next_id += rows
+            self.seal(record(self.watermark + step, ids))
+            out += ids
+        return out
