@@ -61,7 +61,9 @@ class _GooglesqlDecoder:
         records: list[Record] = []
         try:
             for change in value.list_value.values:
-                data, heartbeats, children = change.list_value.values[:3]
+                data, heartbeats, children, *others = change.list_value.values
+                if any(other.list_value.values for other in others):
+                    raise UnknownRecordError("a change record is of a kind that this version does not know")
                 records += [self._data(item.list_value, read_timestamp) for item in data.list_value.values]
                 records += [
                     HeartbeatRecord(parse(item.list_value.values[0].string_value))
@@ -204,7 +206,7 @@ class _PostgresqlDecoder:
                 return [ChildPartitionsRecord(parse(at.start_timestamp), at.record_sequence, children)]
         except (msgspec.DecodeError, ValueError) as error:
             raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
-        return []
+        raise UnknownRecordError("a change record is of a kind that this version does not know")
 
     def _data(self, row: _PgData, read_timestamp: int) -> DataChangeRecord:
         mods = tuple(Mod(_text(mod.keys), _text(mod.new_values), _text(mod.old_values)) for mod in row.mods)

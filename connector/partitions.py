@@ -77,6 +77,8 @@ class Partition:
     state: State = State.CREATED
     children_start: int | None = None
     children: set[str] = field(default_factory=set)
+    announcing: bool = False
+    """Whether the query under way has returned a child partitions record."""
 
     @property
     def end(self) -> int | None:
@@ -163,7 +165,9 @@ class PartitionGraph:
 
     def sent(self, token: str) -> None:
         """The partition's query has been sent."""
-        self._move(self._partitions[token], Event.QUERY_SENT)
+        partition = self._partitions[token]
+        self._move(partition, Event.QUERY_SENT)
+        partition.announcing = False
 
     def broke(self, token: str) -> int:
         """The partition's query ended without finishing it; returns the progress it is resumed from.
@@ -184,6 +188,7 @@ class PartitionGraph:
         """The partition returned a child partitions record. A child that is known already is the same one."""
         parent = self._partitions[token]
         parent.children_start = record.start_timestamp
+        parent.announcing = True
         for child in record.children:
             parent.children.add(child.token)
             if child.token not in self._partitions:
@@ -194,16 +199,22 @@ class PartitionGraph:
     def ended(self, token: str, *, proves_end: bool) -> bool:
         """The partition's query ended with OK; returns whether the partition has finished by it.
 
+        Children that only an earlier query returned, before it broke, finish nothing: siblings may be missing.
+
         Args:
             token: the partition.
             proves_end: the query was bounded by the user's end, and sent after Spanner's clock had passed it.
         """
         partition = self._partitions[token]
-        if partition.children_start is not None:
+        if partition.announcing:
             self._move(partition, Event.ENDED_IN_CHILDREN)
             self._count_churn(partition)
             return True
-        if self._end is not None and (proves_end or partition.progress >= self._end):
+        if (
+            partition.children_start is None
+            and self._end is not None
+            and (proves_end or partition.progress >= self._end)
+        ):
             self.proved(token, self._end)
             self._move(partition, Event.REACHED_END)
             return True

@@ -1,0 +1,44 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up in .venv first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXTRAS ?= dev
+
+.PHONY: demo test lint format bench soak setup clean
+
+demo: setup
+	@$(BIN)/python -m emulator.demo
+
+test: lint
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m benchmarks
+
+soak: setup
+	@$(BIN)/python -m pytest -m slow --run-slow tests
+
+setup: $(VENV)/.installed
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || \
+	  { echo "Java 17 is missing: install a JDK 17 (Debian: apt-get install openjdk-17-jre-headless)."; exit 1; }
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: run make PYTHON=python3.11 (this is $$($(PYTHON) --version))."; exit 1; }
+	@echo "Installing into $(VENV) (a minute or two the first time)..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo-output build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

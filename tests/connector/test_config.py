@@ -1,0 +1,124 @@
+"""The configuration: every fault at once, each naming its field."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.config import load, parse_duration, parse_size, resolve_moment, validated
+from connector.errors import ConfigurationError
+from connector.timestamps import SECOND, parse
+
+SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
+
+
+def faults(**sections: object) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        validated(sections)
+    return caught.value.faults
+
+
+def test_the_defaults_are_the_contracts() -> None:
+    config = validated({"source": SOURCE})
+    assert (config.source.start, config.source.end, config.source.heartbeat) == ("now", None, SECOND)
+    assert config.source.rpc_priority == "high"
+    assert (config.spool.path, config.spool.seal_interval, config.spool.max_bytes) == ("./spool", SECOND, 10 * 2**30)
+    assert (config.envelope.format, config.envelope.read_method) == ("datastream", "spanner-cdc")
+    assert (config.sink.type, config.sink.path, config.sink.format) == ("files", "./events", "jsonl")
+    assert (config.sink.rotate_bytes, config.sink.rotate_interval, config.sink.gzip) == (
+        250_000_000,
+        60 * SECOND,
+        False,
+    )
+    assert (config.spark.master, config.spark.trigger) == ("local[*]", "1s")
+    assert (config.status.host, config.status.port) == ("127.0.0.1", 8080)
+
+
+def test_all_faults_are_told_at_once_by_field() -> None:
+    found = faults(source={**SOURCE, "heartbeat": "500ms", "start": "soon", "project": ""}, spool={"pth": "x"})
+    assert [fault.split(":")[0] for fault in found] == [
+        "source.project",
+        "source.start",
+        "source.heartbeat",
+        "spool.pth",
+    ]
+    assert "no such option" in found[-1]
+
+
+def test_a_missing_field_is_named() -> None:
+    assert faults(source={"project": "p"}) == [
+        "source.instance: is needed",
+        "source.database: is needed",
+        "source.change_stream: is needed",
+    ]
+
+
+def test_an_end_before_the_start_is_refused() -> None:
+    (fault,) = faults(source={**SOURCE, "start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"})
+    assert "before start" in fault
+
+
+def test_a_name_that_is_no_identifier_never_meets_sql() -> None:
+    (fault,) = faults(source={**SOURCE, "change_stream": "x) UNION SELECT"})
+    assert fault.startswith("source.change_stream:")
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1s", SECOND),
+        ("250ms", SECOND // 4),
+        ("15m", 900 * SECOND),
+        ("2h", 7200 * SECOND),
+        ("0s", 0),
+        (0, 0),
+        ("1.5s", 3 * SECOND // 2),
+    ],
+)
+def test_durations_are_nanoseconds(text: object, nanoseconds: int) -> None:
+    assert parse_duration(text) == nanoseconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "1 week", "-1s", True])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("250MB", 250_000_000), ("10GiB", 10 * 2**30), ("64 MiB", 2**26), (7, 7), ("1KB", 1000)]
+)
+def test_sizes_are_bytes(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_moments_are_resolved_by_spanners_clock() -> None:
+    now = parse("2026-01-01T00:00:00Z")
+    assert resolve_moment("now", now) == now
+    assert resolve_moment("-15m", now) == now - 900 * SECOND
+    assert resolve_moment("2025-01-01T00:00:00.000000001Z", now) == parse("2025-01-01T00:00:00Z") + 1
+
+
+def test_the_environment_fills_in_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("source: {project: '${P_NAME}', instance: in, database: d, change_stream: S}")
+    monkeypatch.setenv("P_NAME", "mine")
+    assert load(path).source.project == "mine"
+    monkeypatch.delenv("P_NAME")
+    with pytest.raises(ConfigurationError, match="no variable P_NAME"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["a: [", "just text", ""])
+def test_what_is_no_configuration_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("source: {project: p, instance: in, database: d, change_stream: S, start: 2026-01-01T00:00:00Z}")
+    with pytest.raises(ConfigurationError, match="quotes"):
+        load(path)
