@@ -1,0 +1,191 @@
+"""The rules, each broken by hand: what the properties must catch."""
+
+from collections.abc import Iterable
+
+from connector.epoch import Epoch, EpochBuffer
+from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
+from connector.records import ChildPartitionsRecord, DataChangeRecord
+from tests.property.change_stream import Query
+from tests.property.reading import Reading
+
+
+class UnknownParentHasFinished(PartitionGraph):
+    def _may_start(self, partition: Partition) -> bool:
+        if self._end is not None and partition.start > self._end:
+            return False
+        known = [self._partitions[parent] for parent in partition.parents if parent in self._partitions]
+        return all(parent.end is not None for parent in known)
+
+
+class ParentsAreNotWaitedFor(PartitionGraph):
+    def _may_start(self, partition: Partition) -> bool:
+        return self._end is None or partition.start <= self._end
+
+
+class OneParentIsEnough(PartitionGraph):
+    def _may_start(self, partition: Partition) -> bool:
+        if self._end is not None and partition.start > self._end:
+            return False
+        known = [self._partitions[parent] for parent in partition.parents if parent in self._partitions]
+        return not known or any(parent.end is not None for parent in known)
+
+
+class CutKeepsChildrenOfItsOwn(PartitionGraph):
+    def cut(self, watermark: int) -> list[CutPartition]:
+        return [CutPartition(p.token, p.start) for p in self if p.alive_at(watermark + 1)]
+
+
+class CutAnInstantTooLate(PartitionGraph):
+    def cut(self, watermark: int) -> list[CutPartition]:
+        return super().cut(watermark + 1)
+
+
+class CutLeavesOutWhoHasFinished(PartitionGraph):
+    def cut(self, watermark: int) -> list[CutPartition]:
+        unfinished = [p for p in self if p.state is not State.FINISHED]
+        tokens = {p.token for p in unfinished}
+        return [CutPartition(p.token, p.start) for p in unfinished if not tokens & p.parents]
+
+
+class EndOfTheRunEndsPartitions(PartitionGraph):
+    def cut(self, watermark: int) -> list[CutPartition]:
+        done = {p.token for p in self if p.state is State.FINISHED and p.end is None}
+        return [at for at in super().cut(watermark) if at.token not in done]
+
+
+class CleanEndFinishes(PartitionGraph):
+    def ended(self, token: str, *, proves_end: bool) -> bool:
+        self._move(self._partitions[token], Event.ENDED_IN_CHILDREN)
+        return True
+
+
+class ChildrenOfAnEarlierQueryFinish(PartitionGraph):
+    def ended(self, token: str, *, proves_end: bool) -> bool:
+        partition = self._partitions[token]
+        partition.announcing = partition.children_start is not None
+        return super().ended(token, proves_end=proves_end)
+
+
+class WaitingChildrenDoNotHoldTheWatermark(PartitionGraph):
+    def advance(self) -> int:
+        running = [p.progress for p in self if p.end is None and p.state in (State.RUNNING, State.FINISHED)]
+        least = min(running, default=self._watermark)
+        self._watermark = max(self._watermark, least if self._end is None else min(least, self._end))
+        return self._watermark
+
+
+class WatermarkOfTheFastest(PartitionGraph):
+    def advance(self) -> int:
+        most = max((p.progress for p in self if p.state is not State.FINISHED), default=self._watermark)
+        self._watermark = max(self._watermark, most if self._end is None else min(most, self._end))
+        return self._watermark
+
+
+class WatermarkGoesBack(PartitionGraph):
+    def advance(self) -> int:
+        self._watermark = min((p.progress for p in self if p.state is not State.FINISHED), default=self._watermark)
+        return self._watermark
+
+
+class AnnouncementProvesTheStart(PartitionGraph):
+    def announced(self, token: str, record: ChildPartitionsRecord) -> None:
+        super().announced(token, record)
+        self.proved(token, record.start_timestamp)
+
+
+class AnnouncementsOfASiblingRenewChildren(PartitionGraph):
+    def announced(self, token: str, record: ChildPartitionsRecord) -> None:
+        for child in record.children:
+            if child.token in self._partitions:
+                del self._partitions[child.token]
+        super().announced(token, record)
+
+
+class QueryStartsBeforeThePartition(PartitionGraph):
+    def query_start(self, token: str) -> int:
+        return max(self[token].progress, self._floor)
+
+
+class QueryStartsAtTheGlobalWatermark(PartitionGraph):
+    def query_start(self, token: str) -> int:
+        return self._watermark
+
+
+class QuerySkipsAnInstant(PartitionGraph):
+    def query_start(self, token: str) -> int:
+        return super().query_start(token) + 1
+
+
+class WhatWasHeldIsKept(EpochBuffer):
+    def discard(self, token: str, *, beyond: int) -> None:
+        pass
+
+
+class DiscardIsInclusive(EpochBuffer):
+    def discard(self, token: str, *, beyond: int) -> None:
+        super().discard(token, beyond=beyond - 1)
+
+
+class WhatIsKnownIsHeldAgain(EpochBuffer):
+    def add(self, token: str, record: DataChangeRecord, *, progress: int) -> bool:
+        return super().add(token, record, progress=0)
+
+
+class OrderedByArrival(EpochBuffer):
+    def advance(self, watermark: int) -> None:
+        before = len(self._ready)
+        held = {id(r): n for n, r in enumerate(r for queue in self._partitions.values() for r in queue)}
+        super().advance(watermark)
+        fresh = [self._ready.pop() for _ in range(len(self._ready) - before)]
+        self._ready.extend(sorted(fresh, key=lambda r: (r.commit_timestamp, held[id(r)])))
+
+
+class CutInTheMiddleOfAnInstant(EpochBuffer):
+    def take(self) -> Epoch | None:
+        epoch = super().take()
+        if epoch is None or len(epoch.records) < 2:
+            return epoch
+        *kept, last = epoch.records
+        self._ready.appendleft(last)
+        self.bytes += last.size
+        self.ready_bytes += last.size
+        return Epoch(epoch.low, epoch.high, tuple(kept), epoch.bytes - last.size)
+
+
+class EpochsWithoutMinutes(EpochBuffer):
+    def take(self) -> Epoch | None:
+        if self._ready_to <= self._sealed:
+            return None
+        epoch = Epoch(self._sealed, self._ready_to, tuple(self._ready), self.ready_bytes)
+        self._ready.clear()
+        self._sealed, self.bytes, self.ready_bytes = self._ready_to, self.bytes - self.ready_bytes, 0
+        return epoch
+
+
+class DataProvesItsInstant(Reading):
+    def data_proves(self, record: DataChangeRecord) -> int:
+        return record.commit_timestamp
+
+
+class ForgetsAtTheReceivedWatermark(Reading):
+    def forgets_at(self, epoch: Epoch) -> int:
+        return self.watermark
+
+
+class EveryCleanEndProvesTheEnd(Reading):
+    def proves_end(self, query: Query) -> bool:
+        return query.end is not None
+
+
+def _reading(graph: type[PartitionGraph] = PartitionGraph, buffer: type[EpochBuffer] = EpochBuffer) -> type[Reading]:
+    name = (graph if graph is not PartitionGraph else buffer).__name__
+    return type(name, (Reading,), {"graph_type": graph, "buffer_type": buffer})
+
+
+def _all() -> Iterable[type[Reading]]:
+    yield from (DataProvesItsInstant, ForgetsAtTheReceivedWatermark, EveryCleanEndProvesTheEnd)
+    yield from (_reading(graph=graph) for graph in PartitionGraph.__subclasses__())
+    yield from (_reading(buffer=buffer) for buffer in EpochBuffer.__subclasses__())
+
+
+MUTANTS = tuple(_all())
