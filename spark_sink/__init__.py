@@ -1,11 +1,33 @@
 """Change events of Cloud Spanner in Spark: the source ``spanner-change-stream``, and the sinks.
 
-spark_sink.register(spark)
-events = spark.readStream.format("spanner-change-stream").option("spool", path).load()
-singers = spark_sink.typed(events, "Singers")
+::
+
+    spark_sink.register(spark)
+    events = spark.readStream.format("spanner-change-stream").option("spool", path).load()
+    singers = spark_sink.typed(events, "Singers")
+
+Spark is imported when it is first needed, so that its absence can be told in one line.
 """
 
-from spark_sink.registration import register
-from spark_sink.typed import typed
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_sink.columns import typed
+    from spark_sink.registration import register
 
 __all__ = ["register", "typed"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from spark_sink.columns import typed
+        from spark_sink.registration import register
+    except ImportError as error:
+        if not (error.name or "").startswith("pyspark"):
+            raise
+        raise ImportError(
+            "spark_sink needs PySpark 4.2 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
+        ) from error
+    return {"register": register, "typed": typed}[name]

@@ -63,7 +63,7 @@ class InJobReader:
         if code is None:
             return
         assert self._stderr is not None
-        line = self._stderr.result()
+        line = self._stderr.result().removeprefix("spanner-cdc: ")
         self._process = None
         if code == 0:
             self._finished = True

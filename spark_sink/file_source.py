@@ -1,0 +1,110 @@
+"""The file sink's own stream: its tasks write files, and its rows tell of them.
+
+The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself and writes the
+destination, several times as fast as through Spark's rows. (PySpark's mapInArrow would need pandas, so the writing
+stands in the source's ``read``.) A micro-batch is run by collecting its rows, once.
+
+A micro-batch holds whole minutes, up to the last one that the newest epoch's watermark has passed; or whole epochs,
+where files are written as soon as an epoch is sealed. The options that shape files are pinned in the offset before
+anything is written.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxBytes
+
+from connector.spool import Spool
+from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
+from spark_sink.files import FileWriter
+from spark_sink.minutes import FileShape, FilesPartition, file_groups, shared_out
+from spark_sink.source import existing
+from spark_sink.stream import EpochStreamReader
+
+FORMAT = "spanner-change-stream-files"
+CONSUMER = "files"
+"""The name under which the file sink is known to the spool."""
+
+SCHEMA = "path STRING, rows BIGINT, bytes BIGINT"
+_ARROW = pa.schema([pa.field("path", pa.string()), pa.field("rows", pa.int64()), pa.field("bytes", pa.int64())])
+_BATCH_BYTES = 1024**3
+"""Bytes of segments in a micro-batch, so that one that broke off does not repeat hours."""
+
+
+class FileSinkSource(DataSource):
+    """Writes a spool's events as files; internal to the sink.
+
+    Options: ``spool`` and ``path``, absolute; ``shape``, a :class:`spark_sink.minutes.FileShape` as text.
+    """
+
+    cores = 0
+    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The columns of a file that was written.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return SCHEMA
+
+    def streamReader(self, schema: object) -> "FileSinkReader":  # noqa: N802
+        """Writes every epoch, each once."""
+        shape = FileShape.from_text(self.options["shape"])
+        return FileSinkReader(self.options["spool"], self.options["path"], shape, self.cores or os.cpu_count() or 1)
+
+
+class FileSinkReader(EpochStreamReader):
+    """Gives a spool's minutes, or epochs, to tasks that write them."""
+
+    starts_at_oldest = False  # a minute that was written and half pruned would come again under another name
+
+    def __init__(self, spool: str, root: str, shape: FileShape, cores: int) -> None:
+        super().__init__(spool, CONSUMER, limit=ReadMaxBytes(_BATCH_BYTES))
+        self._root = root
+        self._shape = shape
+        self._cores = cores
+
+    def groups(self, first: int, last: int) -> Iterable[Group]:
+        """The minutes that the watermark has passed, or each epoch."""
+        return ready(self._spool, self.weights(first, last), self._shape)
+
+    def pinned(self) -> str:
+        """The options that shape files."""
+        return self._shape.to_text()
+
+    def plan(self, first: int, last: int, pinned: str) -> list[InputPartition]:
+        """Shares the groups out among tasks."""
+        shape = FileShape.from_text(pinned) if pinned else self._shape
+        groups = file_groups(self._spool.manifests(first, last), by_minute=shape.by_minute)
+        spool_id = self._spool.header().spool_id
+        return [
+            FilesPartition(self._spool.path, spool_id, self._root, shape, tuple(groups[run.start : run.stop]))
+            for run in shared_out(groups, self._cores)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Writes the files of a task, and tells of each."""
+        assert isinstance(partition, FilesPartition)
+        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, Path(partition.root), partition.shape)
+        for group in partition.groups:
+            files = list(writer.write(group))
+            columns = [[file.path for file in files], [file.rows for file in files], [file.bytes for file in files]]
+            yield pa.RecordBatch.from_pydict(dict(zip(_ARROW.names, columns, strict=True)), schema=_ARROW)
+
+
+def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape) -> Iterable[Group]:
+    """The groups of epochs whose files can be written now."""
+    if not shape.by_minute:
+        return by_epoch(epochs)
+    newest = spool.manifest(spool.latest())
+    return by_minute(epochs, newest.watermark_high, final=newest.final)

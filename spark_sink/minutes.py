@@ -1,0 +1,83 @@
+"""Plans the files of a micro-batch: which epochs go into one file of each table. Pure.
+
+A group of epochs is a minute of commit time, or a single epoch where files are written as soon as it is sealed.
+Epochs never span two minutes, so a group lies in one minute and is a contiguous run of epochs. What a group is
+depends on the spool and the options alone, and so do the names and bytes of its files.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import orjson
+from pyspark.sql.datasource import InputPartition
+
+from connector.manifest import Manifest, SegmentFile
+from connector.timestamps import MINUTE
+from spark_sink.admission import runs
+
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """The options that decide a file's name and bytes; ``by_minute`` false means a file for each epoch."""
+
+    gzip: bool
+    rotate_bytes: int
+    by_minute: bool
+
+    def to_text(self) -> str:
+        """As it is pinned in the checkpoint."""
+        shape = {"by_minute": self.by_minute, "gzip": self.gzip, "rotate_bytes": self.rotate_bytes}
+        return orjson.dumps(shape).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "FileShape":
+        """Reads what :meth:`to_text` wrote."""
+        node = orjson.loads(text)
+        return cls(bool(node["gzip"]), int(node["rotate_bytes"]), bool(node["by_minute"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Epochs whose events of one table and schema share a file; ``minute`` counts since 1970."""
+
+    first_epoch: int
+    minute: int
+    segments: tuple[SegmentFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its segments."""
+        return sum(file.bytes for file in self.segments)
+
+
+@dataclass(frozen=True)
+class FilesPartition(InputPartition):
+    """What a task writes: whole groups."""
+
+    spool: str
+    spool_id: str
+    root: str
+    shape: FileShape
+    groups: tuple[FileGroup, ...]
+
+
+def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileGroup]:
+    """The groups of a run of epochs, in order; empty epochs are in none."""
+
+    def group_of(manifest: Manifest) -> tuple[int, int]:
+        minute = manifest.files[0].first_commit_timestamp // MINUTE
+        return (minute, 0 if by_minute else manifest.epoch)
+
+    filled = (manifest for manifest in manifests if manifest.files)
+    out = []
+    for (minute, _), run in groupby(filled, key=group_of):
+        members = list(run)
+        segments = tuple(file for manifest in members for file in manifest.files)
+        out.append(FileGroup(members[0].epoch, minute, segments))
+    return out
+
+
+def shared_out(groups: list[FileGroup], cores: int) -> list[range]:
+    """Which groups each task writes."""
+    return runs([group.bytes for group in groups], cores)

@@ -1,0 +1,266 @@
+"""The sink's process: runs the file sink over a spool until it is told to stop.
+
+Its standard input is its lifeline. When that ends, the daemon has ended: everything that is sealed and ready is
+delivered, and the process ends with code 0. SIGTERM and SIGINT let the micro-batch under way finish. Whatever is
+left undone, and whatever kills it, the next run goes on from the checkpoint.
+
+Three things can happen while it runs (the query ends, the input ends, a signal comes); each puts its event into one
+queue, which the main thread waits on.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from enum import Enum, auto
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connector.config import Config, SparkConfig, load, parse_duration
+from connector.consumers import find
+from connector.errors import SpannerCdcError
+from connector.spool import Spool
+from spark_sink import file_source
+from spark_sink.admission import EpochWeight
+from spark_sink.errors import SinkError, clear_line
+from spark_sink.minutes import FileShape
+from spark_sink.registration import cores_of, with_cores
+
+_COMMIT_WAIT = 5.0
+"""Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
+
+
+class Event(Enum):
+    """What ends a sink."""
+
+    QUERY_ENDED = auto()
+    INPUT_ENDED = auto()
+    SIGNAL = auto()
+
+
+Events = SimpleQueue[Event]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the sink of a configuration; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--verbose", action="store_true", help="Spark's warnings, and tracebacks of failures.")
+    given = parser.parse_args(arguments)
+    events: Events = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: events.put(Event.SIGNAL))
+    try:
+        _run(load(given.config), events, verbose=given.verbose)
+    except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
+        if given.verbose:
+            traceback.print_exc()
+        _say(clear_line(error))
+        return error.exit_code if isinstance(error, SpannerCdcError) else 1
+    return 0
+
+
+def _run(config: Config, events: Events, *, verbose: bool) -> None:
+    _need_java()
+    threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
+    with ExitStack() as stack:
+        spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
+        stack.callback(spark.stop)
+        for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
+            signal.signal(number, lambda *_: events.put(Event.SIGNAL))
+        if _spool_appears(Spool.at(config.spool.path), events):
+            FileSink(spark, config).run(events)
+
+
+class FileSink:
+    """The query that writes files.
+
+    Args:
+        spark: a session.
+        config: its sink, its spool, and Spark's checkpoint and trigger.
+    """
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        sink = config.sink
+        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute=sink.rotate_interval > 0)
+        self._root = Path(sink.path).absolute()
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._done = -1
+
+    def run(self, events: Events) -> None:
+        """Runs until the query fails, the input ends and everything is delivered, or a signal comes.
+
+        Raises:
+            SpannerCdcError, PySparkException: the query failed.
+        """
+        query = self._start()
+        threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
+        _say(f"ready: the spool at {self._config.spool.path} goes to files below {self._root}")
+        event = events.get()
+        if event is Event.INPUT_ENDED:
+            threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
+            event = events.get()
+        if event is Event.SIGNAL:
+            self._finish_batch(query)
+        error = query.exception()
+        if error is not None and not self._stopping.is_set():
+            raise error
+        query.stop()
+        _say("done")
+
+    def _start(self) -> StreamingQuery:
+        source = with_cores(file_source.FileSinkSource, cores_of(self._spark))
+        self._spark.dataSource.register(source)
+        files = self._spark.readStream.format(file_source.FORMAT).options(
+            spool=str(Path(self._config.spool.path).absolute()), path=str(self._root), shape=self._shape.to_text()
+        )
+        interval = parse_duration(self._config.spark.trigger)
+        assert isinstance(interval, int)
+        return (
+            files.load()
+            .writeStream.queryName("spanner-cdc files")
+            .option("checkpointLocation", str(Path(self._config.spark.checkpoint).absolute()))
+            .trigger(processingTime=f"{interval // 1_000_000} milliseconds")
+            .foreachBatch(self._write)
+            .start()
+        )
+
+    def _write(self, files: DataFrame, batch: int) -> None:
+        """Runs a micro-batch: collecting its rows is what makes the tasks write."""
+        with self._busy:
+            if self._stopping.is_set():  # an error, so that the batch does not count as done
+                raise SinkError("the sink is stopping")
+            written = files.collect()
+            self._done = batch
+        if written:
+            _say(f"batch {batch}: {len(written)} files, {sum(row.rows for row in written)} events")
+
+    def _deliver(self, query: StreamingQuery, events: Events) -> None:
+        """Waits until everything that is ready is in files."""
+        try:
+            while query.isActive and _waiting(Spool.at(self._config.spool.path), self._shape):
+                query.processAllAvailable()
+        except (PySparkException, Py4JError, SpannerCdcError):
+            pass  # the query tells what it failed of
+        events.put(Event.QUERY_ENDED)
+
+    def _finish_batch(self, query: StreamingQuery) -> None:
+        self._stopping.set()
+        with self._busy:
+            done = self._done
+        deadline = time.monotonic() + _COMMIT_WAIT
+        while query.isActive and done >= 0 and time.monotonic() < deadline:
+            progress = query.lastProgress
+            if progress is not None and progress.batchId >= done:
+                return
+            time.sleep(0.02)
+
+
+def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
+    """A Spark session whose log says nothing but what the sink says, unless ``verbose``; ``folder`` outlives it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    code = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
+    log = folder / "log4j2.properties"
+    log.write_text(_LOG4J.format(level="warn" if verbose else "off"), encoding="utf-8")
+    defaults = {
+        "spark.app.name": "spanner-cdc",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if not config.master.startswith("local"):
+        del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]
+    builder = SparkSession.builder.master(config.master)
+    for name, value in {**defaults, **config.config}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+_LOG4J = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin/java") if home else None
+    if not (java.exists() if java else shutil.which("java")):
+        raise SinkError(
+            "Spark needs Java 17, and there is none",
+            hint="Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+        )
+
+
+def _watch_input(events: Events) -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass  # there is no standard input, so it has ended
+    events.put(Event.INPUT_ENDED)
+
+
+def _watch_query(query: StreamingQuery, events: Events) -> None:
+    with suppress(PySparkException, Py4JError):  # the main thread asks the query for its error
+        query.awaitTermination()
+    events.put(Event.QUERY_ENDED)
+
+
+def _spool_appears(spool: Spool, events: Events) -> bool:
+    """Waits for the daemon to begin the spool; False if there is nothing to wait for any more."""
+    while True:
+        try:
+            spool.header()
+        except FileNotFoundError:
+            pass
+        else:
+            return True
+        try:
+            event = events.get(timeout=0.1)
+        except Empty:
+            continue
+        if event is Event.SIGNAL:
+            return False
+        _say(f"there is no spool at {spool.path}, and nobody who writes one: nothing to do")
+        return False
+
+
+def _waiting(spool: Spool, shape: FileShape) -> bool:
+    """Whether there are epochs whose files can be written, and which the sink has not recorded as done.
+
+    It records a micro-batch when it asks for the next, so this is False only after that.
+    """
+    consumer = find(spool, file_source.CONSUMER)
+    first = consumer.epoch + 1 if consumer else spool.floor()
+    epochs = (EpochWeight.of(manifest, bool) for manifest in spool.manifests(first, spool.latest()))
+    return any(file_source.ready(spool, epochs, shape))
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"spark_sink: {line}\n")
+    sys.stderr.flush()

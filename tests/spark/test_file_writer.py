@@ -1,0 +1,180 @@
+"""The files that the file sink writes, without Spark."""
+
+import gzip
+import json
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from connector.records import ColumnType
+from connector.timestamps import MINUTE, SECOND, parse
+from spark_sink import files as files_module
+from spark_sink.errors import SinkError
+from spark_sink.files import FileWriter, WrittenFile
+from spark_sink.minutes import FileShape, file_groups
+from tests.spark.spools import NAME, SINGERS, START, SpoolMaker, record
+
+ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
+BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
+AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+
+
+def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
+    manifests = spool.spool.manifests(1, spool.spool.latest())
+    writer = FileWriter(spool.spool, spool.spool_id, root, shape)
+    return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_table_has_one_file_a_minute_in_datastreams_folders(spool: SpoolMaker, tmp_path: Path) -> None:
+    at = parse("2026-03-01T10:04:58Z")
+    spool.seal(record(at, [1, 2]), record(at + 1, [3], table="music.Albums"))
+    spool.seal(record(at + SECOND, [4]))
+    spool.seal(record(at + 2 * SECOND, [5]))
+    root = tmp_path / "out"
+    keys = spool.spool.manifest(3).schema_keys
+    assert [file.path for file in written(spool, root)] == [
+        f"d_Singers/2026/03/01/10/04/{keys['Singers']}_spanner-cdc_{spool.spool_id}_1_0.jsonl",
+        f"music_Albums/2026/03/01/10/04/{keys['music.Albums']}_spanner-cdc_{spool.spool_id}_1_0.jsonl",
+        f"d_Singers/2026/03/01/10/05/{keys['Singers']}_spanner-cdc_{spool.spool_id}_3_0.jsonl",
+    ]
+    assert len(contents(root)) == 3
+
+
+def test_a_line_is_an_event_in_commit_order(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 5, [1, 2]), record(START + 6, [1], mod_type="DELETE"))
+    (file,) = written(spool, tmp_path / "out")
+    lines = (tmp_path / "out" / file.path).read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [(event["payload"]["Id"], event["source_metadata"]["change_type"]) for event in events] == [
+        (1, "INSERT"),
+        (2, "INSERT"),
+        (1, "DELETE"),
+    ]
+    assert file.rows == len(lines) == 3
+    assert file.bytes == (tmp_path / "out" / file.path).stat().st_size
+
+
+def test_each_epoch_has_its_file_where_files_are_written_at_once(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(3)
+    assert [file.path.rsplit("_", 2)[1] for file in written(spool, tmp_path / "out", AT_ONCE)] == ["1", "2", "3"]
+
+
+def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(3, rows=4)
+    whole = written(spool, tmp_path / "whole")[0].bytes
+    parts = written(spool, tmp_path / "out", FileShape(gzip=False, rotate_bytes=whole // 3, by_minute=True))
+    assert [file.path.rsplit("_", 1)[1] for file in parts] == [f"{n}.jsonl" for n in range(len(parts))]
+    assert max(file.bytes for file in parts) <= whole // 3
+    joined = b"".join((tmp_path / "out" / file.path).read_bytes() for file in parts)
+    assert [joined] == list(contents(tmp_path / "whole").values())
+
+
+def test_a_file_ends_where_the_schema_changes(spool: SpoolMaker, tmp_path: Path) -> None:
+    wider = record(START + 7, [2], columns=ALBUMS, values={"Name": "n", "Sales": "9007199254740993"})
+    spool.seal(record(START + 5, [1]), wider)
+    spool.seal(record(START + 9, [3]))
+    first, second = written(spool, tmp_path / "out")
+    assert (first.rows, second.rows) == (1, 2)
+    assert second.path.endswith("_1.jsonl")
+    assert first.path.split("_")[:2] != second.path.split("_")[:2]
+    assert b'"Sales":9007199254740993' in (tmp_path / "out" / second.path).read_bytes()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_replay_writes_the_same_bytes_to_the_same_names(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compressed: bool
+) -> None:
+    monkeypatch.setattr(files_module, "_OPEN_FILES", 2)
+    at = START
+    for _ in range(4):
+        at += SECOND
+        spool.seal(*(record(at + n, [n], table=f"T{n}") for n in range(4)))
+    shape = FileShape(gzip=compressed, rotate_bytes=10_000, by_minute=True)
+    files = written(spool, tmp_path / "out", shape)
+    before = contents(tmp_path / "out")
+    assert written(spool, tmp_path / "out", shape) == files
+    assert contents(tmp_path / "out") == before
+    assert len(files) == 4
+    for data in before.values():
+        assert len((gzip.decompress(data) if compressed else data).splitlines()) == 4
+
+
+def test_files_are_private(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    (file,) = written(spool, tmp_path / "out")
+    assert stat.S_IMODE((tmp_path / "out" / file.path).stat().st_mode) == 0o600
+
+
+def test_what_a_killed_writer_left_is_removed(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    (file,) = written(spool, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    whole = tmp_path / "out" / file.path
+    whole.with_name(f".{whole.name}.0a1b2c3d.tmp").write_bytes(b"half")
+    whole.unlink()
+    written(spool, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """Writes past a size fail, as on a full disk."""
+    import signal
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_disk_that_refuses_leaves_nothing_behind_and_the_replay_completes(
+    spool: SpoolMaker, tmp_path: Path, *, compressed: bool
+) -> None:
+    spool.fill(3, rows=900)
+    shape = FileShape(gzip=compressed, rotate_bytes=250_000_000, by_minute=True)
+    (expected,) = written(spool, tmp_path / "whole", shape)
+    with no_file_larger_than(20_000), pytest.raises(SinkError, match="cannot write"):
+        written(spool, tmp_path / "out", shape)
+    assert contents(tmp_path / "out") == {}
+    assert written(spool, tmp_path / "out", shape) == [expected]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_path_that_is_no_folder_is_one_line_with_the_way_out(
+    spool: SpoolMaker, tmp_path: Path, make_spool: Callable[..., SpoolMaker]
+) -> None:
+    spool.fill(1)
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(SinkError) as caught:
+        written(spool, tmp_path / "out")
+    assert str(caught.value).startswith(f"cannot write {tmp_path}/out/d_Singers/2026/03/01/10/00/")
+    assert str(caught.value).endswith("or choose another with sink.path.")
+
+
+def test_names_that_would_leave_the_folder_are_quoted(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 5, [1], table="../../etc.a/b", columns=(*SINGERS, NAME)[:2]))
+    (file,) = written(spool, tmp_path / "out")
+    assert file.path.startswith("%2E.%2F..%2Fetc_a%2Fb/2026/")
+
+
+def test_a_group_is_a_contiguous_run_of_a_minute_and_empty_epochs_are_in_none(spool: SpoolMaker) -> None:
+    spool.seal(high=START + SECOND)
+    spool.seal(record(START + 2 * SECOND, [1]))
+    spool.seal(high=START + 3 * SECOND)
+    spool.seal(record(START + 4 * SECOND, [2]))
+    spool.seal(record(START + MINUTE, [3]))
+    groups = file_groups(spool.spool.manifests(1, 5), by_minute=True)
+    assert [(group.first_epoch, len(group.segments)) for group in groups] == [(2, 2), (5, 1)]
