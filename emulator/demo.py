@@ -24,8 +24,8 @@ import click
 import yaml
 
 from connector.spool import Spool
-from connector.timestamps import SECOND
-from emulator.launcher import EmulatorNotFoundError, find_or_start
+from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
+from emulator.launcher import find_or_start
 from emulator.sample import SampleDatabase
 from emulator.workload import CommittedMod, Workload
 
@@ -144,7 +144,7 @@ def _free_port() -> int:
 
 def _status(port: int) -> dict[str, object]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2) as answer:  # noqa: S310 (loopback)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2) as answer:
             return dict(json.load(answer))
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return {}
@@ -292,7 +292,7 @@ def main(output: Path, mods: int, churn: int, dialect: str) -> None:
     started = time.monotonic()
     try:
         verdict = run(output, mods=mods, churn=churn, dialect=dialect)
-    except (DemoError, EmulatorNotFoundError) as error:
+    except (DemoError, EmulatorNotFoundError, EmulatorFailedError) as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)
     _say(f"took {time.monotonic() - started:.0f} s")
