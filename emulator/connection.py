@@ -1,0 +1,66 @@
+"""Connections to an emulator that leave the environment alone.
+
+google-cloud-spanner finds an emulator by SPANNER_EMULATOR_HOST, one for the whole process. Tests use several, so
+here the host is an argument. The client's built-in metrics, which would be sent to Cloud Monitoring, are off.
+"""
+
+# mypy: allow-untyped-calls
+# (google-cloud-spanner's and google-auth's own functions carry no types)
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import grpc
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_admin_instance_v1 import ListInstanceConfigsRequest
+
+_LIST_CONFIGS = "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceConfigs"
+
+
+class _EmulatorClient(spanner.Client):
+    """A client of one emulator, whatever SPANNER_EMULATOR_HOST says."""
+
+    def __init__(self, host: str, project: str) -> None:
+        super().__init__(
+            project=project,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": host},
+            disable_builtin_metrics=True,
+        )
+        self._emulator_host = host
+        self._host = host
+
+
+def connect(host: str, project: str) -> spanner.Client:
+    """Make a client of the emulator at `host` ("127.0.0.1:9010") that needs no credentials and sends no metrics.
+
+    Nothing is called yet: an emulator that does not answer shows at the first use.
+    """
+    return _EmulatorClient(host, project)
+
+
+def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambda: True) -> bool:
+    """Tell whether an emulator answers a real call at `host` within the given time.
+
+    Gives up early once `while_true` is false, so that a program which has ended is not waited for.
+    """
+    deadline = time.monotonic() + seconds
+    request = ListInstanceConfigsRequest.serialize(ListInstanceConfigsRequest(parent="projects/readiness"))
+    with grpc.insecure_channel(host, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        ready = grpc.channel_ready_future(channel)
+        call = channel.unary_unary(_LIST_CONFIGS)
+        try:
+            while while_true() and (left := deadline - time.monotonic()) > 0:
+                try:
+                    ready.result(timeout=min(left, 0.25))
+                    call(request, timeout=left)
+                except (grpc.FutureTimeoutError, grpc.RpcError):
+                    time.sleep(min(0.05, left))
+                else:
+                    return True
+        finally:
+            ready.cancel()
+    return False
