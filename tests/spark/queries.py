@@ -7,6 +7,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+Hook = Callable[[int], None]
+
 
 class Query:
     """A query over a spool, whose micro-batches are written to ``out/<batch>.json``."""
@@ -19,20 +21,21 @@ class Query:
         self.out.mkdir(exist_ok=True)
 
     def start(
-        self, *, available_now: bool = False, before: Callable[[int], None] = lambda batch: None
+        self, *, available_now: bool = False, before: Hook = lambda batch: None, after: Hook = lambda batch: None
     ) -> StreamingQuery:
         def write(df: DataFrame, batch: int) -> None:
             before(batch)
             rows = df.selectExpr("epoch", "object", "change_sequence_number s", "payload").collect()
             events = sorted((str(row.s), int(row.epoch), str(row.object), json.loads(row.payload)) for row in rows)
             (self.out / f"{batch}.json").write_text(json.dumps(events))
+            after(batch)
 
         stream = self.spark.readStream.format("spanner-change-stream").options(**self.options).load()
         writer = stream.writeStream.option("checkpointLocation", self.checkpoint).foreachBatch(write)
         writer = writer.trigger(availableNow=True) if available_now else writer
         return writer.start()
 
-    def run(self, **how: Callable[[int], None]) -> None:
+    def run(self, **how: Hook) -> None:
         """All epochs sealed by now."""
         query = self.start(available_now=True, **how)
         query.awaitTermination()

@@ -79,8 +79,8 @@ def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: 
 
 def test_a_file_ends_where_the_schema_changes(spool: SpoolMaker, tmp_path: Path) -> None:
     wider = record(START + 7, [2], columns=ALBUMS, values={"Name": "n", "Sales": "9007199254740993"})
-    spool.seal(record(START + 5, [1]), wider)
-    spool.seal(record(START + 9, [3]))
+    spool.seal(record(START + 5, [1]))
+    spool.seal(wider, record(START + 9, [3]))
     first, second = written(spool, tmp_path / "out")
     assert (first.rows, second.rows) == (1, 2)
     assert second.path.endswith("_1.jsonl")

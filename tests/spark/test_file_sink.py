@@ -1,0 +1,122 @@
+"""The file sink's process: ``python -m spark_sink CONFIG``."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector import consumers
+from connector.timestamps import MINUTE, SECOND
+from spark_sink.files import FileWriter
+from spark_sink.minutes import FileShape, file_groups
+from tests.spark.processes import Program, eventually, program
+from tests.spark.spools import START, SpoolMaker, record
+
+pytestmark = pytest.mark.spark
+
+
+def config(folder: Path, **sink: object) -> str:
+    path = folder / "config.yaml"
+    options = "".join(f", {name}: {value}" for name, value in sink.items())
+    path.write_text(
+        f"source: {{project: project, instance: instance, database: d, change_stream: Everything}}\n"
+        f"spool: {{path: {folder / 'spool'}}}\n"
+        f"sink: {{path: {folder / 'out'}{options}}}\n"
+        f"spark: {{master: 'local[2]', checkpoint: {folder / 'checkpoint'}, trigger: 100ms,"
+        f" config: {{spark.driver.memory: 768m}}}}\n"
+    )
+    return str(path)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
+    writer = FileWriter(spool.spool, spool.spool_id, root, shape)
+    for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
+        assert list(writer.write(group))
+    return contents(root)
+
+
+def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool: SpoolMaker, tmp_path: Path) -> None:
+    at = START
+    for minute in range(6):
+        for epoch in range(3):
+            at = START + minute * MINUTE + epoch * SECOND
+            spool.seal(*(record(at + n, range(2000), table=f"T{n}") for n in range(3)))
+    spool.seal(high=at + SECOND, final=True)
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    points: dict[str, Callable[[Program], object]] = {
+        "a micro-batch is planned": lambda _: (checkpoint / "offsets/0").exists(),
+        "a file is half written": lambda _: any(out.rglob("*.tmp")),
+        "a file is there": lambda _: any(out.rglob("*.jsonl.gz")),
+        "files were told of": lambda sink: "files" in sink.said() and "events" in sink.said(),
+    }
+    configured = config(tmp_path, gzip="true", rotate_bytes="300KB")
+    for number, (point, reached) in enumerate(points.items()):
+        with program(tmp_path / f"log{number}", "-m", "spark_sink", configured) as sink:
+            eventually(lambda: reached(sink) or sink.has_ended(), point)  # noqa: B023
+            sink.kill()
+    with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileShape(gzip=True, rotate_bytes=300_000, by_minute=True)
+    assert contents(out) == expected(spool, tmp_path / "expected", shape)
+    assert len(contents(out)) > 36
+
+
+def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        spool.seal(record(START + 5, [1]))
+        spool.seal(record(START + 9, [2]))
+        eventually(lambda: consumers.find(spool.spool, "files") or sink.has_ended(), "the sink runs")
+        spool.seal(high=START + MINUTE - 2)
+        spool.seal(record(START + MINUTE - 1, [3]))
+        eventually(lambda: contents(out) or sink.has_ended(), "the minute is written")
+        assert [data.count(b"\n") for data in contents(out).values()] == [3]
+        spool.seal(record(START + MINUTE, [4]), final=True)
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert sorted(data.count(b"\n") for data in contents(out).values()) == [1, 3]
+    known = consumers.find(spool.spool, "files")
+    assert known is not None
+    assert known.epoch == 5
+
+
+def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    configured = config(tmp_path, rotate_interval=0)
+    with program(tmp_path / "log0", "-m", "spark_sink", configured) as sink:
+        eventually(lambda: "events" in sink.said() or sink.has_ended(), "the epochs are written")
+        sink.terminate()
+        assert sink.code() == 0, sink.said()
+    spool.fill(1)
+    with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert "1 files, 5 events" in sink.said()
+    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
+def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    (tmp_path / "out").write_text("a file where a folder should be")
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
+        assert sink.code() == 1
+    *_, line = sink.said().splitlines()
+    assert line.startswith(f"spark_sink: cannot write {tmp_path}/out/d_Singers/")
+    assert line.endswith("or choose another with sink.path.")
+    assert "Traceback" not in sink.said()
+    assert "ERROR" not in sink.said()
+
+
+def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        assert sink.code() == 1
+    assert sink.said().startswith("spark_sink: Spark needs Java 17, and there is none. Install it")
