@@ -219,7 +219,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: str) -> Verdict:
         with _service(config, emulator.host, log) as process:
             spool = Spool.at(output / "spool")
             _wait("the start", _START_SECONDS, process, log, (spool.storage.root / "spool.json").exists)
-            workload = Workload(database, seed=1)
+            workload = Workload(database, seed=1, average_size=25)
             _say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
             _commit(workload, mods, churn, port)
             last = workload.committed[-1].commit_timestamp_ns

@@ -3,9 +3,8 @@
 One encoding serves for the mutation, for what the change stream reports and for the table's content, so that what was
 committed can be compared with what came without converting. What the emulator changes on its way to a change stream is
 therefore left out: NaN and infinities (they come back null), years before 1000 (without leading zeros) and fractions of
-a second (cut off) in a TIMESTAMP, commit
-timestamps written by the server (the year 9999 comes), NULL elements of arrays (it crashes), and numbers and JSON in a
-form that is not the canonical one.
+a second (cut off) in a TIMESTAMP, commit timestamps written by the server (the year 9999 comes), NULL elements of
+arrays (it crashes), and numbers and JSON in a form that is not the canonical one.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _JSON = {
         "0",
         '"text"',
         '{"a":1,"b":[1,2,{"c":null}]}',
-        '{"é":"日本","q":"\\""}',
+        '{"q":"\\"","é":"日本"}',
         "[1.5,-3]",
     ),
     "postgresql": (
@@ -109,20 +108,19 @@ def _bytes(random: Random) -> str:
     return base64.b64encode(content).decode()
 
 
+def _day(random: Random) -> str:
+    return f"{random.randrange(1900, 2100)}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
+
+
 def _date(random: Random) -> str:
-    return (
-        random.choice(_DATES)
-        if random.random() < 0.3
-        else f"{random.randrange(1900, 2100)}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
-    )
+    return random.choice(_DATES) if random.random() < 0.3 else _day(random)
 
 
 def _timestamp(random: Random) -> str:
-    return (
-        random.choice(_TIMESTAMPS)
-        if random.random() < 0.3
-        else f"{_date(random)}T{random.randrange(24):02}:{random.randrange(60):02}:{random.randrange(60):02}Z"
-    )
+    if random.random() < 0.3:
+        return random.choice(_TIMESTAMPS)
+    hour, minute, second = (random.randrange(limit) for limit in (24, 60, 60))
+    return f"{_day(random)}T{hour:02}:{minute:02}:{second:02}Z"
 
 
 _DRAW: dict[str, Callable[[Random], Value]] = {
