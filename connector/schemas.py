@@ -133,6 +133,11 @@ class SchemaRegistry:
         """The schema key of each table."""
         return dict(self._keys)
 
+    @property
+    def schemas(self) -> Mapping[str, TableSchema]:
+        """Every schema that a table has had here, by its key; an epoch may hold rows of several of one table."""
+        return self._by_key
+
     def by_key(self, key: str) -> TableSchema:
         """The schema that a key of :meth:`observe` names.
 

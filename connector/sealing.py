@@ -155,10 +155,9 @@ class SpoolWriter:
         for record in kept:
             tables[record.table_name] += len(record.mods)
         file = self._write_segment(number, kept) if tables.total() else None
-        for table, key in self._registry.keys.items():
-            if key not in self._written:
-                self._spool.storage.replace(schema_path(key), self._registry.schema(table).to_json())
-                self._written.add(key)
+        for key in self._registry.schemas.keys() - self._written:
+            self._spool.storage.replace(schema_path(key), self._registry.by_key(key).to_json())
+            self._written.add(key)
         manifest = Manifest(
             epoch=number,
             spool_id=self._header.spool_id,
@@ -184,18 +183,27 @@ class SpoolWriter:
         """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
 
         The newest epoch stays, and everything stays while no consumer is known. Returns how many were deleted.
+
+        Raises:
+            SpoolInUseError: another daemon has pruned what this one takes for kept.
         """
         known = consumers.consumers(self._spool)
         if not known:
             return 0
         passed = min(consumer.epoch for consumer in known)
         first = min(self._sealed, default=1)
+        if self._spool.floor() > first:
+            raise self._gone_on()
         last = first - 1
         while last + 1 <= passed and last + 1 < self.epoch and self._sealed[last + 1][1] + grace <= now:
             last += 1
         if last < first:
             return 0
-        self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % (last + 1))
+        self._set_floor(last + 1)
+        if any(consumer.epoch < last for consumer in consumers.consumers(self._spool)):
+            # One has registered meanwhile, perhaps without having seen the new floor: it keeps what it was promised.
+            self._set_floor(first)
+            return 0
         for epoch in range(first, last + 1):
             for file in self._spool.manifest(epoch).files:
                 self._spool.storage.delete(file.path)
@@ -217,7 +225,13 @@ class SpoolWriter:
                 ) from None
         if self._spool.floor() > manifest.epoch:
             self._spool.storage.delete(path)
-            raise SpoolInUseError(f"the spool at {self._spool.path} has gone on without this daemon")
+            raise self._gone_on()
+
+    def _set_floor(self, first: int) -> None:
+        self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % first)
+
+    def _gone_on(self) -> SpoolInUseError:
+        return SpoolInUseError(f"the spool at {self._spool.path} has gone on without this daemon")
 
     def _write_segment(self, number: int, records: list[DataChangeRecord]) -> SegmentFile:
         sink = pa.BufferOutputStream()
@@ -242,7 +256,7 @@ class SpoolWriter:
 
     def _sweep(self) -> None:
         self._swept = True
-        for folder in ("segments", "manifests", "schemas", "consumers"):
+        for folder in ("segments", "manifests", "schemas"):  # not consumers: those have writers of their own
             self._spool.storage.sweep(folder)
         floor = self._spool.floor()
         for name in self._spool.storage.list("manifests"):

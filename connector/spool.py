@@ -114,7 +114,12 @@ class Spool:
         return first
 
     def latest(self) -> int:
-        """The newest epoch, or 0. After the first call it looks only for the numbers that follow."""
+        """The newest epoch, or 0. After the first call it looks only for the numbers that follow.
+
+        If the newest known was pruned meanwhile, so may be those that followed it: then it looks at all again.
+        """
+        if self._latest > 0 and not self._exists(self._latest):
+            self._latest = 0
         if self._latest == 0:
             names = self._storage.list("manifests")
             floor = self.floor()
@@ -167,7 +172,9 @@ class Spool:
         """The table's columns and types that a schema key names."""
         path = schema_path(key)
         try:
-            return TableSchema.from_json(self._storage.read(path).to_pybytes())
+            data = self._storage.read(path).to_pybytes()
+            load_document(data, self._full(path), VERSION)
+            return TableSchema.from_json(data)
         except FileNotFoundError as error:
             raise corrupt(self._full(path), "it is missing") from error
         except (KeyError, TypeError, ValueError) as error:
