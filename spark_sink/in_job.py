@@ -45,7 +45,10 @@ class InJobReader:
         self._stderr: _LastLine | None = None
         self._give_up = 0.0
         self._retry_at = 0.0
-        self._finished = False
+        self.finished = False
+        """Whether the daemon has reached the end that was asked for."""
+        self.refusals = 0
+        """How often the spool was still another daemon's."""
 
     def ensure(self) -> None:
         """Starts the daemon the first time, and looks whether it lives every time.
@@ -53,7 +56,7 @@ class InJobReader:
         Raises:
             StreamError: it failed; the message is its last line.
         """
-        if self._finished:
+        if self.finished:
             return
         if self._process is None:
             if time.monotonic() >= self._retry_at:
@@ -63,14 +66,27 @@ class InJobReader:
         if code is None:
             return
         assert self._stderr is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         line = self._stderr.result().removeprefix("spanner-cdc: ")
         self._process = None
         if code == 0:
-            self._finished = True
+            self.finished = True
         elif _IN_USE in line and time.monotonic() < self._give_up:
+            self.refusals += 1
             self._retry_at = time.monotonic() + _RETRY
         else:
             raise StreamError(f"the reader inside the job ended with code {code}: {line or 'it said nothing'}")
+
+    def close(self) -> None:
+        """Cuts the lifeline and waits for the daemon; the source's process never does, it is killed."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+            assert self._stderr is not None
+            self._stderr.result()
 
     def _start(self) -> None:
         self._give_up = self._give_up or time.monotonic() + _TAKEOVER

@@ -198,6 +198,8 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
 _LOG4J = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = {level}
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR

@@ -60,11 +60,12 @@ def record(
 class SpoolMaker:
     """A spool, and what it takes to seal epochs into it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False) -> None:
         self.path = str(path)
         self.spool = Spool.at(path)
         source = SourceName(project="p", instance="i", database="d", change_stream="Everything")
-        header = sealing.initialize(self.spool, source, START, "now", [])
+        begun = go_on and self.spool.latest() > 0
+        header = self.spool.header() if begun else sealing.initialize(self.spool, source, START, "now", [])
         self.spool_id = header.spool_id
         at = sealing.checkpoint(self.spool, header)
         self.writer = sealing.SpoolWriter(
@@ -74,7 +75,7 @@ class SpoolMaker:
             EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc"),
             lambda record: True,
         )
-        self.watermark = START - 1
+        self.watermark = at.watermark
         self._next_id = 0
 
     def seal(self, *records: DataChangeRecord, high: int | None = None, final: bool = False) -> int:
