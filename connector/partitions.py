@@ -138,8 +138,13 @@ class PartitionGraph:
         return self._end is not None and self._watermark >= self._end
 
     def query_start(self, token: str) -> int:
-        """Where the partition's next query begins, inclusive; what it returns at or before progress is known."""
+        """Where the partition's next query begins, inclusive; what it returns at or before progress is known.
+
+        The initial query begins at the start each time: asked from later it returns others, that begin later.
+        """
         partition = self._partitions[token]
+        if token == INITIAL_TOKEN:
+            return partition.start
         return max(partition.start, partition.progress, self._floor)
 
     def is_laggard(self, token: str) -> bool:

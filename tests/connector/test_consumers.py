@@ -103,7 +103,7 @@ def test_any_other_name_is_refused_everywhere(spool: Spool, name: str) -> None:
 def test_a_second_query_of_one_name_is_refused(spool: Spool) -> None:
     with (
         consumers.claimed(spool, "c"),
-        pytest.raises(SpoolInUseError, match="consumer 'c' of the spool at .* is in use by another query"),
+        pytest.raises(SpoolInUseError, match=r"consumer 'c' of the spool at .* is in use by another query"),
         consumers.claimed(spool, "c"),
     ):
         pytest.fail("the name was taken twice")

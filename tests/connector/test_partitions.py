@@ -103,6 +103,16 @@ def test_the_initial_query_holds_the_watermark_until_it_has_finished() -> None:
     assert graph.cut(9) == [CutPartition("a", 10), CutPartition("b", 10)]
 
 
+def test_the_initial_query_is_asked_from_the_start_again_for_its_answer_depends_on_where_it_begins() -> None:
+    graph = graph_of(INITIAL_TOKEN)
+    graph.announced(INITIAL_TOKEN, announcement(20, "a"))
+    graph.broke(INITIAL_TOKEN)
+    assert graph.query_start(INITIAL_TOKEN) == 10
+    assert graph.advance() == 19
+    restarted = PartitionGraph(graph.cut(19), watermark=19)
+    assert restarted.query_start(INITIAL_TOKEN) == 10
+
+
 def test_partitions_are_scheduled_once() -> None:
     graph = PartitionGraph([CutPartition("a", 10)], watermark=9)
     assert graph.ready() == ["a"]

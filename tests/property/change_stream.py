@@ -58,6 +58,8 @@ class ChangeStream:
         self.instants = self._instants()
         self.horizon = self.instants[-1]
         self.start = rng.choice(self.instants[: max(2, len(self.instants) // 4)]) + rng.choice((0, 0, 1))
+        self.first = self.start + rng.choice((0, 0, 0, 1, 2, 1000, MINUTE))
+        """Where what the initial query returns begins; Google's own example has it a second after the start."""
         self._churn()
         self.records = self._transactions()
         self.by_token: dict[str, list[DataChangeRecord]] = defaultdict(list)
@@ -66,11 +68,12 @@ class ChangeStream:
             self.by_token[token].append(record)
             self.owner[identity(record)] = token
         self.expected = sorted(
-            (record for _, record in self.records if record.commit_timestamp >= self.start), key=history
+            (record for _, record in self.records if record.commit_timestamp >= self.first), key=history
         )
 
     def initial(self, at: int) -> list[ChildPartitionsRecord]:
-        """What the initial query at ``at`` returns: the partitions alive then, each in a record of its own."""
+        """What the initial query at ``at`` returns: the partitions alive soon after, each in a record of its own."""
+        at += self.first - self.start
         alive = [p.token for p in self.partitions.values() if p.covers(at)]
         return [
             ChildPartitionsRecord(at, f"{number:08d}", (ChildPartition(token, frozenset()),))

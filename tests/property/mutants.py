@@ -106,6 +106,11 @@ class QueryStartsBeforeThePartition(PartitionGraph):
         return max(self[token].progress, self._floor)
 
 
+class InitialQueryGoesOn(PartitionGraph):
+    def query_start(self, token: str) -> int:
+        return max(super().query_start(token), self[token].progress)
+
+
 class QueryStartsAtTheGlobalWatermark(PartitionGraph):
     def query_start(self, token: str) -> int:
         return self._watermark

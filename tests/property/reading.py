@@ -274,7 +274,7 @@ class Reading:
         for name in self.stream.partitions[token].parents:
             parent = self.stream.partitions[name]
             assert parent.end is not None
-            if parent.start == parent.end or parent.end <= self.stream.start:
+            if parent.start == parent.end or parent.end <= self.stream.first:
                 continue  # it has no records, or none that are read
             done = name in self.finished or parent.end <= self.began_at + 1
             check(done, f"{token} is scheduled before its parent {name} has finished")
@@ -292,7 +292,7 @@ class Reading:
             return
         held = self.held.get(token, [])
         for record in self.stream.by_token[token]:
-            if self.sealed.watermark < record.commit_timestamp < start and record.commit_timestamp >= self.stream.start:
+            if self.sealed.watermark < record.commit_timestamp < start and record.commit_timestamp >= self.stream.first:
                 check(record in held, f"{token} is asked after a record that has not come")
 
     def _check_cut(self, cut: list[CutPartition], watermark: int) -> None:
@@ -316,7 +316,8 @@ class Reading:
         return any(self._reached(parent, tokens) for parent in self.stream.partitions[token].parents)
 
     def check_forgotten(self) -> None:
-        """What no cut can hold any more is not kept."""
+        """What no cut can hold any more is not kept beyond the next seal."""
+        self.graph.sealed(self.sealed.watermark)
         for partition in self.graph:
             if partition.end is not None and partition.end <= self.sealed.watermark + 1:
                 heirs = [self.graph[child] for child in partition.children if child in self.graph]
