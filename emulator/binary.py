@@ -1,14 +1,16 @@
 """The emulator as a program of this machine: finding it, starting it, leaving nothing of it behind.
 
-`gateway_main` serves REST and starts `emulator_main`, which serves gRPC. Both run in a session of their own under
-`supervise.py`, which ends them with their owner. What they print goes to a temporary file, and is shown
-if they do not start.
+`gateway_main` serves REST and starts `emulator_main`, which serves gRPC. Both run in a session and process group of
+their own under `supervise.py`, which ends them with their owner. What they print goes to a temporary file, and is
+shown if they do not start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -162,7 +164,7 @@ def _supervised(command: list[str], output: BinaryIO) -> subprocess.Popen[bytes]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the supervisor and wait for it: when it has gone, so has the group."""
+    """End the supervisor, which ends its group, and wait; what it left, having been killed, is ended then."""
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()
@@ -171,6 +173,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _free_ports() -> tuple[int, int]:

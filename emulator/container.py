@@ -7,6 +7,7 @@ ENTRYPOINT. So the settings are put after whatever command the image has.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
 
 REPOSITORY = "gcr.io/cloud-spanner-emulator/emulator"
 IMAGE_VARIABLE = "SPANNER_EMULATOR_IMAGE"
+_DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 _DEFAULT_TAG = "1.5.28"
 _GRPC_PORT, _HTTP_PORT = 9010, 9020
 
@@ -40,17 +42,20 @@ def start_container(
     try:
         from docker.errors import DockerException  # type: ignore[import-untyped]
         from testcontainers.core.container import DockerContainer
-        from testcontainers.core.docker_client import DockerClient
+        from testcontainers.core.docker_client import DockerClient, get_docker_host
         from testcontainers.core.exceptions import ContainerStartException
     except ImportError as error:
         raise EmulatorNotFoundError(
             "testcontainers is not installed: pip install 'spanner-cdc-spark[container]'"
         ) from error
     try:
-        images = DockerClient().client.images
+        _probe(get_docker_host() or _DEFAULT_SOCKET)
+        client = DockerClient().client
+        images = client.images
         name = image or os.environ.get(IMAGE_VARIABLE) or _local_image(images.list(REPOSITORY))
         found = images.list(name)
         config = (found[0] if found else images.pull(name)).attrs["Config"]
+        client.close()
     except (DockerException, OSError) as error:
         raise EmulatorNotFoundError(f"no Docker engine with an emulator's image: {_one_line(error)}") from error
     container = DockerContainer(name).with_exposed_ports(_GRPC_PORT, _HTTP_PORT)
@@ -67,6 +72,13 @@ def start_container(
         yield Emulator(host, "container")
     finally:
         container.stop()
+
+
+def _probe(engine: str) -> None:
+    """Raise OSError where a local engine's socket is dead: docker's own client would leave a socket open there."""
+    if engine.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(engine.removeprefix("unix://"))
 
 
 def _local_image(images: list[object]) -> str:

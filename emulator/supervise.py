@@ -5,12 +5,12 @@ can clean up nothing. So this small program stands between them: it is run as a 
 (`python -I -S supervise.py OWNER_PID PROGRAM ARGUMENT...`, standard library only, for a quick start), and its
 standard input is a pipe that only the owner holds. It ends the group when that pipe reaches its end, when the owner is
 no longer its parent (a forked child of the owner may hold the pipe too), on SIGTERM, or when the program ends by
-itself. On Linux it adopts the group's orphans, so that "the group is empty" can be known.
+itself. On Linux it adopts the group's orphans, so that it knows when all of them are gone. The group is the
+supervisor's own, and the owner may end it too, should the supervisor have been killed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import select
@@ -23,7 +23,6 @@ from types import FrameType
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TERM_SECONDS = 2.0
-_KILL_SECONDS = 5.0
 
 
 def _prctl(option: int, value: int) -> None:
@@ -37,28 +36,23 @@ def _die_with_supervisor() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _group_is_empty(group: int, seconds: float) -> bool:
-    """Reap what ended until nothing of the group is left, for at most the given time."""
+def _all_ended(seconds: float) -> bool:
+    """Reap children, adopted ones included, until none is left, for at most the given time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
         try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.02)
+        except ChildProcessError:
             return True
-        time.sleep(0.02)
     return False
 
 
-def end_group(group: int) -> None:
-    """End every process of the group: SIGTERM first, SIGKILL for what is left after two seconds."""
-    for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
-        if _group_is_empty(group, seconds):
-            return
+def _end_group() -> None:
+    """End every other process of our group by SIGTERM; if some do not heed it in time, all of it by SIGKILL."""
+    os.killpg(0, signal.SIGTERM)
+    if not _all_ended(_TERM_SECONDS):
+        os.killpg(0, signal.SIGKILL)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
@@ -66,7 +60,11 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program until it or its owner ends; returns the program's exit code, 0 when the owner went first."""
+    """Run the program until it or its owner ends; returns the program's exit code, 0 when the owner went first.
+
+    It must be the leader of a process group of its own, for it ends the whole group.
+    """
+    assert os.getpgrp() == os.getpid(), "the supervisor ends its whole group, and must lead it"
     owner, command = int(arguments[0]), arguments[1:]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
@@ -74,7 +72,6 @@ def main(arguments: list[str]) -> int:
     program = subprocess.Popen(  # noqa: S603 - the launcher's own command
         command,
         stdin=subprocess.DEVNULL,
-        start_new_session=True,
         preexec_fn=_die_with_supervisor,
     )
     try:
@@ -86,7 +83,7 @@ def main(arguments: list[str]) -> int:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        end_group(program.pid)
+        _end_group()
 
 
 if __name__ == "__main__":

@@ -36,10 +36,12 @@ def now(sample: SampleDatabase) -> dt.datetime:
     return moment
 
 
-def read_all(sample: SampleDatabase, start: dt.datetime, end: dt.datetime) -> Iterator[SeenMod]:
-    """Every mod committed from start to end, both inclusive, partition by partition."""
+def read_all(
+    sample: SampleDatabase, start: dt.datetime, end: dt.datetime, seen: set[str | None] | None = None
+) -> Iterator[SeenMod]:
+    """Every mod committed from start to end, both inclusive, partition by partition; adds their tokens to `seen`."""
     waiting: list[tuple[str | None, dt.datetime]] = [(None, start)]
-    seen: set[str | None] = set()
+    seen = set() if seen is None else seen
     while waiting:
         token, since = waiting.pop(0)
         if token in seen:
