@@ -123,7 +123,7 @@ def runs(sizes: Sequence[int], cores: int) -> list[range]:
     edges = [0]
     passed = 0
     for index, size in enumerate(sizes):
-        if index > edges[-1] and (passed + size / 2) * most >= len(edges) * total:
+        if index > edges[-1] and len(edges) < most and (passed + size / 2) * most >= len(edges) * total:
             edges.append(index)
         passed += size
     edges.append(len(sizes))

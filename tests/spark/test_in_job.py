@@ -21,7 +21,6 @@ from spark_sink.options import InJobOptions
 from tests.spark.processes import eventually
 from tests.spark.queries import Query
 
-
 STUB = (sys.executable, "-m", "tests.spark.stub_daemon")
 OPTIONS = InJobOptions("project", "instance", "db", "Stream", "now", "", "2s", "localhost:1")
 
