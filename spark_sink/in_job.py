@@ -123,7 +123,11 @@ def config_document(options: InJobOptions, spool: str) -> bytes:
         "emulator_host": options.emulator_host,
     }
     return orjson.dumps(
-        {"source": {name: value for name, value in source.items() if value}, "spool": {"path": spool}},
+        {
+            "source": {name: value for name, value in source.items() if value},
+            "spool": {"path": spool},
+            "status": {"port": 0},  # any that is free: a job's readers must not fight for one
+        },
         option=orjson.OPT_INDENT_2,
     )
 

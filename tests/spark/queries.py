@@ -27,7 +27,9 @@ class Query:
             before(batch)
             rows = df.selectExpr("epoch", "object", "change_sequence_number s", "payload").collect()
             events = sorted((str(row.s), int(row.epoch), str(row.object), json.loads(row.payload)) for row in rows)
-            (self.out / f"{batch}.json").write_text(json.dumps(events))
+            half = self.out / f"{batch}.tmp"
+            half.write_text(json.dumps(events))
+            half.replace(self.out / f"{batch}.json")
             after(batch)
 
         stream = self.spark.readStream.format("spanner-change-stream").options(**self.options).load()
