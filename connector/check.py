@@ -2,12 +2,13 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
-from connector.config import Config
+from connector.config import Config, SourceConfig
 from connector.errors import ConfigurationError, SpannerCdcError
-from connector.manifest import SourceName
-from connector.reader import opened
+from connector.manifest import SegmentFile, SourceName
+from connector.reader import OpenStream, opened
 from connector.spool import Spool
 
 _NEEDED_BYTES = 100 * 1024 * 1024
@@ -15,11 +16,11 @@ _NEEDED_BYTES = 100 * 1024 * 1024
 
 async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
-    faults = [*_faults_of_spool(config), *_faults_of_folder("sink.path", config.sink.path)]
+    faults, watermark = _faults_of_spool(config)
+    faults += _faults_of_folder("sink.path", config.sink.path)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
-            end = None if config.source.end is None else stream.resolve(config.source.end)
-            await stream.check_start(stream.resolve(config.source.start), end)
+            await _check_range(stream, config.source, watermark)
     except ConfigurationError as error:
         faults += error.faults
     except SpannerCdcError as error:
@@ -29,7 +30,17 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     return faults
 
 
-def _faults_of_spool(config: Config) -> list[str]:
+async def _check_range(stream: OpenStream, config: SourceConfig, watermark: int | None) -> None:
+    """The start is used only while the spool is empty; what is asked of Spanner is where reading would begin."""
+    end = None if config.end is None else stream.resolve(config.end)
+    if watermark is None:
+        await stream.check_start(stream.resolve(config.start), end)
+    elif end is None or end > watermark:
+        await stream.check_start(watermark, end)
+
+
+def _faults_of_spool(config: Config) -> tuple[list[str], int | None]:
+    """What is wrong with the spool, and its watermark, or None where it has no epoch."""
     source = config.source
     name = SourceName(
         project=source.project, instance=source.instance, database=source.database, change_stream=source.change_stream
@@ -38,15 +49,32 @@ def _faults_of_spool(config: Config) -> list[str]:
     spool = Spool.at(config.spool.path)
     try:
         spool.check_source(name)
-        latest = spool.latest()
-        for manifest in spool.manifests(max(latest, 1), latest):
-            for file in manifest.files:
-                for _ in spool.batches(file):
-                    break
+        first, latest = spool.floor(), spool.latest()
     except FileNotFoundError:
-        pass  # a spool that begins
+        return faults, None  # a spool that begins
     except SpannerCdcError as error:
-        faults.append(f"spool.path: {error}")
+        return [*faults, f"spool.path: {error}"], None
+    watermark = None
+    for epoch in range(first, latest + 1):
+        try:
+            for manifest in spool.manifests(epoch, epoch):
+                watermark = manifest.watermark_high
+                faults += _faults_of_segments(spool, manifest.files)
+                for key in manifest.schema_keys.values():
+                    spool.schema(key)
+        except SpannerCdcError as error:
+            if epoch >= spool.floor():  # else it was pruned meanwhile
+                faults.append(f"spool.path: {error}")
+    return list(dict.fromkeys(faults)), watermark
+
+
+def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:
+    faults = []
+    for file in files:
+        try:
+            next(spool.batches(file), None)
+        except SpannerCdcError as error:
+            faults.append(f"spool.path: {error}")
     return faults
 
 

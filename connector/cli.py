@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,10 +86,8 @@ def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
         async with on_signals(stop):
             await work
 
-    try:
+    with suppress(asyncio.CancelledError):  # stopped at once
         asyncio.run(main())
-    except asyncio.CancelledError:
-        sys.exit(INTERRUPTED)
     if stop.interrupted:
         sys.exit(INTERRUPTED)
 
@@ -194,7 +193,16 @@ def spool_command(*, common: _Common, path: Path, as_json: bool, forgotten: str 
 
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
-    cli(prog_name="spanner-cdc")
+    try:
+        sys.exit(cli(prog_name="spanner-cdc", standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "spanner-cdc"
+        _fail(f"{error.format_message()} Try {where} --help", error.exit_code, verbose=False)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
 
 
 __all__ = ["Config", "EnvelopeConfig", "cli", "main"]

@@ -22,6 +22,7 @@ _SIZES = {"": 1, "B": 1} | {
     for power, prefix in enumerate("KMGT", 1)
     for suffix, base in (("B", 1000), ("iB", 1024))
 }
+_COMMENT_OR_VARIABLE = re.compile(r"^\s*#.*$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}", re.MULTILINE)
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
@@ -132,16 +133,15 @@ class SourceConfig(_Section):
 
     @model_validator(mode="after")
     def _end_after_start(self) -> "SourceConfig":
-        if self.end is not None and _order(self.end) < _order(self.start):
+        # A moment of the clock and one of the calendar are compared once Spanner's clock is known.
+        comparable = self.end is not None and _is_relative(self.end) is _is_relative(self.start)
+        if self.end is not None and comparable and resolve_moment(self.end, 0) < resolve_moment(self.start, 0):
             raise ValueError(f"end {self.end} is before start {self.start}")
         return self
 
 
-def _order(moment: str) -> int:
-    """Moments that can be compared without a clock; an absolute one and a relative one cannot."""
-    if moment == "now" or moment.startswith("-"):
-        return resolve_moment(moment, 0)
-    return parse(moment)
+def _is_relative(moment: str) -> bool:
+    return moment == "now" or moment.startswith("-")
 
 
 class SpoolConfig(_Section):
@@ -149,7 +149,7 @@ class SpoolConfig(_Section):
 
     path: str = "./spool"
     seal_interval: Duration = SECOND
-    max_bytes: Size = 10 * 1024**3
+    max_bytes: Size = Field(default=10 * 1024**3, gt=0)
 
     @field_validator("path")
     @classmethod
@@ -247,12 +247,14 @@ def load(path: str | Path) -> Config:
     missing: list[str] = []
 
     def value(match: re.Match[str]) -> str:
-        name = match[1]
+        name = match["name"]
+        if name is None:
+            return match[0]
         if name not in os.environ:
             missing.append(f"{path}: the environment has no variable {name}")
         return os.environ.get(name, "")
 
-    text = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
+    text = _COMMENT_OR_VARIABLE.sub(value, text)
     if missing:
         raise ConfigurationError(missing)
     try:

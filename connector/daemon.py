@@ -5,8 +5,11 @@ spool is full it waits for its consumers, and says how long Spanner's retention 
 """
 
 import asyncio
+import functools
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from connector import consumers
 from connector.config import Config, SourceConfig, parse_duration
@@ -29,6 +32,8 @@ PRUNE_INTERVAL = 1.0
 _WARN_INTERVAL = 60.0
 
 _log = Log(__name__)
+
+T = TypeVar("T")
 
 
 class SpoolSink:
@@ -58,7 +63,7 @@ class SpoolSink:
         """Waits until consumers have made room in the spool; False if ``stopping`` was set before."""
         while self._writer.bytes >= self._max_bytes:
             await self._prune(grace=0)
-            if self._writer.bytes < self._max_bytes:
+            if self._writer.bytes < self._max_bytes or self._all_is_consumed():
                 break
             if stopping.is_set():
                 return False
@@ -69,10 +74,16 @@ class SpoolSink:
         self._metrics.spool_bytes = self._writer.bytes
         return True
 
+    def _all_is_consumed(self) -> bool:
+        """Whether only the newest epoch is left, which is never pruned, however large it is."""
+        known = consumers.consumers(self._spool)
+        return bool(known) and min(consumer.epoch for consumer in known) >= self._writer.epoch
+
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
         async with self._lock:
-            manifest = await asyncio.to_thread(self._writer.seal, epoch, cut, now=time.time_ns(), final=final)
+            seal = functools.partial(self._writer.seal, epoch, cut, now=time.time_ns(), final=final)
+            manifest = await _to_the_end(seal)
         self.watermark = epoch.high
         self._metrics.spool_bytes = self._writer.bytes
         _log.debug(
@@ -92,7 +103,7 @@ class SpoolSink:
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
-            await asyncio.to_thread(self._writer.prune, now=time.time_ns(), **options)
+            await _to_the_end(functools.partial(self._writer.prune, now=time.time_ns(), **options))
         self._metrics.spool_bytes = self._writer.bytes
 
     def _warn_of_full_spool(self) -> None:
@@ -112,6 +123,16 @@ class SpoolSink:
             newest_epoch=self._writer.epoch,
             seconds_until_spanner_drops_data=left,
         )
+
+
+async def _to_the_end(work: Callable[[], T]) -> T:
+    """Runs ``work`` in a thread, and waits for it even when cancelled: a thread cannot be, and holds the spool."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None:

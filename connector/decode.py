@@ -32,7 +32,7 @@ _RECORD_OVERHEAD = 700
 _CACHED_TYPES = 10_000
 
 
-class UnknownRecordError(ValueError):
+class UnknownRecordError(Exception):
     """A row has another form than the change stream page describes."""
 
 

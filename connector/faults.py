@@ -42,10 +42,11 @@ _RETRIED = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _BROKEN_TRANSPORT = re.compile(
-    r"RST_STREAM|stream terminated|connection (error|reset|closed)|unexpected EOS|HTTP/?2 error|GOAWAY|"
+    r"RST_STREAM|stream (terminated|removed)|connection (error|reset|closed)|unexpected EOS|HTTP/?2 error|GOAWAY|"
     r"Authentication backend internal server error",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
 _SESSION = re.compile(r"session not found|/sessions/", re.IGNORECASE)
 _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
 _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+Z-]+)")
@@ -54,7 +55,9 @@ _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+Z-]+)")
 def fault(error: grpc.RpcError) -> Fault:
     """What a call's error means. A CANCELLED is the server's: our own is never seen as an RpcError here."""
     code, message = error.code(), error.details() or ""
-    if code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
+        verdict = Verdict.STOP  # this client's own limit: it would be met again, for ever
+    elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
         verdict = Verdict.RETRY
     elif code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.NOT_FOUND and _SESSION.search(message)):
         verdict = Verdict.NEW_SESSION

@@ -27,6 +27,7 @@ class ReaderMetrics:
     epochs: int = 0
     sealed_mods: int = 0
     incomplete_transactions: int = 0
+    late_records: int = 0
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
     def received(self, record: DataChangeRecord) -> None:

@@ -241,7 +241,7 @@ class Scheduler:
             self._changed.set()
             return True
         start = self._graph.query_start(token)
-        proves_end = self._end is not None and self._clock_passed >= self._end
+        proves_end = self._end is not None and self._clock_passed > self._end
         self._graph.sent(token)
         self._metrics.queries += 1
         finished = False
@@ -282,6 +282,8 @@ class Scheduler:
                     at = record.commit_timestamp
                     if self._buffer.add(token, record, progress=proven):
                         self._metrics.received(record)
+                    elif at > proven:
+                        self._late(token, record)
                     proven = max(proven, at - 1)
                     self._graph.proved(token, at - 1)
                     self._clock_passed = max(self._clock_passed, at)
@@ -296,6 +298,16 @@ class Scheduler:
                     self._metrics.child_partitions += len(record.children)
         self._changed.set()
 
+    def _late(self, token: str, record: DataChangeRecord) -> None:
+        """A record that the watermark had passed before it came: Spanner promises that there is none."""
+        self._metrics.late_records += 1
+        _log.error(
+            "a record came after the watermark had passed it, and is not delivered",
+            partition=self._name(token),
+            server_transaction_id=record.server_transaction_id,
+            commit_timestamp=format_rfc3339(record.commit_timestamp),
+        )
+
     def _admits(self, token: str) -> bool:
         return self._flow.admits(
             held=self._buffer.bytes, ready=self._buffer.ready_bytes, laggard=self._graph.is_laggard(token)
@@ -303,9 +315,10 @@ class Scheduler:
 
     async def _await_end(self, end: int) -> None:
         """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits for that."""
-        while self._clock_passed < end:
+        while self._clock_passed <= end:
             self._clock_passed = max(self._clock_passed, await self._spanner_clock())
-            await asyncio.sleep(min(max(end - self._clock_passed, 0) / SECOND, 5.0))
+            if self._clock_passed <= end:
+                await asyncio.sleep(min((end - self._clock_passed) / SECOND + TICK, 5.0))
 
     def _report(self, watermark: int) -> None:
         self._metrics.watermark = watermark

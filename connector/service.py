@@ -8,6 +8,7 @@ sink delivers what is sealed and ends too.
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
 from pathlib import Path
 
 from connector.config import Config
@@ -15,6 +16,7 @@ from connector.daemon import read
 from connector.errors import SpannerCdcError
 from connector.log import Log
 from connector.stopping import Stop
+from connector.timestamps import SECOND
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
@@ -49,10 +51,20 @@ async def run(config: Config, path: Path, stop: Stop, *, emulator_host: str | No
     finally:
         assert sink.stdin is not None
         sink.stdin.close()
-        try:
-            await ended
-        except asyncio.CancelledError:
-            sink.kill()
-            raise
+        await _ended(sink, ended, drain=config.drain_timeout / SECOND if stop.asked else None)
     if ended.result() != 0:
         raise SinkError(f"the Spark sink ended with code {ended.result()}", hint="Its own line above says why.")
+
+
+async def _ended(sink: Process, ended: asyncio.Task[int], *, drain: float | None) -> None:
+    """Waits for the sink, whose lifeline is cut; after ``drain`` seconds it finishes only the batch under way."""
+    try:
+        done, _ = await asyncio.wait({ended}, timeout=drain)
+        if not done:
+            _log.warning("the sink's drain took too long; what is not delivered is delivered next time")
+            sink.terminate()
+            done, _ = await asyncio.wait({ended}, timeout=drain)
+    finally:
+        if not ended.done():
+            sink.kill()
+    await ended

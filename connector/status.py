@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -34,6 +35,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "child_partitions": ("Child partitions announced", lambda m: m.child_partitions),
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
+    "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }
 
@@ -74,7 +76,16 @@ def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
     return node
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a connection: one that is opened and stays silent, as browsers do, holds up nobody."""
+
+    daemon_threads = True
+
+
 class _QuietHandler(WSGIRequestHandler):
+    timeout = 10
+    """Seconds that a connection may stay silent."""
+
     def log_message(self, *args: object) -> None:
         """Requests are not logged."""
 
@@ -94,7 +105,7 @@ async def serving(config: StatusConfig, metrics: ReaderMetrics) -> AsyncIterator
         return [orjson.dumps(snapshot(metrics), option=orjson.OPT_INDENT_2)]
 
     try:
-        server = make_server(config.host, config.port, application, WSGIServer, _QuietHandler)
+        server = make_server(config.host, config.port, application, _Server, _QuietHandler)
     except OSError as error:
         _log.warning(
             "no status page: choose another status.port",

@@ -108,7 +108,9 @@ class LocalStorage:
 
     def _folder(self, path: str) -> Path:
         folder = (self.root / path).parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync(folder.parent)
         return folder
 
     def _write(self, path: str, data: bytes | pa.Buffer) -> Path:
@@ -125,11 +127,7 @@ class LocalStorage:
         return temporary
 
     def _sync_folder(self, path: str) -> None:
-        descriptor = os.open((self.root / path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync((self.root / path).parent)
 
     @contextmanager
     def _faults(self, path: str) -> Iterator[None]:
@@ -139,6 +137,14 @@ class LocalStorage:
             raise
         except OSError as error:
             raise SpoolError(f"cannot use {self.root / path}: {_reason(error)}", hint=_way_out(error)) from error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

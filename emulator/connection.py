@@ -4,9 +4,6 @@ google-cloud-spanner finds an emulator by SPANNER_EMULATOR_HOST, one for the who
 here the host is an argument. The client's built-in metrics, which would be sent to Cloud Monitoring, are off.
 """
 
-# mypy: allow-untyped-calls
-# (google-cloud-spanner's and google-auth's own functions carry no types)
-
 from __future__ import annotations
 
 import time

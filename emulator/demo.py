@@ -219,7 +219,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: str) -> Verdict:
         with _service(config, emulator.host, log) as process:
             spool = Spool.at(output / "spool")
             _wait("the start", _START_SECONDS, process, log, (spool.storage.root / "spool.json").exists)
-            workload = Workload(database, seed=1, average_size=25)
+            workload = Workload(database, seed=1, average_size=40, rows_per_table=1000, run_length=20)
             _say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
             _commit(workload, mods, churn, port)
             last = workload.committed[-1].commit_timestamp_ns
@@ -242,7 +242,8 @@ def _commit(workload: Workload, mods: int, churn: int, port: int) -> None:
     started = time.monotonic()
     told = started
     while True:
-        workload.run(seconds=1.0, rate=mods / _LEAST_SECONDS * 1.1)
+        rate = mods / _LEAST_SECONDS * 1.1 if len(workload.committed) < mods else mods / _LEAST_SECONDS / 20
+        workload.run(seconds=1.0, rate=rate)
         now = time.monotonic()
         if now - told > 10:
             told = now

@@ -4,9 +4,6 @@ A plan never touches a row twice, for what a change stream reports of that depen
 of mutations, or of one DML statement.
 """
 
-# mypy: allow-untyped-calls
-# (google-cloud-spanner's and google-auth's own functions carry no types)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -43,17 +40,26 @@ class Plan:
 class Planner:
     """Draws transactions of `average_size` mods (1 to 60, and what cascades take along).
 
-    Tables are kept near `rows_per_table` rows, with twice as many keys to draw from.
+    Tables are kept near `rows_per_table` rows, with twice as many keys to draw from. `run_length` is how many writes of
+    one kind to one table follow each other on average: a change stream puts such a run into one record.
     """
 
     def __init__(
-        self, contents: Contents, random: Random, dialect: Dialect, *, average_size: float, rows_per_table: int
+        self,
+        contents: Contents,
+        random: Random,
+        dialect: Dialect,
+        *,
+        average_size: float,
+        rows_per_table: int,
+        run_length: float,
     ) -> None:
         self._contents = contents
         self._random = random
         self._dialect = dialect
         self._average_size = average_size
         self._rows_per_table = rows_per_table
+        self._run_length = run_length
         self._tables = list(contents.tables.values())
         self._weights = [_WEIGHTS.get(table.name, 1) for table in self._tables]
 
@@ -67,13 +73,15 @@ class Planner:
         plan = Plan()
         while len(plan.mods) < size:
             table = self._random.choices(self._tables, self._weights)[0]
-            self._step(plan, table)
+            run = 1 if self._run_length <= 1 else 1 + int(self._random.expovariate(1 / (self._run_length - 0.5)))
+            roll = self._random.random()
+            for _ in range(min(run, size - len(plan.mods))):
+                self._step(plan, table, roll)
         return plan
 
-    def _step(self, plan: Plan, table: Table) -> None:
-        """Add one write to this table, if the row drawn allows it."""
+    def _step(self, plan: Plan, table: Table, roll: float) -> None:
+        """Add one write to this table, if the row drawn allows it; `roll`, from 0 to 1, decides which."""
         count = len(self._contents.rows[table.name])
-        roll = self._random.random()
         full = count / self._rows_per_table
         if roll < 0.45 - 0.25 * min(full, 1.0) or not count:
             self._insert(plan, table)

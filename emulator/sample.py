@@ -1,8 +1,5 @@
 """A sample database in an emulator: tables of every kind and a change stream that watches them all."""
 
-# mypy: allow-untyped-calls
-# (google-cloud-spanner's and google-auth's own functions carry no types)
-
 from __future__ import annotations
 
 import contextlib

@@ -5,9 +5,6 @@ committed and what the tables should hold. What is remembered is what a change s
 held against it.
 """
 
-# mypy: allow-untyped-calls
-# (google-cloud-spanner's and google-auth's own functions carry no types)
-
 from __future__ import annotations
 
 import threading
@@ -45,7 +42,8 @@ class Workload:
     """Random inserts, updates and deletes on all tables of a sample database that nobody else writes to.
 
     The same seed on an empty database gives the same transactions. `average_size` is in mods per transaction (1 to
-    60 each, cascades aside), `rows_per_table` about what tables grow to, `journal` a file that is appended to (see
+    60 each, cascades aside), `run_length` in writes of one kind to one table after the other, which share a record;
+    `rows_per_table` is about what tables grow to, `journal` a file that is appended to (see
     emulator.journal).
     """
 
@@ -56,6 +54,7 @@ class Workload:
         seed: int,
         average_size: float = 5.0,
         rows_per_table: int = 200,
+        run_length: float = 1.0,
         journal: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +67,7 @@ class Workload:
             sample.dialect,
             average_size=average_size,
             rows_per_table=rows_per_table,
+            run_length=run_length,
         )
         self._journal = Journal(journal)
         self._clock = clock

@@ -21,7 +21,7 @@ from connector.records import (
 from connector.timestamps import parse
 
 AT = "2026-01-02T03:04:05.123456789Z"
-TYPES = [
+TYPES: list[Any] = [
     ["Id", '{"code":"INT64"}', True, "1"],
     ["A", '{"code":"ARRAY","array_element_type":{"code":"JSON"}}', False, "2"],
 ]

@@ -1,4 +1,3 @@
-# mypy: allow-untyped-calls
 """A change stream read in the plainest way, one partition after the other, to hold the workload's record against."""
 
 import datetime as dt

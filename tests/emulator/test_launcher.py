@@ -1,4 +1,3 @@
-# mypy: allow-untyped-calls
 import os
 import signal
 import socket

@@ -1,4 +1,3 @@
-# mypy: allow-untyped-calls
 import pytest
 
 from emulator import Emulator, SampleDatabase

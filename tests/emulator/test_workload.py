@@ -1,4 +1,3 @@
-# mypy: allow-untyped-calls
 import json
 import threading
 from collections import Counter
