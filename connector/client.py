@@ -237,9 +237,7 @@ def _credentials() -> grpc.ChannelCredentials:
             hint="Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS;"
             " for an emulator set SPANNER_EMULATOR_HOST.",
         ) from error
-    plugin = google.auth.transport.grpc.AuthMetadataPlugin(  # type: ignore[no-untyped-call]
-        found, google.auth.transport.requests.Request()
-    )
+    plugin = google.auth.transport.grpc.AuthMetadataPlugin(found, google.auth.transport.requests.Request())
     return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
 
 

@@ -40,7 +40,7 @@ def start_container(
     """
     settings = ["--hostname", "0.0.0.0", *flags(churn_seconds, database_limit)]  # noqa: S104 - inside a container
     try:
-        from docker.errors import DockerException  # type: ignore[import-untyped]
+        from docker.errors import DockerException
         from testcontainers.core.container import DockerContainer
         from testcontainers.core.docker_client import DockerClient, get_docker_host
         from testcontainers.core.exceptions import ContainerStartException

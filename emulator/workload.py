@@ -16,7 +16,7 @@ from random import Random
 from google.api_core.exceptions import GoogleAPIError
 from google.cloud.spanner_v1.transaction import Transaction
 from google.protobuf.timestamp_pb2 import Timestamp
-from proto.datetime_helpers import DatetimeWithNanoseconds  # type: ignore[import-untyped]
+from proto.datetime_helpers import DatetimeWithNanoseconds
 
 from emulator.journal import CommittedMod, Journal, PlannedMod, committed
 from emulator.plan import LARGEST, Plan, Planner

@@ -34,9 +34,9 @@ def value(node: Node) -> Value:
 def node(of: Value) -> Node:
     match of.WhichOneof("kind"):
         case "string_value":
-            return of.string_value
+            return str(of.string_value)
         case "bool_value":
-            return of.bool_value
+            return bool(of.bool_value)
         case "list_value":
             return [node(item) for item in of.list_value.values]
         case _:
