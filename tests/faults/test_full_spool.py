@@ -1,0 +1,135 @@
+"""A spool that is full: the reader waits in bounded memory and goes on when its consumers do."""
+
+import base64
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from connector import consumers
+from connector.spool import Spool
+from connector.timestamps import SECOND, format_rfc3339
+from emulator import SampleDatabase
+from tests.integration.commands import configuration, manifests, reading, until, watermark
+from tests.integration.delivered import rows
+from tests.integration.servers import MakeDatabase
+
+pytestmark = pytest.mark.emulator
+
+MB = 1_000_000
+CONSUMER = "stopped"
+VALUE = 60_000
+
+
+class BigRows:
+    """Rows of random bytes, which no compression makes smaller."""
+
+    def __init__(self, sample: SampleDatabase) -> None:
+        sample.run_ddl("CREATE TABLE Big (Id INT64 NOT NULL, Data STRING(MAX)) PRIMARY KEY (Id)")
+        self._database = sample.database
+        self.count = 0
+        self.last_commit_ns = 0
+
+    def commit(self, rows_per_commit: int = 10) -> None:
+        with self._database.batch() as batch:
+            data = [base64.b64encode(os.urandom(VALUE * 3 // 4)).decode() for _ in range(rows_per_commit)]
+            batch.insert("Big", ["Id", "Data"], [[self.count + at, text] for at, text in enumerate(data)])
+        self.count += rows_per_commit
+        stamp = batch.committed.timestamp_pb()
+        self.last_commit_ns = int(stamp.seconds) * SECOND + int(stamp.nanos)
+
+    def commit_bytes(self, size: int) -> None:
+        target = self.count + size // VALUE
+        while self.count < target:
+            self.commit()
+
+
+@contextmanager
+def in_background(work: BigRows, size: int) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=work.commit_bytes, args=(size,), name="load")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("limit", "load"),
+    [
+        (5 * MB, 30 * MB),
+        pytest.param(50 * MB, 300 * MB, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+    ids=["5MB", "50MB"],
+)
+def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_loses_nothing(
+    limit: int, load: int, database: MakeDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = database()
+    big = BigRows(sample)
+    path = tmp_path / "spool"
+    spool = Spool.at(path)
+    consumers.register(spool, CONSUMER, now=time.time_ns())
+    config = configuration(
+        tmp_path, sample, source={"start": format_rfc3339(time.time_ns())}, spool={"max_bytes": limit}
+    )
+    with reading(config) as daemon:
+        with in_background(big, load):
+            daemon.await_log("the spool is full", timeout=120)
+            stopped_at = spool.latest()
+        assert CONSUMER in daemon.said
+        held = sum(manifest.size for manifest in manifests(path))
+        assert limit <= held < limit + 80 * MB
+        assert spool.latest() == stopped_at
+        assert watermark(path) < big.last_commit_ns
+
+        seen: list[int] = []
+        done = 0
+
+        def consume() -> bool:
+            nonlocal done
+            while done < spool.latest():
+                manifest = spool.manifest(done + 1)
+                assert manifest.epoch == done + 1
+                seen.extend(int(orjson.loads(row["payload"])["Id"]) for row in rows(path, manifest))
+                done += 1
+                consumers.record(spool, CONSUMER, done, now=time.time_ns())
+                assert sum(file.stat().st_size for file in (path / "segments").glob("*.arrow")) < limit + 160 * MB
+            return len(seen) >= big.count
+
+        until(consume, "all rows", timeout=120, more=lambda: daemon.said)
+        memory = daemon.peak_memory
+        assert daemon.stop().code == 0
+    assert seen == list(range(big.count))
+    with capsys.disabled():
+        os.write(
+            1, f"\npeak memory {memory // MB} MB with a limit of {limit // MB} MB, {load // MB} MB read\n".encode()
+        )
+    assert memory < 400 * MB
+
+
+def test_a_spool_whose_newest_epoch_is_larger_than_its_limit_goes_on_once_it_is_consumed(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    big = BigRows(sample)
+    spool = Spool.at(tmp_path / "spool")
+    consumers.register(spool, CONSUMER, now=time.time_ns())
+    source = {"start": format_rfc3339(time.time_ns())}
+    with reading(configuration(tmp_path, sample, source=source, spool={"max_bytes": "10KB"})) as daemon:
+        big.commit()
+        daemon.await_log("the spool is full")
+        big.commit()
+        consumers.record(spool, CONSUMER, spool.latest(), now=time.time_ns())
+
+        def consumed() -> bool:
+            consumers.record(spool, CONSUMER, spool.latest(), now=time.time_ns())
+            return watermark(tmp_path / "spool") >= big.last_commit_ns
+
+        daemon.until(consumed, "it goes on")
+        assert daemon.stop().code == 0

@@ -1,0 +1,154 @@
+"""Holds what was delivered against what a workload committed."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from connector.manifest import Manifest
+from connector.spool import Spool
+from connector.timestamps import parse
+from emulator import CommittedMod, SampleDatabase, Table
+from tests.integration.contract import Event
+
+Mod = tuple[int, str, str, str, str]
+"""Commit timestamp, table, mod type, keys, payload; the last two as canonical JSON."""
+
+
+def canonical(node: object) -> str:
+    return json.dumps(node, sort_keys=True)
+
+
+def captured(mod: CommittedMod, value_capture_type: str) -> dict[str, object]:
+    """The columns beside the key that an event's payload has."""
+    if mod.mod_type == "DELETE":
+        return dict(mod.old_row) if "OLD" in value_capture_type else {}
+    return dict(mod.row if "NEW_ROW" in value_capture_type else mod.new_values)
+
+
+def in_spanners_encoding(mods: Iterable[CommittedMod], value_capture_type: str) -> Counter[Mod]:
+    """What a spool has to hold of committed mods."""
+    return Counter(
+        (
+            mod.commit_timestamp_ns,
+            mod.table,
+            mod.mod_type,
+            canonical(mod.keys),
+            canonical({**mod.keys, **captured(mod, value_capture_type)}),
+        )
+        for mod in mods
+    )
+
+
+def in_unified_types(mods: Iterable[CommittedMod], sample: SampleDatabase, value_capture_type: str) -> Counter[Mod]:
+    """What `tail` has to print of committed mods."""
+    tables = {table.name: table for table in sample.tables}
+    return Counter(
+        (
+            mod.commit_timestamp_ns,
+            mod.table,
+            mod.mod_type,
+            canonical(_unified(mod.keys, tables[mod.table])),
+            canonical(_unified({**mod.keys, **captured(mod, value_capture_type)}, tables[mod.table])),
+        )
+        for mod in mods
+    )
+
+
+def _unified(row: Mapping[str, object], table: Table) -> dict[str, object]:
+    columns = {column.name: column for column in table.columns}
+
+    def one(kind: str, value: object) -> object:
+        if value is None:
+            return None
+        return int(str(value)) if kind == "INT64" else json.loads(str(value)) if kind == "JSON" else value
+
+    return {
+        name: [one(columns[name].type, item) for item in value]
+        if isinstance(value, list)
+        else one(columns[name].type, value)
+        for name, value in row.items()
+    }
+
+
+def of_events(events: Iterable[Event]) -> Counter[Mod]:
+    """What events say."""
+    return Counter(
+        (
+            event["sort_keys"][1],
+            event["object"],
+            event["source_metadata"]["mod_type"],
+            canonical({name: event["payload"][name] for name in event["source_metadata"]["primary_keys"]}),
+            canonical(event["payload"]),
+        )
+        for event in events
+    )
+
+
+def rows(spool: str | Path, manifest: Manifest) -> Iterator[Event]:
+    """The rows of an epoch, in order."""
+    opened = Spool.at(spool)
+    for file in manifest.files:
+        for batch in opened.batches(file):
+            yield from batch.drop_columns(["read_timestamp", "source_timestamp"]).to_pylist()
+
+
+def of_rows(found: Iterable[Event]) -> Counter[Mod]:
+    """What rows of a spool say."""
+    mods: Counter[Mod] = Counter()
+    for row in found:
+        metadata, payload = row["source_metadata"], json.loads(row["payload"])
+        keys = {name: payload[name] for name in metadata["primary_keys"]}
+        at = parse(metadata["commit_timestamp"])
+        mods[at, row["object"], metadata["mod_type"], canonical(keys), canonical(payload)] += 1
+    return mods
+
+
+def assert_sound(spool: str | Path, kept: list[Manifest], *, first: int = 1) -> list[Event]:
+    """Fails unless epochs are numbered without gaps, contiguous, in order and whole; returns all their rows."""
+    assert [manifest.epoch for manifest in kept] == list(range(first, first + len(kept)))
+    out: list[Event] = []
+    transactions: dict[str, set[str]] = {}
+    expected: dict[str, int] = {}
+    for before, manifest in zip([None, *kept], kept, strict=False):
+        if before is not None:
+            assert manifest.watermark_low == before.watermark_high
+        assert manifest.watermark_low < manifest.watermark_high
+        assert manifest.cut
+        found = list(rows(spool, manifest))
+        assert len(found) == manifest.rows == sum(manifest.tables.values())
+        here: set[str] = set()
+        for row in found:
+            metadata = row["source_metadata"]
+            at, transaction = parse(metadata["commit_timestamp"]), metadata["server_transaction_id"]
+            assert manifest.watermark_low < at <= manifest.watermark_high
+            assert transaction in here or transaction not in transactions, "a transaction was split"
+            here.add(transaction)
+            transactions.setdefault(transaction, set()).add(metadata["record_sequence"])
+            expected[transaction] = metadata["number_of_records_in_transaction"]
+        out += found
+    assert {transaction: len(found) for transaction, found in transactions.items()} == expected
+    order = [row["change_sequence_number"] for row in out]
+    assert order == sorted(set(order))
+    return out
+
+
+def assert_delivered(
+    spool: str | Path, mods: Iterable[CommittedMod], *, value_capture_type: str = "NEW_ROW"
+) -> list[Manifest]:
+    """Fails unless the epochs of a spool hold every committed mod once, in order; returns their manifests."""
+    opened = Spool.at(spool)
+    kept = list(opened.manifests(1, opened.latest()))
+    delivered = of_rows(assert_sound(spool, kept))
+    committed = in_spanners_encoding(mods, value_capture_type)
+    assert delivered == committed, differences(committed, delivered)
+    return kept
+
+
+def differences(committed: Counter[Mod], delivered: Counter[Mod]) -> str:
+    """The first few mods that are missing or too many."""
+    missing, extra = committed - delivered, delivered - committed
+    return (
+        f"{missing.total()} of {committed.total()} missing, {extra.total()} too many;"
+        f" missing {sorted(missing)[:3]}; too many {sorted(extra)[:3]}"
+    )

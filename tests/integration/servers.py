@@ -1,0 +1,43 @@
+"""The emulator of a package of tests, and a fresh sample database for each test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from google.api_core.exceptions import NotFound
+
+from emulator import Emulator, SampleDatabase, find_or_start
+
+CHURN_SECONDS = 2
+MakeDatabase = Callable[..., SampleDatabase]
+
+
+def running_emulator() -> Iterator[Emulator]:
+    """An emulator whose partitions live two to four seconds."""
+    with find_or_start(churn_seconds=CHURN_SECONDS) as emulator:
+        yield emulator
+
+
+def databases(emulator: Emulator) -> Iterator[MakeDatabase]:
+    """Makes sample databases, and drops them afterwards: an idle one costs the emulator little, a full one much."""
+    made: list[SampleDatabase] = []
+
+    def make(**settings: str) -> SampleDatabase:
+        sample = SampleDatabase.create(emulator.host, **settings)
+        made.append(sample)
+        return sample
+
+    yield make
+    for sample in made:
+        with suppress(NotFound):
+            sample.drop()
+
+
+@pytest.fixture(scope="package")
+def emulator() -> Iterator[Emulator]:
+    yield from running_emulator()
+
+
+@pytest.fixture
+def database(emulator: Emulator) -> Iterator[MakeDatabase]:
+    yield from databases(emulator)

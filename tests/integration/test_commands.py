@@ -1,0 +1,117 @@
+"""What `discover`, `spool`, `check` and the status page tell."""
+
+import json
+import re
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from connector import consumers
+from connector.spool import Spool
+from connector.timestamps import format_rfc3339
+from emulator import Workload
+from tests.integration.commands import configuration, manifests, options, reading, run
+from tests.integration.servers import MakeDatabase
+
+pytestmark = pytest.mark.emulator
+
+
+def fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_discover_tells_the_streams_with_their_options_tables_columns_and_keys(
+    dialect: str, database: MakeDatabase
+) -> None:
+    sample = database(dialect=dialect, value_capture_type="NEW_VALUES")
+    done = run("discover", *options(sample), "--json")
+    assert done.code == 0, done.err
+    (stream,) = json.loads(done.out)
+    assert stream["change_stream"] == sample.change_stream
+    assert (stream["dialect"], stream["value_capture_type"]) == (dialect, "NEW_VALUES")
+    assert stream["partition_mode"] == "IMMUTABLE_KEY_RANGE"
+    assert re.fullmatch(r"\d+[dh]", stream["retention_period"])
+    told = {
+        table["table"]: (table["primary_keys"], [column["name"] for column in table["columns"]])
+        for table in stream["tables"]
+    }
+    assert told == {
+        table.name: ([column.name for column in table.key], [column.name for column in table.columns])
+        for table in sample.tables
+    }
+    text = run("discover", *options(sample))
+    assert text.code == 0
+    assert b"sales.Invoices(InvoiceId*" in text.out
+
+
+def test_spool_tells_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:
+    sample = database()
+    start = format_rfc3339(time.time_ns())
+    workload = Workload(sample, seed=31)
+    workload.run(mods=40)
+    end = format_rfc3339(workload.committed[-1].commit_timestamp_ns)
+    assert run("read", configuration(tmp_path, sample, source={"start": start, "end": end})).code == 0
+    spool = tmp_path / "spool"
+    consumers.register(Spool.at(spool), "slow", now=time.time_ns())
+    consumers.record(Spool.at(spool), "quick", Spool.at(spool).latest(), now=time.time_ns())
+
+    report = json.loads(run("spool", spool, "--json").out)
+    kept = manifests(spool)
+    assert report["source"]["database"] == sample.database_id
+    assert (report["first_epoch"], report["last_epoch"]) == (1, len(kept))
+    assert report["rows"] == len(workload.committed)
+    assert report["watermark"] == end
+    assert report["bytes"] == sum(path.stat().st_size for path in (spool / "segments").iterdir())
+    behind = {consumer["consumer"]: consumer["behind_rows"] for consumer in report["consumers"]}
+    assert behind == {"slow": len(workload.committed), "quick": 0}
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [manifest.epoch for manifest in kept]
+
+    assert run("spool", spool, "--forget", "slow").code == 0
+    text = run("spool", spool).out.decode()
+    assert "quick" in text
+    assert "slow" not in text
+    missing = run("spool", spool, "--forget", "slow")
+    assert missing.code == 1
+    assert "quick" in missing.complaint
+
+
+def test_the_status_page_and_the_metrics_answer_though_a_connection_stays_silent(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    workload = Workload(sample, seed=32)
+    with reading(configuration(tmp_path, sample)) as daemon:
+        found = re.search(r"url=http://([0-9.]+):(\d+)/", daemon.said)
+        assert found is not None
+        with socket.create_connection((found[1], int(found[2]))):  # a browser opens some of these ahead
+            workload.run(mods=30)
+            address = f"http://{found[1]}:{found[2]}"
+            daemon.until(lambda: sum(json.loads(fetched(f"{address}/"))["mods"].values()) >= 30, "all mods sealed")
+            page, metrics = json.loads(fetched(f"{address}/")), fetched(f"{address}/metrics").decode()
+            assert sum(page["mods"].values()) == 30
+            assert page["sealed_watermark"] is not None
+            inserts = sum(mod.mod_type == "INSERT" for mod in workload.committed)
+            assert f'spanner_cdc_mods_total{{mod_type="INSERT"}} {float(inserts)}' in metrics
+            assert re.search(r"^spanner_cdc_watermark_lag_seconds [0-9.]+$", metrics, re.MULTILINE)
+            assert daemon.stop(timeout=10).code == 0
+
+
+def test_check_finds_no_fault_in_what_is_right_and_goes_by_the_spool_once_it_has_epochs(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    workload = Workload(sample, seed=33)
+    start = format_rfc3339(time.time_ns())
+    workload.run(mods=10)
+    end = format_rfc3339(workload.committed[-1].commit_timestamp_ns)
+    config = configuration(tmp_path, sample, source={"start": start, "end": end})
+    assert run("check", config).code == 0
+    assert run("read", config).code == 0
+    # The start is used only while the spool is empty: that it is too old by now is no fault.
+    assert run("check", configuration(tmp_path, sample, source={"start": "2026-01-01T00:00:00Z"})).code == 0
