@@ -6,15 +6,19 @@ sealed before it is read on; not, however, from the limit of what is ready and o
 
 import asyncio
 
-BUDGET = 64 * 1024 * 1024
-"""Bytes of records that may be read ahead; as many again may be ready to be sealed."""
+BUDGET = 32 * 1024 * 1024
+"""Bytes of records that may be read ahead; as many again may be ready, and as many are being sealed.
+
+An epoch is cut at this size too, so that what waits to be sealed is never more than what makes an epoch full. The
+process stays below 400 MB with it, where 64 MB brought it to 417 (measured with rows of incompressible text).
+"""
 
 
 class FlowControl:
     """Asked before a partition's next message is pulled."""
 
     def __init__(self, budget: int = BUDGET) -> None:
-        self._budget = budget
+        self.budget = budget
         self._moved = asyncio.Event()
         self.waiting = 0
         """How many partitions wait."""
@@ -27,7 +31,7 @@ class FlowControl:
             ready: bytes of them that the watermark has passed.
             laggard: whether the partition holds the watermark.
         """
-        return held < self._budget or (laggard and ready < self._budget)
+        return held < self.budget or (laggard and ready < self.budget)
 
     def moved(self) -> None:
         """The watermark moved or something was sealed: whoever waits asks again."""

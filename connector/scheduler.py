@@ -18,7 +18,7 @@ import grpc
 import tenacity
 
 from connector.decode import UnknownRecordError
-from connector.epoch import Epoch, EpochBuffer, incomplete_transactions
+from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactions
 from connector.errors import SpannerCdcError, StreamError
 from connector.faults import Verdict, fault, query_error
 from connector.flow import FlowControl
@@ -94,7 +94,7 @@ class Scheduler:
         self._flow = flow
         self._metrics = metrics
         self._graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
-        self._buffer = EpochBuffer(span.watermark)
+        self._buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -160,6 +160,8 @@ class Scheduler:
             last = loop.time()
             if not self._ending:
                 await self._deliver_ready()
+            if self._buffer.ready_bytes:
+                self._due.set()  # readers that wait for memory bring no news
         await self._deliver_ready(all_of_it=True)
 
     async def _pause_until(self, moment: float) -> None:
