@@ -28,6 +28,8 @@ from connector.tail import tail
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
+_PATIENCE = 1.0
+"""Seconds that threads have to end after a stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,13 @@ def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
     """Runs ``work`` with signals that drain; exits with 130 if it was interrupted."""
 
     async def main() -> None:
-        async with on_signals(stop):
-            await work
+        try:
+            async with on_signals(stop):
+                await work
+        finally:
+            if stop.asked:  # a thread may be stuck in a write to a pipe that nobody reads; it must not keep us
+                code = INTERRUPTED if stop.interrupted else 0
+                asyncio.get_running_loop().call_later(_PATIENCE, os._exit, code)
 
     with suppress(asyncio.CancelledError):  # stopped at once
         asyncio.run(main())

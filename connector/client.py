@@ -23,7 +23,7 @@ import grpc.aio
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
-from connector.errors import SpannerCdcError, StreamError
+from connector.errors import SpannerCdcError, UnreachableError
 from connector.faults import Verdict, fault, setup_error
 from connector.rows import RowAssembler
 
@@ -129,7 +129,7 @@ class SpannerClient:
                         for row in assembler.rows(message, columns=len(message.metadata.row_type.fields) or None)
                     ]
             except TimeoutError as error:
-                raise StreamError(
+                raise UnreachableError(
                     f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
                     hint="Check the network, source.endpoint, or the emulator's address.",
                 ) from error

@@ -41,6 +41,10 @@ class StreamError(SpannerCdcError):
     """Reading the change stream cannot go on."""
 
 
+class UnreachableError(StreamError):
+    """Spanner has not answered for a while; asked again later it may."""
+
+
 class SpoolError(SpannerCdcError):
     """The spool cannot be used: a corrupt file, a disk that is full or read-only, a newer version."""
 

@@ -12,7 +12,7 @@ from enum import Enum
 
 import grpc
 
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, UnreachableError
 
 
 class Verdict(Enum):
@@ -74,6 +74,11 @@ def _refused(what: str, hint: str) -> ConfigurationError:
 
 def setup_error(found: Fault, database: str) -> SpannerCdcError:
     """The error for people of a call that was made before reading began."""
+    if found.verdict is not Verdict.STOP:
+        return UnreachableError(
+            f"Spanner does not answer for {database} ({found})",
+            hint="Check the network, source.endpoint, or the emulator's address.",
+        )
     match found.code:
         case grpc.StatusCode.NOT_FOUND:
             kind = "instance" if "Instance not found" in found.message else "database"
@@ -83,11 +88,6 @@ def setup_error(found: Fault, database: str) -> SpannerCdcError:
             )
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
             return denied(found, database)
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
-            return StreamError(
-                f"Spanner does not answer for {database} ({found})",
-                hint="Check the network, source.endpoint, or the emulator's address.",
-            )
         case _:
             return StreamError(f"Spanner refused a call for {database} ({found})")
 

@@ -75,6 +75,17 @@ def spool_report(spool: Spool) -> Report:
     Raises:
         SpoolError: there is none, or a file of it is corrupt.
     """
+    while True:
+        first = spool.floor()
+        try:
+            return _spool_report(spool)
+        except SpoolError:
+            if spool.floor() == first:
+                raise
+            # its daemon has pruned what was being read
+
+
+def _spool_report(spool: Spool) -> Report:
     try:
         header = spool.header()
     except FileNotFoundError as error:

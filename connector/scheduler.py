@@ -19,7 +19,7 @@ import tenacity
 
 from connector.decode import UnknownRecordError
 from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactions
-from connector.errors import SpannerCdcError, StreamError
+from connector.errors import SpannerCdcError, StreamError, UnreachableError
 from connector.faults import Verdict, fault, query_error
 from connector.flow import FlowControl
 from connector.log import Log
@@ -318,7 +318,11 @@ class Scheduler:
     async def _await_end(self, end: int) -> None:
         """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits for that."""
         while self._clock_passed <= end:
-            self._clock_passed = max(self._clock_passed, await self._spanner_clock())
+            try:
+                clock = await self._spanner_clock()
+            except UnreachableError as error:
+                raise _ResumableError(str(error)) from error
+            self._clock_passed = max(self._clock_passed, clock)
             if self._clock_passed <= end:
                 await asyncio.sleep(min((end - self._clock_passed) / SECOND + TICK, 5.0))
 

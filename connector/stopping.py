@@ -79,6 +79,8 @@ async def on_signals(stop: Stop) -> AsyncIterator[None]:
     def received(number: signal.Signals) -> None:
         if (stop.asked or not stop.reading) and main is not None:
             main.cancel()
+        elif not stop.asked:
+            _log.info("stopping: what is complete is delivered first; a second signal ends at once", signal=number.name)
         stop.interrupted = stop.interrupted or number is signal.SIGINT
         stop.ask()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from connector.timestamps import format_rfc3339
+from connector.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Workload
 from tests.faults.link import linked
 from tests.faults.proxy import SILENCE, Call, Trouble, proxied
@@ -103,6 +103,24 @@ def test_connections_that_are_cut_and_a_server_that_goes_and_comes_cost_nothing(
             await_progress(daemon, tmp_path)
             assert daemon.stop().code == 0
     finished_at(last_commit(workload), sample, tmp_path, {"start": source["start"]})
+    assert_delivered(tmp_path / "spool", workload.committed)
+
+
+@pytest.mark.slow
+def test_an_outage_while_the_end_is_waited_for_is_come_through(database: MakeDatabase, tmp_path: Path) -> None:
+    sample = database()
+    workload = Workload(sample, seed=54)
+    # the clock is asked once when the stream is opened, and again once the queries have ended at the end
+    denied = Trouble(Code.UNAVAILABLE, "outage", meets=lambda call: "CURRENT_TIMESTAMP" in call.sql, times=0)
+    with proxied(sample.host, denied) as proxy:
+        source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
+        source["end"] = format_rfc3339(time.time_ns() + 6 * SECOND)
+        with reading(configuration(tmp_path, sample, source=source)) as daemon:
+            denied.times = 1000
+            workload.run(mods=30)
+            daemon.await_log("does not answer", timeout=60)  # the client has given up once
+            denied.times = 0
+            assert daemon.wait().code == 0
     assert_delivered(tmp_path / "spool", workload.committed)
 
 

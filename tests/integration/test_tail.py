@@ -1,10 +1,12 @@
 """`spanner-cdc tail` prints what was committed: all of it, once, in commit order, as the contract says."""
 
 import json
+import select
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGINT, SIGTERM, Signals
 
 import pytest
 
@@ -131,6 +133,25 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
     committed, delivered = in_unified_types(kept, sample, "NEW_ROW"), of_events(events)
     assert delivered == committed, differences(committed, delivered)
     assert {mod.transaction for mod in kept} & set(range(earlier, workload.transactions))
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGINT, 130), (SIGTERM, 0)])
+def test_a_second_signal_ends_tail_at_once_though_nobody_reads_what_it_prints(
+    number: Signals, code: int, database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    began = format_rfc3339(time.time_ns())
+    Workload(sample, seed=6).run(mods=400)  # more than a pipe takes
+    with Background(
+        *("tail", *options(sample), "--change-stream", sample.change_stream, "--start", began),
+        log=tmp_path / "tail.log",
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.process.stdout is not None
+        select.select([running.process.stdout], [], [], 30)
+        running.signal(number)
+        running.until(lambda: "stopping" in running.said, "the drain")
+        assert running.stop(number, timeout=5).code == code
 
 
 def test_tail_ends_quietly_when_its_reader_has_gone(database: MakeDatabase, tmp_path: Path) -> None:
