@@ -123,8 +123,9 @@ def test_a_spool_whose_newest_epoch_is_larger_than_its_limit_goes_on_once_it_is_
     source = {"start": format_rfc3339(time.time_ns())}
     with reading(configuration(tmp_path, sample, source=source, spool={"max_bytes": "10KB"})) as daemon:
         big.commit()
-        daemon.await_log("the spool is full")
+        daemon.until(lambda: bool(manifests(tmp_path / "spool")), "an epoch larger than the spool may be")
         big.commit()
+        daemon.await_log("the spool is full")
         consumers.record(spool, CONSUMER, spool.latest(), now=time.time_ns())
 
         def consumed() -> bool:
