@@ -56,6 +56,8 @@ def _common(command: Command) -> Command:
             sys.exit(0)
         except OSError as error:
             _fail(f"{error.strerror or error}: {error.filename or 'the system refused'}", 1, verbose=verbose)
+        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too; its text might hold a row's values
+            _fail(f"a fault of this program: {type(error).__name__}; --verbose tells where", 1, verbose=verbose)
 
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__
@@ -85,16 +87,14 @@ def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
     """Runs ``work`` with signals that drain; exits with 130 if it was interrupted."""
 
     async def main() -> None:
-        try:
+        with suppress(asyncio.CancelledError):  # stopped at once
             async with on_signals(stop):
                 await work
-        finally:
-            if stop.asked:  # a thread may be stuck in a write to a pipe that nobody reads; it must not keep us
-                code = INTERRUPTED if stop.interrupted else 0
-                asyncio.get_running_loop().call_later(_PATIENCE, os._exit, code)
+        if stop.asked:  # a thread may be stuck in a write to a pipe that nobody reads; it must not keep us
+            code = INTERRUPTED if stop.interrupted else 0
+            asyncio.get_running_loop().call_later(_PATIENCE, os._exit, code)
 
-    with suppress(asyncio.CancelledError):  # stopped at once
-        asyncio.run(main())
+    asyncio.run(main())
     if stop.interrupted:
         sys.exit(INTERRUPTED)
 

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+import pyarrow as pa
+
 from connector import consumers
 from connector.config import Config, SourceConfig, parse_duration
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.log import Log
-from connector.manifest import SourceName
+from connector.manifest import Manifest, SourceName
 from connector.metrics import ReaderMetrics
 from connector.partitions import CutPartition
 from connector.progress import reporting
@@ -28,12 +30,17 @@ from connector.status import serving
 from connector.stopping import Stop
 from connector.timestamps import SECOND, format_rfc3339
 
+T = TypeVar("T")
+
 PRUNE_INTERVAL = 1.0
 _WARN_INTERVAL = 60.0
 
 _log = Log(__name__)
 
-T = TypeVar("T")
+from concurrent.futures import ThreadPoolExecutor
+
+_X = ThreadPoolExecutor(max_workers=1)
+pa.set_memory_pool(pa.system_memory_pool())
 
 
 class SpoolSink:
@@ -82,7 +89,7 @@ class SpoolSink:
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
         async with self._lock:
-            seal = functools.partial(self._writer.seal, epoch, cut, now=time.time_ns(), final=final)
+            seal = functools.partial(self._seal, epoch, cut, final=final)
             manifest = await _to_the_end(seal)
         self.watermark = epoch.high
         self._metrics.spool_bytes = self._writer.bytes
@@ -93,6 +100,13 @@ class SpoolSink:
             bytes=manifest.size,
             watermark=format_rfc3339(manifest.watermark_high),
         )
+
+    def _seal(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> Manifest:
+        try:
+            return self._writer.seal(epoch, cut, now=time.time_ns(), final=final)
+        finally:
+            # Arrow's pool keeps what was freed for each thread it was used in: some 40 MB, times the threads.
+            pa.default_memory_pool().release_unused()
 
     async def keep_pruned(self) -> None:
         """Prunes until it is cancelled."""
@@ -185,9 +199,9 @@ async def _read_into(
         end=format_rfc3339(end) if end is not None else "none",
     )
     pruning = asyncio.create_task(sink.keep_pruned(), name="prune")
+    running = asyncio.create_task(stop.run(scheduler), name="reader")
     try:
         async with reporting(metrics):
-            running = asyncio.create_task(stop.run(scheduler), name="reader")
             await asyncio.wait({running, pruning}, return_when=asyncio.FIRST_COMPLETED)
             if pruning.done():
                 stop.ask()
@@ -196,6 +210,8 @@ async def _read_into(
                 await pruning
     finally:
         pruning.cancel()
+        running.cancel()
+        await asyncio.wait({pruning, running})  # the spool's lock is held until no thread of ours writes
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 

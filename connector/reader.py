@@ -12,16 +12,16 @@ import grpc
 
 from connector.client import SpannerClient
 from connector.config import SourceConfig, parse_duration, resolve_moment
-from connector.decode import decoder
+from connector.decode import UnknownRecordError, decoder
 from connector.dialects import Dialect
 from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
 from connector.envelope import Source
-from connector.errors import ConfigurationError, DataLostError
+from connector.errors import ConfigurationError, DataLostError, StreamError
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
 from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries, PartitionQuery
+from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN
 from connector.scheduler import EpochSink, Range, Scheduler
 from connector.timestamps import format_rfc3339
@@ -64,6 +64,10 @@ class OpenStream:
         try:
             async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
                 await anext(messages, None)
+        except SilentStreamError:
+            return  # the reader asks again, for as long as it takes
+        except UnknownRecordError as error:
+            raise StreamError(f"change stream {self.stream.name}, the initial query: {error}") from error
         except grpc.RpcError as error:
             found = fault(error)
             if found.verdict is not Verdict.STOP:

@@ -32,6 +32,9 @@ from connector.timestamps import SECOND, format_rfc3339
 TICK = 0.02
 """Seconds between two moves of the watermark, at least: a move costs a walk over all partitions."""
 
+_NEAR_END = 2.0
+"""Seconds before the user's end within which a query that ended is sent again only after it."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
 _log = Log(__name__)
@@ -316,15 +319,21 @@ class Scheduler:
         )
 
     async def _await_end(self, end: int) -> None:
-        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits for that."""
-        while self._clock_passed <= end:
-            try:
-                clock = await self._spanner_clock()
-            except UnreachableError as error:
-                raise _ResumableError(str(error)) from error
-            self._clock_passed = max(self._clock_passed, clock)
-            if self._clock_passed <= end:
-                await asyncio.sleep(min((end - self._clock_passed) / SECOND + TICK, 5.0))
+        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits if it is about to.
+
+        One that comes long before is no end at all, and the query is sent again.
+        """
+        if self._clock_passed > end:
+            return
+        try:
+            self._clock_passed = max(self._clock_passed, await self._spanner_clock())
+        except UnreachableError as error:
+            raise _ResumableError(str(error)) from error
+        left = (end - self._clock_passed) / SECOND
+        if 0 <= left <= _NEAR_END:
+            await asyncio.sleep(left + TICK)
+            with suppress(UnreachableError):
+                self._clock_passed = max(self._clock_passed, await self._spanner_clock())
 
     def _report(self, watermark: int) -> None:
         self._metrics.watermark = watermark

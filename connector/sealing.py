@@ -130,11 +130,8 @@ class SpoolWriter:
         self._sealed: dict[int, tuple[int, int]] = {}
         for manifest in spool.manifests(spool.floor(), at.epoch):
             self._sealed[manifest.epoch] = (manifest.size, manifest.sealed_at)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all segments that are kept."""
-        return sum(size for size, _ in self._sealed.values())
+        self.bytes = sum(size for size, _ in self._sealed.values())
+        """Bytes of all segments that are kept; may be read while another thread seals or prunes."""
 
     def seal(self, epoch: Epoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
@@ -175,6 +172,7 @@ class SpoolWriter:
         self._create(manifest)
         self.epoch = number
         self._sealed[number] = (manifest.size, now)
+        self.bytes += manifest.size
         if not self._swept:
             self._sweep()
         return manifest
@@ -208,7 +206,7 @@ class SpoolWriter:
             for file in self._spool.manifest(epoch).files:
                 self._spool.storage.delete(file.path)
             self._spool.storage.delete(manifest_path(epoch))
-            del self._sealed[epoch]
+            self.bytes -= self._sealed.pop(epoch)[0]
         return last - first + 1
 
     def _create(self, manifest: Manifest) -> None:

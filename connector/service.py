@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import Process
+from contextlib import suppress
 from pathlib import Path
 
 from connector.config import Config
@@ -48,23 +49,32 @@ async def run(config: Config, path: Path, stop: Stop, *, emulator_host: str | No
         elif reading.exception() is None:
             _log.info("the daemon is done; the sink delivers what is left")
         await reading
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            sink.kill()
+        raise
     finally:
         assert sink.stdin is not None
         sink.stdin.close()
-        await _ended(sink, ended, drain=config.drain_timeout / SECOND if stop.asked else None)
+        await _ended(sink, ended, stop, drain=config.drain_timeout / SECOND)
     if ended.result() != 0:
         raise SinkError(f"the Spark sink ended with code {ended.result()}", hint="Its own line above says why.")
 
 
-async def _ended(sink: Process, ended: asyncio.Task[int], *, drain: float | None) -> None:
-    """Waits for the sink, whose lifeline is cut; after ``drain`` seconds it finishes only the batch under way."""
+async def _ended(sink: Process, ended: asyncio.Task[int], stop: Stop, *, drain: float) -> None:
+    """Waits for the sink, whose lifeline is cut; ``drain`` seconds after a stop only for the batch under way."""
+    stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
-        done, _ = await asyncio.wait({ended}, timeout=drain)
-        if not done:
-            _log.warning("the sink's drain took too long; what is not delivered is delivered next time")
-            sink.terminate()
-            done, _ = await asyncio.wait({ended}, timeout=drain)
-    finally:
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended}, timeout=drain)
         if not ended.done():
-            sink.kill()
+            _log.warning("the sink's drain took too long; what is not delivered is delivered next time")
+            with suppress(ProcessLookupError):
+                sink.terminate()
+            await asyncio.wait({ended}, timeout=drain)
+    finally:
+        stopping.cancel()
+        if not ended.done():
+            with suppress(ProcessLookupError):
+                sink.kill()
     await ended

@@ -63,6 +63,7 @@ class Stop:
             asking.cancel()
             if not running.done():
                 running.cancel()
+                await asyncio.wait({running})
         try:
             await running
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.files import FileWriter
-from spark_sink.minutes import FileShape, FilesPartition, file_groups, shared_out
+from spark_sink.minutes import FileShape, FilesPartition, Holding, file_groups, shared_out
 from spark_sink.source import existing
 from spark_sink.stream import EpochStreamReader
 
@@ -37,7 +37,8 @@ _BATCH_BYTES = 1024**3
 class FileSinkSource(DataSource):
     """Writes a spool's events as files; internal to the sink.
 
-    Options: ``spool`` and ``path``, absolute; ``shape``, a :class:`spark_sink.minutes.FileShape` as text.
+    Options: ``spool`` and ``path``, absolute; ``shape`` and ``holding``, a
+    :class:`spark_sink.minutes.FileShape` and a :class:`spark_sink.minutes.Holding` as text.
     """
 
     cores = 0
@@ -59,8 +60,9 @@ class FileSinkSource(DataSource):
 
     def streamReader(self, schema: object) -> "FileSinkReader":  # noqa: N802
         """Writes every epoch, each once."""
-        shape = FileShape.from_text(self.options["shape"])
-        return FileSinkReader(self.options["spool"], self.options["path"], shape, self.cores or os.cpu_count() or 1)
+        shape, holding = FileShape.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
+        cores = self.cores or os.cpu_count() or 1
+        return FileSinkReader(self.options["spool"], self.options["path"], shape, holding, cores)
 
 
 class FileSinkReader(EpochStreamReader):
@@ -68,15 +70,16 @@ class FileSinkReader(EpochStreamReader):
 
     starts_at_oldest = False  # a minute that was written and half pruned would come again under another name
 
-    def __init__(self, spool: str, root: str, shape: FileShape, cores: int) -> None:
+    def __init__(self, spool: str, root: str, shape: FileShape, holding: Holding, cores: int) -> None:
         super().__init__(spool, CONSUMER, limit=ReadMaxBytes(_BATCH_BYTES))
         self._root = root
         self._shape = shape
+        self._holding = holding
         self._cores = cores
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """The minutes that the watermark has passed, or each epoch."""
-        return ready(self._spool, self.weights(first, last), self._shape)
+        return ready(self._spool, self.weights(first, last), self._shape, self._holding)
 
     def pinned(self) -> str:
         """The options that shape files."""
@@ -102,9 +105,11 @@ class FileSinkReader(EpochStreamReader):
             yield pa.RecordBatch.from_pydict(dict(zip(_ARROW.names, columns, strict=True)), schema=_ARROW)
 
 
-def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape) -> Iterable[Group]:
+def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape, holding: Holding) -> Iterable[Group]:
     """The groups of epochs whose files can be written now."""
-    if not shape.by_minute:
-        return by_epoch(epochs)
+    unwritten = list(epochs)
+    if not shape.by_minute or not unwritten:
+        return by_epoch(unwritten)
     newest = spool.manifest(spool.latest())
-    return by_minute(epochs, newest.watermark_high, final=newest.final)
+    final = holding.releases(newest, sum(epoch.bytes for epoch in unwritten))
+    return by_minute(unwritten, newest.watermark_high, final=final)

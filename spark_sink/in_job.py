@@ -70,8 +70,11 @@ class InJobReader:
         self._process.stdin.close()
         line = self._stderr.result().removeprefix("spanner-cdc: ")
         self._process = None
-        if code == 0:
+        if code == 0 and self._options.end:
             self.finished = True
+        elif code == 0:  # somebody has stopped it, and the query goes on
+            self._retry_at = time.monotonic() + _RETRY
+            self._give_up = 0.0
         elif _IN_USE in line and time.monotonic() < self._give_up:
             self.refusals += 1
             self._retry_at = time.monotonic() + _RETRY

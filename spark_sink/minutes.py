@@ -38,6 +38,35 @@ class FileShape:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """How long a minute that is not over is held back: not past the end, nor when the spool has no room for more.
+
+    ``end`` is the source's, in nanoseconds since 1970, or None; ``max_bytes`` is what the spool may hold.
+    """
+
+    max_bytes: int
+    end: int | None
+
+    def to_text(self) -> str:
+        """As an option."""
+        return orjson.dumps({"end": self.end, "max_bytes": self.max_bytes}).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "Holding":
+        """Reads what :meth:`to_text` wrote."""
+        node = orjson.loads(text)
+        return cls(int(node["max_bytes"]), None if node["end"] is None else int(node["end"]))
+
+    def releases(self, newest: Manifest, unwritten_bytes: int) -> bool:
+        """Whether the open minute is written as far as it has come.
+
+        A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for.
+        """
+        reached = self.end is not None and newest.watermark_high >= self.end
+        return newest.final or reached or unwritten_bytes >= self.max_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class FileGroup:
     """Epochs whose events of one table and schema share a file; ``minute`` counts since 1970."""
 

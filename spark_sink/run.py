@@ -31,11 +31,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector.config import Config, SparkConfig, load, parse_duration
 from connector.consumers import find
 from connector.errors import SpannerCdcError
+from connector.manifest import SourceName
 from connector.spool import Spool
+from connector.timestamps import parse
 from spark_sink import file_source
 from spark_sink.admission import EpochWeight
 from spark_sink.errors import SinkError, clear_line
-from spark_sink.minutes import FileShape
+from spark_sink.minutes import FileShape, Holding
 from spark_sink.registration import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
@@ -80,7 +82,7 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
         stack.callback(spark.stop)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
-        if _spool_appears(Spool.at(config.spool.path), events):
+        if _spool_appears(config, events):
             FileSink(spark, config).run(events)
 
 
@@ -97,6 +99,7 @@ class FileSink:
         self._config = config
         sink = config.sink
         self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute=sink.rotate_interval > 0)
+        self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
         self._root = Path(sink.path).absolute()
         self._stopping = threading.Event()
         self._busy = threading.Lock()
@@ -127,7 +130,10 @@ class FileSink:
         source = with_cores(file_source.FileSinkSource, cores_of(self._spark))
         self._spark.dataSource.register(source)
         files = self._spark.readStream.format(file_source.FORMAT).options(
-            spool=str(Path(self._config.spool.path).absolute()), path=str(self._root), shape=self._shape.to_text()
+            spool=str(Path(self._config.spool.path).absolute()),
+            path=str(self._root),
+            shape=self._shape.to_text(),
+            holding=self._holding.to_text(),
         )
         interval = parse_duration(self._config.spark.trigger)
         assert isinstance(interval, int)
@@ -153,11 +159,12 @@ class FileSink:
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
         """Waits until everything that is ready is in files."""
         try:
-            while query.isActive and _waiting(Spool.at(self._config.spool.path), self._shape):
+            while query.isActive and _waiting(Spool.at(self._config.spool.path), self._shape, self._holding):
                 query.processAllAvailable()
-        except (PySparkException, Py4JError, SpannerCdcError):
+        except (PySparkException, Py4JError, SpannerCdcError, OSError):
             pass  # the query tells what it failed of
-        events.put(Event.QUERY_ENDED)
+        finally:
+            events.put(Event.QUERY_ENDED)
 
     def _finish_batch(self, query: StreamingQuery) -> None:
         self._stopping.set()
@@ -233,11 +240,25 @@ def _watch_query(query: StreamingQuery, events: Events) -> None:
     events.put(Event.QUERY_ENDED)
 
 
-def _spool_appears(spool: Spool, events: Events) -> bool:
-    """Waits for the daemon to begin the spool; False if there is nothing to wait for any more."""
+def _absolute(moment: str | None) -> int | None:
+    """The end as nanoseconds since 1970; None where there is none, or one that the daemon's clock resolves."""
+    return None if moment is None or moment == "now" or moment.startswith("-") else parse(moment)
+
+
+def _spool_appears(config: Config, events: Events) -> bool:
+    """Waits for the daemon to begin the spool; False if there is nothing to wait for any more.
+
+    Raises:
+        SpoolMismatchError: the spool holds another change stream than the configuration names.
+    """
+    spool = Spool.at(config.spool.path)
+    source = config.source
+    name = SourceName(
+        project=source.project, instance=source.instance, database=source.database, change_stream=source.change_stream
+    )
     while True:
         try:
-            spool.header()
+            spool.check_source(name)
         except FileNotFoundError:
             pass
         else:
@@ -252,7 +273,7 @@ def _spool_appears(spool: Spool, events: Events) -> bool:
         return False
 
 
-def _waiting(spool: Spool, shape: FileShape) -> bool:
+def _waiting(spool: Spool, shape: FileShape, holding: Holding) -> bool:
     """Whether there are epochs whose files can be written, and which the sink has not recorded as done.
 
     It records a micro-batch when it asks for the next, so this is False only after that.
@@ -260,7 +281,7 @@ def _waiting(spool: Spool, shape: FileShape) -> bool:
     consumer = find(spool, file_source.CONSUMER)
     first = consumer.epoch + 1 if consumer else spool.floor()
     epochs = (EpochWeight.of(manifest, bool) for manifest in spool.manifests(first, spool.latest()))
-    return any(file_source.ready(spool, epochs, shape))
+    return any(file_source.ready(spool, epochs, shape, holding))
 
 
 def _say(line: str) -> None:

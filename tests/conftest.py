@@ -1,5 +1,11 @@
 """Campaigns, marked slow, run only where they are asked for: `pytest --run-slow`."""
 
+import os
+
+# Spark's session forks to start its JVM, and gRPC's handlers of a fork crash the child where a Spanner client is
+# alive in the same process; with them off, the child comes as far as its exec.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 import pytest
 
 

@@ -15,7 +15,7 @@ from connector.spool import Spool
 from connector.timestamps import SECOND, parse
 
 START = parse("2026-03-01T10:00:00Z")
-SOURCE = Source("p", "i", "d", "Everything", "d")
+SOURCE = Source("project", "instance", "d", "Everything", "d")
 KEY = ColumnType("Id", '{"code":"INT64"}', True, 1)
 NAME = ColumnType("Name", '{"code":"STRING"}', False, 2)
 SINGERS = (KEY, NAME)
@@ -63,7 +63,7 @@ class SpoolMaker:
     def __init__(self, path: Path, *, go_on: bool = False) -> None:
         self.path = str(path)
         self.spool = Spool.at(path)
-        source = SourceName(project="p", instance="i", database="d", change_stream="Everything")
+        source = SourceName(project="project", instance="instance", database="d", change_stream="Everything")
         begun = go_on and self.spool.latest() > 0
         header = self.spool.header() if begun else sealing.initialize(self.spool, source, START, "now", [])
         self.spool_id = header.spool_id

@@ -75,7 +75,7 @@ def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest
         eventually(lambda: consumers.find(spool.spool, "files") or sink.has_ended(), "the sink runs")
         spool.seal(high=START + MINUTE - 2)
         spool.seal(record(START + MINUTE - 1, [3]))
-        eventually(lambda: contents(out) or sink.has_ended(), "the minute is written")
+        eventually(lambda: list(out.rglob("*.jsonl")) or sink.has_ended(), "the minute is written")
         assert [data.count(b"\n") for data in contents(out).values()] == [3]
         spool.seal(record(START + MINUTE, [4]), final=True)
         sink.end_input()
@@ -119,3 +119,21 @@ def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, m
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
         assert sink.code() == 1
     assert sink.said().startswith("spark_sink: Spark needs Java 17, and there is none. Install it")
+
+
+def test_a_spool_without_epochs_ends_with_the_input(spool: SpoolMaker, tmp_path: Path) -> None:
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert spool.spool.latest() == 0
+
+
+def test_a_spool_of_another_stream_is_refused_and_not_touched(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    configured = Path(config(tmp_path))
+    configured.write_text(configured.read_text().replace("database: d", "database: other"))
+    with program(tmp_path / "log", "-m", "spark_sink", str(configured)) as sink:
+        assert sink.code() == 2
+    assert "holds change stream project/instance/d/Everything" in sink.said().splitlines()[-1]
+    assert not consumers.consumers(spool.spool)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,90 @@
+"""The scheduler, with queries that end as they are told to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import cast
+
+from connector.epoch import Epoch
+from connector.flow import FlowControl
+from connector.metrics import ReaderMetrics
+from connector.partition_query import PartitionQueries, PartitionQuery
+from connector.partitions import CutPartition
+from connector.records import INITIAL_TOKEN, ChildPartition, ChildPartitionsRecord, HeartbeatRecord, Record
+from connector.scheduler import Range, Scheduler
+from connector.timestamps import SECOND
+
+START = 1_800_000_000 * SECOND
+HOUR = 3600 * SECOND
+Answer = list[list[Record]]
+
+
+class Queries:
+    """Answers each query of a token with the next of its answers; the last one again and again."""
+
+    def __init__(self, answers: dict[str, list[Answer]]) -> None:
+        self._answers = answers
+        self.asked: list[PartitionQuery] = []
+        self.enough: Callable[[], None] = lambda: None
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+        self.asked.append(query)
+        answers = self._answers[query.token]
+        for records in answers.pop(0) if len(answers) > 1 else answers[0]:
+            yield records
+        if len(self.asked) > 3:
+            self.enough()
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.epochs: list[tuple[Epoch, list[CutPartition], bool]] = []
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        self.epochs.append((epoch, cut, final))
+
+
+def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int) -> Scheduler:
+    async def spanner_clock() -> int:
+        return clock
+
+    return Scheduler(
+        cast("PartitionQueries", queries),
+        "S",
+        Range((CutPartition(INITIAL_TOKEN, START),), START - 1, end),
+        sink,
+        seal_interval=0,
+        spanner_clock=spanner_clock,
+        known_clock=clock,
+        flow=FlowControl(),
+        metrics=ReaderMetrics(),
+    )
+
+
+CHILD: Answer = [[ChildPartitionsRecord(START, "0", (ChildPartition("c", frozenset()),))]]
+
+
+def test_a_clean_end_long_before_the_end_is_asked_again_at_once() -> None:
+    queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[], [[HeartbeatRecord(START + 1)]], []]})
+    running = scheduler(queries, Sink(), end=START + HOUR, clock=START + 2)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.token for query in queries.asked][:4] == [INITIAL_TOKEN, "c", "c", "c"]
+
+
+def test_a_clean_end_after_the_clock_has_passed_the_end_finishes_and_the_last_epoch_is_final() -> None:
+    queries, sink = Queries({INITIAL_TOKEN: [CHILD], "c": [[]]}), Sink()
+    asyncio.run(asyncio.wait_for(scheduler(queries, sink, end=START + 5, clock=START + 6).run(), 20))
+    assert [(epoch.high, final) for epoch, _, final in sink.epochs] == [(START + 5, True)]
+    assert sink.epochs[0][1] == [CutPartition("c", START)]
+
+
+def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
+    queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[]]})
+    sink = Sink()
+    running = scheduler(queries, sink, end=START + 5, clock=START + 5)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert not any(final for _, _, final in sink.epochs)
