@@ -30,17 +30,12 @@ from connector.status import serving
 from connector.stopping import Stop
 from connector.timestamps import SECOND, format_rfc3339
 
-T = TypeVar("T")
-
 PRUNE_INTERVAL = 1.0
 _WARN_INTERVAL = 60.0
 
 _log = Log(__name__)
 
-from concurrent.futures import ThreadPoolExecutor
-
-_X = ThreadPoolExecutor(max_workers=1)
-pa.set_memory_pool(pa.system_memory_pool())
+T = TypeVar("T")
 
 
 class SpoolSink:
