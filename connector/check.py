@@ -7,7 +7,7 @@ from pathlib import Path
 
 from connector.config import Config, SourceConfig
 from connector.errors import ConfigurationError, SpannerCdcError
-from connector.manifest import SegmentFile, SourceName
+from connector.manifest import SegmentFile
 from connector.reader import OpenStream, opened
 from connector.spool import Spool
 
@@ -42,13 +42,10 @@ async def _check_range(stream: OpenStream, config: SourceConfig, watermark: int 
 def _faults_of_spool(config: Config) -> tuple[list[str], int | None]:
     """What is wrong with the spool, and its watermark, or None where it has no epoch."""
     source = config.source
-    name = SourceName(
-        project=source.project, instance=source.instance, database=source.database, change_stream=source.change_stream
-    )
     faults = _faults_of_folder("spool.path", config.spool.path)
     spool = Spool.at(config.spool.path)
     try:
-        spool.check_source(name)
+        spool.check_source(source.name)
         first, latest = spool.floor(), spool.latest()
     except FileNotFoundError:
         return faults, None  # a spool that begins

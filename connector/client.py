@@ -23,6 +23,7 @@ import grpc.aio
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
+from connector.config import SourceConfig
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.faults import Verdict, fault, setup_error
 from connector.rows import RowAssembler
@@ -98,6 +99,17 @@ class SpannerClient:
     _credentials: grpc.ChannelCredentials | None = None
     _session: str | None = None
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    def of(cls, config: SourceConfig, emulator_host: str | None) -> "SpannerClient":
+        """The configured database's; ``emulator_host`` is the environment's, or None."""
+        return cls(
+            f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
+            emulator_host=config.emulator_host or emulator_host,
+            endpoint=config.endpoint,
+            database_role=config.database_role,
+            rpc_priority=config.rpc_priority,
+        )
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:

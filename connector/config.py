@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from connector.errors import ConfigurationError
+from connector.manifest import SourceName
 from connector.timestamps import SECOND, parse
 
 _UNITS = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
@@ -116,6 +117,13 @@ class SourceConfig(_Section):
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
     emulator_host: str | None = None
+
+    @property
+    def name(self) -> SourceName:
+        """The change stream, as a spool names it."""
+        return SourceName(
+            project=self.project, instance=self.instance, database=self.database, change_stream=self.change_stream
+        )
 
     @field_validator("change_stream")
     @classmethod

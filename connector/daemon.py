@@ -18,7 +18,7 @@ from connector.config import Config, SourceConfig, parse_duration
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.log import Log
-from connector.manifest import Manifest, SourceName
+from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
 from connector.partitions import CutPartition
 from connector.progress import reporting
@@ -212,18 +212,12 @@ async def _read_into(
 
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:
     """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
-    name = SourceName(
-        project=config.project,
-        instance=config.instance,
-        database=config.database,
-        change_stream=config.change_stream,
-    )
     try:
-        header = spool.check_source(name)
+        header = spool.check_source(config.name)
         if spool.latest() > 0 or header.requested_start == config.start:
             return header
     except FileNotFoundError:
         pass
     start = stream.resolve(config.start)
     await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
-    return initialize(spool, name, start, config.start, stream.stream.tables)
+    return initialize(spool, config.name, start, config.start, stream.stream.tables)

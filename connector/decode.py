@@ -7,6 +7,7 @@ document. Column types repeat from record to record and are parsed once.
 """
 
 from collections.abc import Callable
+from sys import getsizeof
 
 import msgspec
 from google.protobuf.struct_pb2 import ListValue, Value
@@ -27,7 +28,7 @@ from connector.timestamps import parse
 Decoder = Callable[[Value, int], list[Record]]
 """Takes a row's one value and the time it was received, nanoseconds since the epoch."""
 
-_MOD_OVERHEAD = 300
+_MOD_OVERHEAD = 150
 _RECORD_OVERHEAD = 700
 _CACHED_TYPES = 10_000
 
@@ -47,7 +48,7 @@ def _parents(tokens: list[str | None] | None) -> frozenset[str]:
 
 
 def _size(mods: tuple[Mod, ...]) -> int:
-    text = sum(len(mod.keys) + len(mod.new_values) + len(mod.old_values) for mod in mods)
+    text = sum(getsizeof(mod.keys) + getsizeof(mod.new_values) + getsizeof(mod.old_values) for mod in mods)
     return _RECORD_OVERHEAD + text + _MOD_OVERHEAD * len(mods)
 
 

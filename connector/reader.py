@@ -123,13 +123,7 @@ async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIte
         ConfigurationError: there is no such thing, or a table pattern fits no watched table; all faults at once.
         SpannerCdcError: Spanner cannot be asked.
     """
-    client = SpannerClient(
-        f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
-        emulator_host=config.emulator_host or emulator_host,
-        endpoint=config.endpoint,
-        database_role=config.database_role,
-        rpc_priority=config.rpc_priority,
-    )
+    client = SpannerClient.of(config, emulator_host)
     async with client.connected():
         dialect = await dialect_of(client)
         stream = await find_change_stream(client, dialect, config.change_stream)

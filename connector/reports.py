@@ -21,12 +21,7 @@ async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list
     Raises:
         SpannerCdcError: it cannot be asked.
     """
-    client = SpannerClient(
-        f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
-        emulator_host=config.emulator_host or emulator_host,
-        endpoint=config.endpoint,
-        database_role=config.database_role,
-    )
+    client = SpannerClient.of(config, emulator_host)
     async with client.connected():
         dialect = await dialect_of(client)
         return [_stream(stream, dialect.name) for stream in await change_streams(client, dialect)]

@@ -31,7 +31,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector.config import Config, SparkConfig, load, parse_duration
 from connector.consumers import find
 from connector.errors import SpannerCdcError
-from connector.manifest import SourceName
 from connector.spool import Spool
 from connector.timestamps import parse
 from spark_sink import file_source
@@ -253,12 +252,9 @@ def _spool_appears(config: Config, events: Events) -> bool:
     """
     spool = Spool.at(config.spool.path)
     source = config.source
-    name = SourceName(
-        project=source.project, instance=source.instance, database=source.database, change_stream=source.change_stream
-    )
     while True:
         try:
-            spool.check_source(name)
+            spool.check_source(source.name)
         except FileNotFoundError:
             pass
         else:
