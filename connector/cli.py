@@ -17,7 +17,7 @@ import orjson
 
 from connector import log, reports, service
 from connector.check import faults_of
-from connector.config import Config, EnvelopeConfig, load, validated
+from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
 from connector.errors import ConfigurationError, SpannerCdcError
@@ -210,6 +210,3 @@ def main() -> None:
         _fail(f"{error.format_message()} Try {where} --help", error.exit_code, verbose=False)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-
-
-__all__ = ["Config", "EnvelopeConfig", "cli", "main"]

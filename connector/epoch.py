@@ -96,11 +96,6 @@ class EpochBuffer:
         while held and held[-1].commit_timestamp > beyond:
             self.bytes -= held.pop().size
 
-    def release(self, token: str) -> None:
-        """Forgets an empty queue of a partition that has finished."""
-        if not self._partitions.get(token, True):
-            del self._partitions[token]
-
     def advance(self, watermark: int) -> None:
         """The watermark has moved: sorts what it has passed to the end of what is ready."""
         passed: list[DataChangeRecord] = []

@@ -167,14 +167,11 @@ def test_bytes_are_counted_until_they_are_taken() -> None:
     assert (buffer.bytes, buffer.ready_bytes) == (10, 0)
 
 
-def test_a_queue_is_released_only_when_it_is_empty() -> None:
+def test_what_is_discarded_is_no_longer_counted() -> None:
     buffer = EpochBuffer(START)
     buffer.add("p", at(1), progress=START)
-    buffer.release("p")
-    buffer.release("q")
     assert buffer.bytes == 10
     buffer.discard("p", beyond=START)
-    buffer.release("p")
     assert buffer.bytes == 0
 
 

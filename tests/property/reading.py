@@ -216,7 +216,6 @@ class Reading:
         if self.graph.ended(token, proves_end=self.proves_end(query)):
             del self.queries[token]
             self.finished.add(token)
-            self.buffer.release(token)
         else:
             self._broke(token)
 
