@@ -22,7 +22,7 @@ from benchmarks.messages import FRAMINGS, answer
 from benchmarks.replay import replaying
 from connector.client import SpannerClient
 from connector.decode import decoder
-from connector.dialects import DIALECTS
+from connector.dialects import DIALECTS, IMMUTABLE
 from connector.envelope import EnvelopeBuilder, Source
 from connector.records import DataChangeRecord
 from connector.rows import RowAssembler
@@ -47,7 +47,7 @@ def _ours(host: str, dialect: str) -> int:
 
 async def _read(host: str, dialect: str) -> int:
     named = {found.name: found for found in DIALECTS.values()}[dialect]
-    decode, assembler, registry = decoder(named), RowAssembler(), SchemaRegistry()
+    decode, assembler, registry = decoder(named, IMMUTABLE), RowAssembler(), SchemaRegistry()
     envelope = EnvelopeBuilder(Source("p", "instance", "d", "S", "d"), stream_name=None, read_method="spanner-cdc")
     held: list[DataChangeRecord] = []
     rows = pending = 0

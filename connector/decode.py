@@ -3,16 +3,23 @@
 This is the plain walk over protocol buffer values: it takes whatever the service may send, in the order in which
 google.spanner.v1 defines it, and a faster way must give the same records. Payloads are handed on as they came: in
 GoogleSQL each mod's keys and values are JSON text, in the PostgreSQL dialect they are slices of the row's one JSON
-document. Column types repeat from record to record and are parsed once.
+document. In the MUTABLE_KEY_RANGE mode both dialects return the bytes of a protocol buffer, and payloads are written
+out as JSON text. Column types repeat from record to record and are parsed once.
 """
 
-from collections.abc import Callable
+from base64 import b64decode
+from collections.abc import Callable, Iterable
 from sys import getsizeof
 
 import msgspec
+import orjson
+from google.cloud.spanner_v1 import types
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue, Value
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from connector.dialects import POSTGRESQL, Dialect
+from connector.dialects import MUTABLE, POSTGRESQL, Dialect
 from connector.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -20,14 +27,18 @@ from connector.records import (
     DataChangeRecord,
     HeartbeatRecord,
     Mod,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
     Record,
 )
 from connector.schemas import canonical_type
-from connector.timestamps import parse
+from connector.timestamps import SECOND, parse
 
 Decoder = Callable[[Value, int], list[Record]]
 """Takes a row's one value and the time it was received, nanoseconds since the epoch."""
 
+_ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _MOD_OVERHEAD = 150
 _RECORD_OVERHEAD = 700
 _CACHED_TYPES = 10_000
@@ -37,8 +48,10 @@ class UnknownRecordError(Exception):
     """A row has another form than the change stream page describes."""
 
 
-def decoder(dialect: Dialect) -> Decoder:
-    """The dialect's decoder; each call makes one with a cache of its own."""
+def decoder(dialect: Dialect, partition_mode: str) -> Decoder:
+    """The decoder of a dialect and a partition mode; each call makes one with a cache of its own."""
+    if partition_mode == MUTABLE:
+        return _ProtoDecoder()
     return _PostgresqlDecoder() if dialect is POSTGRESQL else _GooglesqlDecoder()
 
 
@@ -238,6 +251,97 @@ class _PostgresqlDecoder:
             )
             _remember(self._types, raw, known)
         return known
+
+
+class _ProtoDecoder:
+    """The bytes of a google.spanner.v1.ChangeStreamRecord, in base64."""
+
+    def __init__(self) -> None:
+        self._types: dict[bytes, tuple[ColumnType, ...]] = {}
+
+    def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
+        try:
+            found = _ChangeStreamRecord.FromString(b64decode(value.string_value, validate=True))
+            return [self._record(found, read_timestamp)]
+        except (DecodeError, IndexError, ValueError) as error:
+            raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
+
+    def _record(self, found: types.ChangeStreamRecord, read_timestamp: int) -> Record:
+        kind = found.WhichOneof("record")
+        row = getattr(found, kind or "heartbeat_record")
+        match kind:
+            case "data_change_record":
+                return self._data(row, read_timestamp)
+            case "heartbeat_record":
+                return HeartbeatRecord(_nanoseconds(row.timestamp))
+            case "partition_start_record":
+                return PartitionStartRecord(_nanoseconds(row.start_timestamp), tuple(row.partition_tokens))
+            case "partition_end_record":
+                return PartitionEndRecord(_nanoseconds(row.end_timestamp))
+            case "partition_event_record":
+                at = _nanoseconds(row.commit_timestamp)
+                return PartitionEventRecord(at, len(row.move_in_events), len(row.move_out_events))
+        raise UnknownRecordError("a change record is of a kind that this version does not know")
+
+    def _data(self, row: types.ChangeStreamRecord.DataChangeRecord, read_timestamp: int) -> DataChangeRecord:
+        columns = self._column_types(row.column_metadata)
+        mods = tuple(
+            Mod(*(_object(columns, values) for values in (mod.keys, mod.new_values, mod.old_values)))
+            for mod in row.mods
+        )
+        return DataChangeRecord(
+            commit_timestamp=_nanoseconds(row.commit_timestamp),
+            record_sequence=row.record_sequence,
+            server_transaction_id=row.server_transaction_id,
+            is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
+            table_name=row.table,
+            column_types=columns,
+            mods=mods,
+            mod_type=row.ModType.Name(row.mod_type),
+            value_capture_type=row.ValueCaptureType.Name(row.value_capture_type),
+            number_of_records_in_transaction=row.number_of_records_in_transaction,
+            number_of_partitions_in_transaction=row.number_of_partitions_in_transaction,
+            transaction_tag=row.transaction_tag,
+            is_system_transaction=row.is_system_transaction,
+            read_timestamp=read_timestamp,
+            size=_size(mods),
+        )
+
+    def _column_types(
+        self, metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata]
+    ) -> tuple[ColumnType, ...]:
+        # A length before each keeps two lists of other columns from having the same bytes.
+        raw = b"".join(b"%d:%b" % (column.ByteSize(), column.SerializeToString()) for column in metadata)
+        known = self._types.get(raw)
+        if known is None:
+            known = tuple(ColumnType(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
+            _remember(self._types, raw, known)
+        return known
+
+
+def _type(found: types.Type) -> str:
+    """Spanner's type object; a code that the library does not know stays a number."""
+    return canonical_type(orjson.dumps(MessageToDict(found, preserving_proto_field_name=True)))
+
+
+def _nanoseconds(at: Timestamp) -> int:
+    return int(at.seconds) * SECOND + int(at.nanos)
+
+
+def _object(
+    columns: tuple[ColumnType, ...], values: Iterable[types.ChangeStreamRecord.DataChangeRecord.ModValue]
+) -> str:
+    return orjson.dumps({columns[v.column_metadata_index].name: _json(v.value) for v in values}).decode()
+
+
+def _json(value: Value) -> object:
+    match value.WhichOneof("kind"):
+        case "list_value":
+            return [_json(item) for item in value.list_value.values]
+        case None | "null_value":
+            return None
+        case kind:
+            return getattr(value, kind)
 
 
 def _text(raw: msgspec.Raw) -> str:

@@ -1,28 +1,35 @@
 """What differs between Spanner's two dialects, in one table each; nothing else asks which dialect it is."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
+
+IMMUTABLE, MUTABLE = "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"
+"""The partition modes of change streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A dialect's texts.
 
-    ``query`` makes the read function's statement of a change stream's name that was checked to be an identifier;
-    ``parameters`` are its start, end, partition token and heartbeat, in that order. ``default_schema`` is what the
-    unnamed schema is called in events, or None where it is called like the database.
+    ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
+    and heartbeat, in that order. ``default_schema`` is what the unnamed schema is called in events, or None where it is
+    called like the database.
     """
 
     name: str
-    query: Callable[[str], str]
+    queries: Mapping[str, str]
     parameters: tuple[str, str, str, str]
     unnamed_schema: str
     default_schema: str | None
     types: Mapping[str, Mapping[str, object]]
     array: re.Pattern[str]
+
+    def query(self, change_stream: str, partition_mode: str) -> str:
+        """The read function's statement; the name was checked to be an identifier."""
+        return self.queries[partition_mode].format(change_stream)
 
     def column_type(self, spanner_type: str) -> str | None:
         """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one."""
@@ -45,13 +52,14 @@ def _codes(*names: str) -> dict[str, Mapping[str, object]]:
     return {name: {"code": name} for name in names}
 
 
+_GOOGLESQL_QUERY = (
+    "SELECT ChangeRecord FROM READ_{}(start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
+    " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
+)
+
 GOOGLESQL = Dialect(
     name="googlesql",
-    query=lambda stream: (
-        f"SELECT ChangeRecord FROM READ_{stream}(start_timestamp => @start_timestamp,"
-        " end_timestamp => @end_timestamp, partition_token => @partition_token,"
-        " heartbeat_milliseconds => @heartbeat_milliseconds)"
-    ),
+    queries={IMMUTABLE: _GOOGLESQL_QUERY, MUTABLE: _GOOGLESQL_QUERY},
     parameters=("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds"),
     unnamed_schema="",
     default_schema=None,
@@ -64,7 +72,10 @@ GOOGLESQL = Dialect(
 
 POSTGRESQL = Dialect(
     name="postgresql",
-    query=lambda stream: f'SELECT * FROM "spanner"."read_json_{stream}"($1, $2, $3, $4, null)',
+    queries={
+        IMMUTABLE: 'SELECT * FROM "spanner"."read_json_{}"($1, $2, $3, $4, null)',
+        MUTABLE: 'SELECT * FROM "spanner"."read_proto_bytes_{}"($1, $2, $3, $4, null)',
+    },
     parameters=("p1", "p2", "p3", "p4"),
     unnamed_schema="public",
     default_schema="public",

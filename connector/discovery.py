@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from connector.client import SpannerClient
-from connector.dialects import DIALECTS, Dialect
+from connector.dialects import DIALECTS, IMMUTABLE, Dialect
 from connector.errors import ConfigurationError
 from connector.records import ColumnType
 from connector.schemas import TableSchema
@@ -85,7 +85,7 @@ async def change_streams(client: SpannerClient, dialect: Dialect) -> list[Change
                 str(name),
                 option.get("retention_period", DEFAULT_RETENTION),
                 option.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE),
-                option.get("partition_mode", "IMMUTABLE_KEY_RANGE"),
+                option.get("partition_mode", IMMUTABLE),
                 tuple(chosen),
             )
         )

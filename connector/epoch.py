@@ -98,6 +98,8 @@ class EpochBuffer:
 
     def advance(self, watermark: int) -> None:
         """The watermark has moved: sorts what it has passed to the end of what is ready."""
+        if watermark <= self._ready_to:
+            return
         passed: list[DataChangeRecord] = []
         for token in list(self._partitions):
             held = self._partitions[token]
@@ -108,7 +110,7 @@ class EpochBuffer:
         passed.sort(key=lambda record: record.order)
         self._ready.extend(passed)
         self.ready_bytes += sum(record.size for record in passed)
-        self._ready_to = max(self._ready_to, watermark)
+        self._ready_to = watermark
 
     @property
     def overdue(self) -> bool:

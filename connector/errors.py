@@ -32,9 +32,16 @@ class ConfigurationError(SpannerCdcError):
 
 
 class DataLostError(SpannerCdcError):
-    """Spanner does not retain the data any more that would have to be read next."""
+    """Spanner does not retain the data any more that would have to be read next.
+
+    ``earliest`` is the first instant that it still has, in nanoseconds since the epoch, or None where it does not say.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, *, hint: str = "", earliest: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.earliest = earliest
 
 
 class StreamError(SpannerCdcError):

@@ -13,6 +13,7 @@ from enum import Enum
 import grpc
 
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, UnreachableError
+from connector.timestamps import parse
 
 
 class Verdict(Enum):
@@ -49,7 +50,7 @@ _BROKEN_TRANSPORT = re.compile(
 _TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
 _SESSION = re.compile(r"session not found|/sessions/", re.IGNORECASE)
 _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
-_EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+Z-]+)")
+_EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][0-9:]+))")
 
 
 def fault(error: grpc.RpcError) -> Fault:
@@ -113,11 +114,10 @@ def query_error(found: Fault, *, stream: str, partition: str, start: str) -> Spa
     where = f"change stream {stream}, {partition}, from {start}"
     message = found.message
     if found.code is grpc.StatusCode.OUT_OF_RANGE and _TOO_OLD.search(message):
-        earliest = _EARLIEST.search(message)
-        until = f" before {earliest[1]}" if earliest else ""
         return DataLostError(
-            f"the data{until} is no longer retained: {where} ({found})",
-            hint="Nothing was skipped. Start a new spool with a later source.start, and fill the gap from a backfill.",
+            f"the data is no longer retained: {where} ({found})",
+            hint="Nothing was skipped. Choose a later source.start.",
+            earliest=_earliest(message),
         )
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "too far in the future" in message:
         return _refused(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
@@ -133,6 +133,14 @@ def query_error(found: Fault, *, stream: str, partition: str, start: str) -> Spa
             hint="What was sealed is kept. A new change stream needs a new spool and a new source.start.",
         )
     return StreamError(f"cannot read {where} ({found})")
+
+
+def _earliest(message: str) -> int | None:
+    told = _EARLIEST.search(message)
+    try:
+        return parse(told[1]) if told else None
+    except ValueError:
+        return None
 
 
 def _stream_is_gone(found: Fault) -> bool:

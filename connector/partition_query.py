@@ -41,8 +41,9 @@ class PartitionQueries:
         client: the database's connection.
         dialect: the database's.
         change_stream: its name, checked to be an identifier.
+        partition_mode: its partition mode.
         heartbeat: nanoseconds.
-        decode: the dialect's decoder.
+        decode: the decoder of the dialect and the partition mode.
         clock: nanoseconds since the epoch, for read timestamps.
     """
 
@@ -51,13 +52,14 @@ class PartitionQueries:
         client: SpannerClient,
         dialect: Dialect,
         change_stream: str,
+        partition_mode: str,
         *,
         heartbeat: int,
         decode: Decoder,
         clock: Callable[[], int],
     ) -> None:
         self._client = client
-        self._sql = dialect.query(change_stream)
+        self._sql = dialect.query(change_stream, partition_mode)
         self._names = dialect.parameters
         self._heartbeat = heartbeat
         self._decode = decode

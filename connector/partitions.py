@@ -13,6 +13,10 @@ A partition's life is in one table, :data:`TRANSITIONS`; what is not in it raise
   end timestamp, finish it. Every other end is resumed from the progress.
 - The cut at W is what a reader needs to begin again after W: see :meth:`PartitionGraph.cut`.
 
+In the MUTABLE_KEY_RANGE mode a partition outlives those that it announces, and ends with a record of its own. Its
+partitions have no parents here: none waits for another, and the cut at W is every one that is alive after W. A key that
+moves between them needs no barrier, for an epoch closes only when all have passed W, and is in commit order.
+
 All timestamps are integers of nanoseconds since the epoch.
 """
 
@@ -20,8 +24,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush, heapreplace
 
-from connector.records import INITIAL_TOKEN, ChildPartitionsRecord
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 
 
 class State(Enum):
@@ -39,7 +50,7 @@ class Event(Enum):
     PARENTS_FINISHED = "parents finished"
     QUERY_SENT = "query sent"
     QUERY_BROKE = "query broke"
-    ENDED_IN_CHILDREN = "ended in children"
+    ENDED_FOR_GOOD = "ended for good"
     REACHED_END = "reached the user's end"
 
 
@@ -47,7 +58,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.CREATED, Event.PARENTS_FINISHED): State.SCHEDULED,
     (State.SCHEDULED, Event.QUERY_SENT): State.RUNNING,
     (State.RUNNING, Event.QUERY_BROKE): State.SCHEDULED,
-    (State.RUNNING, Event.ENDED_IN_CHILDREN): State.FINISHED,
+    (State.RUNNING, Event.ENDED_FOR_GOOD): State.FINISHED,
     (State.RUNNING, Event.REACHED_END): State.FINISHED,
     (State.SCHEDULED, Event.REACHED_END): State.FINISHED,
 }
@@ -68,22 +79,23 @@ class CutPartition:
 
 @dataclass(slots=True)
 class Partition:
-    """A discovered partition; ``end`` is its children's start timestamp once it has finished in them."""
+    """A discovered partition; ``end`` is the first instant that is no longer its own, once it has finished."""
 
     token: str
     start: int
     progress: int
     parents: frozenset[str] = frozenset()
     state: State = State.CREATED
-    children_start: int | None = None
+    ends_at: int | None = None
+    """Its children's start timestamp, or the instant after its end record's, when one has come."""
     children: set[str] = field(default_factory=set)
-    announcing: bool = False
-    """Whether the query under way has returned a child partitions record."""
+    ending: bool = False
+    """Whether the query under way has returned a record that ends the partition."""
 
     @property
     def end(self) -> int | None:
-        """The first instant that is its children's, known once it has finished in them."""
-        return self.children_start if self.state is State.FINISHED else None
+        """The first instant that is no longer its own, known once it has finished by its records."""
+        return self.ends_at if self.state is State.FINISHED else None
 
     def alive_at(self, instant: int) -> bool:
         """Whether it covers ``instant``: started by then, and not known to have ended by then."""
@@ -103,10 +115,15 @@ class PartitionGraph:
         self._end = end
         self._floor = watermark
         self._partitions: dict[str, Partition] = {}
+        self._created: dict[str, Partition] = {}
+        self._ended: dict[str, Partition] = {}
+        self._least: list[tuple[int, str]] = []
+        """A heap of every unfinished partition's progress, each as it was when it was last at the top."""
+        self._alive = 0
         self._watermark = watermark
         self.discovered = 0
         self.churn: Counter[str] = Counter()
-        """How many splits, merges and moves have been crossed."""
+        """How many splits, merges and moves have been crossed; in the mutable mode starts, ends and moves."""
         for at in cut:
             self._add(at.token, at.start_timestamp, frozenset())
 
@@ -154,8 +171,8 @@ class PartitionGraph:
     def ready(self) -> list[str]:
         """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
         out = []
-        for partition in self._partitions.values():
-            if partition.state is State.CREATED and self._may_start(partition):
+        for partition in list(self._created.values()):
+            if self._may_start(partition):
                 self._move(partition, Event.PARENTS_FINISHED)
                 out.append(partition.token)
         return out
@@ -172,7 +189,7 @@ class PartitionGraph:
         """The partition's query has been sent."""
         partition = self._partitions[token]
         self._move(partition, Event.QUERY_SENT)
-        partition.announcing = False
+        partition.ending = False
 
     def broke(self, token: str) -> int:
         """The partition's query ended without finishing it; returns the progress it is resumed from.
@@ -192,8 +209,8 @@ class PartitionGraph:
     def announced(self, token: str, record: ChildPartitionsRecord) -> None:
         """The partition returned a child partitions record. A child that is known already is the same one."""
         parent = self._partitions[token]
-        parent.children_start = record.start_timestamp
-        parent.announcing = True
+        parent.ends_at = record.start_timestamp
+        parent.ending = True
         for child in record.children:
             parent.children.add(child.token)
             if child.token not in self._partitions:
@@ -201,26 +218,57 @@ class PartitionGraph:
                 self._add(child.token, record.start_timestamp, child.parents | {token})
         self.proved(token, record.start_timestamp - 1)
 
-    def ended(self, token: str, *, proves_end: bool) -> bool:
+    def started(self, token: str, record: PartitionStartRecord) -> None:
+        """The partition returned a partition start record; only those that the initial query returns follow it."""
+        announcer = self._partitions[token]
+        parents: frozenset[str] = frozenset()
+        if token == INITIAL_TOKEN:
+            announcer.ends_at = record.start_timestamp
+            announcer.ending = True
+            parents = frozenset({token})
+        elif record.start_timestamp <= announcer.progress:
+            return  # it comes again: what it names is known, or has ended and is forgotten
+        else:
+            self.churn["starts"] += len(record.tokens)
+        for started in record.tokens:
+            if started not in self._partitions:
+                self._add(started, record.start_timestamp, parents)
+        self.proved(token, record.start_timestamp - 1)
+
+    def moved(self, token: str, record: PartitionEventRecord) -> None:
+        """The partition returned a partition event record."""
+        partition = self._partitions[token]
+        if record.commit_timestamp > partition.progress:
+            self.churn["moves"] += record.moves_in
+        self.proved(token, record.commit_timestamp - 1)
+
+    def terminated(self, token: str, record: PartitionEndRecord) -> None:
+        """The partition returned its partition end record, after which nothing comes."""
+        partition = self._partitions[token]
+        partition.ends_at = record.end_timestamp + 1
+        partition.ending = True
+        self.proved(token, record.end_timestamp)
+
+    def ended(self, token: str, *, proven: int | None) -> bool:
         """The partition's query ended with OK; returns whether the partition has finished by it.
 
         Children that only an earlier query returned, before it broke, finish nothing: siblings may be missing.
 
         Args:
             token: the partition.
-            proves_end: the query was bounded by the user's end, and sent after Spanner's clock had passed it.
+            proven: the query's end bound, if it was sent after Spanner's clock had passed it: everything up to it,
+                inclusive, has been returned. A bound that is not the user's end finishes nothing.
         """
         partition = self._partitions[token]
-        if partition.announcing:
-            self._move(partition, Event.ENDED_IN_CHILDREN)
+        if partition.ending:
+            self._move(partition, Event.ENDED_FOR_GOOD)
             self._count_churn(partition)
             return True
-        if (
-            partition.children_start is None
-            and self._end is not None
-            and (proves_end or partition.progress >= self._end)
-        ):
-            self.proved(token, self._end)
+        if partition.ends_at is not None:
+            return False
+        if proven is not None:
+            self.proved(token, proven)
+        if self._end is not None and partition.progress >= self._end:
             self._move(partition, Event.REACHED_END)
             return True
         return False
@@ -228,16 +276,23 @@ class PartitionGraph:
     def reached_end(self, token: str) -> bool:
         """Finishes a scheduled partition that has been read up to the user's end already."""
         partition = self._partitions[token]
-        if self._end is None or partition.progress < self._end or partition.children_start is not None:
+        if self._end is None or partition.progress < self._end or partition.ends_at is not None:
             return False
         self._move(partition, Event.REACHED_END)
         return True
 
     def advance(self) -> int:
-        """Moves the watermark to where it may be now, and returns it. It costs a walk over all partitions."""
-        unfinished = [p.progress for p in self._partitions.values() if p.state is not State.FINISHED]
-        at_end = [p.progress for p in self._partitions.values() if p.state is State.FINISHED and p.end is None]
-        least = min([*unfinished, *at_end], default=self._watermark)
+        """Moves the watermark to where it may be now, and returns it."""
+        while self._least:
+            progress, token = self._least[0]
+            partition = self._partitions.get(token)
+            if partition is None or partition.end is not None:
+                heappop(self._least)
+            elif partition.progress > progress:
+                heapreplace(self._least, (partition.progress, token))
+            else:
+                break
+        least = self._least[0][0] if self._least else self._watermark
         if self._end is not None:
             least = min(least, self._end)
         self._watermark = max(self._watermark, least)
@@ -256,21 +311,24 @@ class PartitionGraph:
 
     def sealed(self, watermark: int) -> None:
         """Forgets the partitions that no cut at or after ``watermark`` can hold; all before it is delivered."""
-        waiting = {parent for p in self._partitions.values() if p.state is State.CREATED for parent in p.parents}
+        waiting = {parent for p in self._created.values() for parent in p.parents}
         gone = [
-            p.token
-            for p in self._partitions.values()
-            if p.end is not None and p.end <= watermark + 1 and p.token not in waiting
+            token
+            for token, p in self._ended.items()
+            if p.end is not None and p.end <= watermark + 1 and token not in waiting
         ]
         for token in gone:
-            del self._partitions[token]
+            del self._partitions[token], self._ended[token]
 
     def alive(self) -> int:
         """How many partitions have not finished."""
-        return sum(1 for p in self._partitions.values() if p.state is not State.FINISHED)
+        return self._alive
 
     def _count_churn(self, parent: Partition) -> None:
         if parent.token == INITIAL_TOKEN:
+            return
+        if not parent.children:
+            self.churn["ends"] += 1
             return
         merged = [c for c in parent.children if c in self._partitions and len(self._partitions[c].parents) > 1]
         for child in merged:
@@ -283,11 +341,20 @@ class PartitionGraph:
             self.churn["moves"] += 1
 
     def _add(self, token: str, start: int, parents: frozenset[str]) -> None:
-        self._partitions[token] = Partition(token, start, max(start - 1, self._floor), parents)
+        added = Partition(token, start, max(start - 1, self._floor), parents)
+        self._partitions[token] = self._created[token] = added
+        heappush(self._least, (added.progress, token))
+        self._alive += 1
         self.discovered += 1
 
     def _move(self, partition: Partition, event: Event) -> None:
         after = TRANSITIONS.get((partition.state, event))
         if after is None:
             raise IllegalTransitionError(f"a {partition.state.value} partition cannot have {event.value}")
+        if partition.state is State.CREATED:
+            del self._created[partition.token]
         partition.state = after
+        if after is State.FINISHED:
+            self._alive -= 1
+        if event is Event.ENDED_FOR_GOOD:
+            self._ended[partition.token] = partition

@@ -13,10 +13,10 @@ import grpc
 from connector.client import SpannerClient
 from connector.config import SourceConfig, parse_duration, resolve_moment
 from connector.decode import UnknownRecordError, decoder
-from connector.dialects import Dialect
+from connector.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
 from connector.envelope import Source
-from connector.errors import ConfigurationError, DataLostError, StreamError
+from connector.errors import ConfigurationError, DataLostError, StreamError, UnreachableError
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
@@ -24,9 +24,10 @@ from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN
 from connector.scheduler import EpochSink, Range, Scheduler
-from connector.timestamps import format_rfc3339
+from connector.timestamps import MINUTE, format_rfc3339
 
-MUTABLE = "MUTABLE_KEY_RANGE"
+WINDOW = 30 * MINUTE
+"""How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,39 @@ class OpenStream:
                 raise ConfigurationError([why]) from error
             raise clear from error
 
+    async def lost_range(self, error: DataLostError, watermark: int, *, hint: str) -> DataLostError:
+        """The error with the range that is lost to a reader at ``watermark``, and ``hint`` for the way to go on.
+
+        Where Spanner does not say from when on it still has records, its clock less the retention period tells about.
+        """
+        about, earliest = "", error.earliest
+        if earliest is None:
+            retention = parse_duration(self.stream.retention_period)
+            assert isinstance(retention, int)
+            about, earliest = "about ", await self._clock_or_opening() - retention
+        # A stream that was made anew, or whose retention was changed, does not have what its retention period says.
+        until = f" and before {about}{format_rfc3339(earliest)}" if earliest > watermark else ", until when is not known,"
+        return DataLostError(
+            f"what was committed after {format_rfc3339(watermark)}{until} is lost: {error.args[0]}",
+            hint=hint,
+            earliest=earliest,
+        )
+
+    async def _clock_or_opening(self) -> int:
+        try:
+            return await current_timestamp(self.client)
+        except UnreachableError:
+            return self.now
+
     def queries(self) -> PartitionQueries:
         """The stream's queries."""
         return PartitionQueries(
             self.client,
             self.dialect,
             self.stream.name,
+            self.stream.partition_mode,
             heartbeat=self.config.heartbeat,
-            decode=decoder(self.dialect),
+            decode=decoder(self.dialect, self.stream.partition_mode),
             clock=time.time_ns,
         )
 
@@ -108,6 +134,7 @@ class OpenStream:
             span,
             sink,
             seal_interval=seal_interval,
+            window=WINDOW if self.stream.partition_mode == MUTABLE else None,
             spanner_clock=spanner_clock,
             known_clock=self.now,
             flow=FlowControl(),
@@ -132,9 +159,10 @@ async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIte
             f"source.tables: {pattern!r} fits no table that change stream {stream.name} watches"
             for pattern in chosen.unmatched(table.table for table in stream.tables)
         ]
-        if stream.partition_mode == MUTABLE:
+        if stream.partition_mode not in (IMMUTABLE, MUTABLE):
             faults.append(
-                f"source.change_stream: {stream.name} is of partition mode {MUTABLE}, not read by this version"
+                f"source.change_stream: {stream.name} is of partition mode {stream.partition_mode},"
+                " which this version does not know"
             )
         if faults:
             raise ConfigurationError(faults)

@@ -1,7 +1,8 @@
-"""What a change stream query returns: data change, heartbeat and child partitions records.
+"""What a change stream query returns: data change, heartbeat and child partitions records, and their like.
 
-The fields are those of https://cloud.google.com/spanner/docs/change-streams/details. Values are frozen, and
-payloads stay the JSON text that Spanner sent: nothing here parses a row.
+The fields are those of https://cloud.google.com/spanner/docs/change-streams/details, and for streams of partition mode
+MUTABLE_KEY_RANGE those of the protocol buffer google.spanner.v1.ChangeStreamRecord. Values are frozen, and payloads
+stay the JSON text that Spanner sent: nothing here parses a row.
 """
 
 from dataclasses import dataclass
@@ -91,7 +92,38 @@ class ChildPartitionsRecord:
     children: tuple[ChildPartition, ...]
 
 
-Record = DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord
+@dataclass(frozen=True, slots=True)
+class PartitionStartRecord:
+    """Partitions to be queried from ``start_timestamp`` (nanoseconds) on, beside the one that announces them."""
+
+    start_timestamp: int
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEndRecord:
+    """The partition's last record: all its records were committed at or before ``end_timestamp`` (nanoseconds)."""
+
+    end_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEventRecord:
+    """At ``commit_timestamp`` (nanoseconds) keys moved into the partition from others, or out to others."""
+
+    commit_timestamp: int
+    moves_in: int
+    moves_out: int
+
+
+Record = (
+    DataChangeRecord
+    | HeartbeatRecord
+    | ChildPartitionsRecord
+    | PartitionStartRecord
+    | PartitionEndRecord
+    | PartitionEventRecord
+)
 
 
 def sequence_number(record_sequence: str) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
+from zlib import crc32
 
 import grpc
 import tenacity
@@ -26,7 +27,16 @@ from connector.log import Log
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition, PartitionGraph
-from connector.records import INITIAL_TOKEN, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord, Record
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+    Record,
+)
 from connector.timestamps import SECOND, format_rfc3339
 
 TICK = 0.02
@@ -68,6 +78,8 @@ class Scheduler:
         span: what to read.
         sink: where epochs go.
         seal_interval: nanoseconds between two epochs of a stream with little traffic.
+        window: nanoseconds that the end of a query may lie past Spanner's clock and its start, at most; None where a
+            query needs no end.
         spanner_clock: asks Spanner for its clock, nanoseconds since the epoch.
         known_clock: what Spanner's clock has passed already.
         flow: the memory's budget.
@@ -82,6 +94,7 @@ class Scheduler:
         sink: EpochSink,
         *,
         seal_interval: int,
+        window: int | None,
         spanner_clock: Callable[[], Awaitable[int]],
         known_clock: int,
         flow: FlowControl,
@@ -92,6 +105,7 @@ class Scheduler:
         self._end = span.end
         self._sink = sink
         self._seal_interval = seal_interval / SECOND
+        self._window = window
         self._spanner_clock = spanner_clock
         self._clock_passed = known_clock
         self._flow = flow
@@ -227,7 +241,7 @@ class Scheduler:
         try:
             if await self._query(token):
                 return True
-            broke = _ResumableError("it ended without child partitions")
+            broke = _ResumableError("it ended before its partition did")
         except _ResumableError as error:
             broke = error
         if self._graph[token].progress == before:
@@ -246,17 +260,18 @@ class Scheduler:
             self._changed.set()
             return True
         start = self._graph.query_start(token)
-        proves_end = self._end is not None and self._clock_passed > self._end
+        bound = self._bound(token, start)
+        proven = bound if bound is not None and self._clock_passed > bound else None
         self._graph.sent(token)
         self._metrics.queries += 1
         finished = False
         try:
-            async with aclosing(self._queries.read(PartitionQuery(token, start, self._end))) as messages:
+            async with aclosing(self._queries.read(PartitionQuery(token, start, bound))) as messages:
                 async for records in messages:
                     self._receive(token, records)
                     while not self._admits(token):
                         await self._flow.wait()
-            finished = self._graph.ended(token, proves_end=proves_end)
+            finished = self._graph.ended(token, proven=proven)
         except grpc.RpcError as error:
             found = fault(error)
             if found.verdict is Verdict.STOP:
@@ -275,9 +290,16 @@ class Scheduler:
             if not finished:
                 self._buffer.discard(token, beyond=self._graph.broke(token))
             self._changed.set()
-        if not finished and self._end is not None:
-            await self._await_end(self._end)
+        if not finished and bound is not None:
+            await self._await_end(bound)
         return finished
+
+    def _bound(self, token: str, start: int) -> int | None:
+        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once."""
+        if self._window is None:
+            return self._end
+        window = max(self._clock_passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
+        return window if self._end is None else min(window, self._end)
 
     def _receive(self, token: str, records: list[Record]) -> None:
         proven = self._graph[token].progress
@@ -301,6 +323,15 @@ class Scheduler:
                     self._graph.announced(token, record)
                     proven = self._graph[token].progress
                     self._metrics.child_partitions += len(record.children)
+                case PartitionStartRecord():
+                    self._graph.started(token, record)
+                    proven = self._graph[token].progress
+                    self._metrics.child_partitions += len(record.tokens)
+                case PartitionEndRecord():
+                    self._graph.terminated(token, record)
+                case PartitionEventRecord():
+                    self._graph.moved(token, record)
+                    proven = self._graph[token].progress
         self._changed.set()
 
     def _late(self, token: str, record: DataChangeRecord) -> None:
@@ -319,7 +350,7 @@ class Scheduler:
         )
 
     async def _await_end(self, end: int) -> None:
-        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits if it is about to.
+        """A clean end at a bound proves nothing before Spanner's clock has passed it: waits if it is about to.
 
         One that comes long before is no end at all, and the query is sent again.
         """

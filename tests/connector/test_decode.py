@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from connector.decode import UnknownRecordError, decoder
-from connector.dialects import GOOGLESQL, POSTGRESQL
+from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -51,7 +51,7 @@ def one(records: list[Record]) -> Record:
 
 
 def as_googlesql(mods: list[list[str]] = MODS) -> DataChangeRecord:
-    record = one(decoder(GOOGLESQL)(googlesql(data=[data_change(mods=mods)]), 7))
+    record = one(decoder(GOOGLESQL, IMMUTABLE)(googlesql(data=[data_change(mods=mods)]), 7))
     assert isinstance(record, DataChangeRecord)
     return record
 
@@ -78,7 +78,7 @@ def as_postgresql() -> DataChangeRecord:
         "transaction_tag": "app=x",
         "is_system_transaction": False,
     }
-    record = one(decoder(POSTGRESQL)(postgresql(data_change_record=document), 7))
+    record = one(decoder(POSTGRESQL, IMMUTABLE)(postgresql(data_change_record=document), 7))
     assert isinstance(record, DataChangeRecord)
     return record
 
@@ -115,13 +115,13 @@ def test_payloads_are_the_bytes_that_spanner_sent() -> None:
         '"value_capture_type":"NEW_ROW","number_of_records_in_transaction":"1",'
         '"number_of_partitions_in_transaction":"1","transaction_tag":"","is_system_transaction":false}}'
     )
-    record = one(decoder(POSTGRESQL)(Value(string_value=text), 0))
+    record = one(decoder(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0))
     assert isinstance(record, DataChangeRecord)
     assert record.mods[0].new_values == odd
 
 
 def test_column_types_that_repeat_are_one_object() -> None:
-    decode = decoder(GOOGLESQL)
+    decode = decoder(GOOGLESQL, IMMUTABLE)
     first, second = (one(decode(googlesql(data=[data_change()]), 0)) for _ in range(2))
     assert isinstance(first, DataChangeRecord)
     assert isinstance(second, DataChangeRecord)
@@ -129,27 +129,29 @@ def test_column_types_that_repeat_are_one_object() -> None:
 
 
 def test_heartbeats_are_read_in_both_dialects() -> None:
-    assert decoder(GOOGLESQL)(googlesql(heartbeat=[[AT]]), 0) == [HeartbeatRecord(parse(AT))]
-    assert decoder(POSTGRESQL)(postgresql(heartbeat_record={"timestamp": AT}), 0) == [HeartbeatRecord(parse(AT))]
+    assert decoder(GOOGLESQL, IMMUTABLE)(googlesql(heartbeat=[[AT]]), 0) == [HeartbeatRecord(parse(AT))]
+    assert decoder(POSTGRESQL, IMMUTABLE)(postgresql(heartbeat_record={"timestamp": AT}), 0) == [
+        HeartbeatRecord(parse(AT))
+    ]
 
 
 @pytest.mark.parametrize("parents", [[], None, [None], ["p", "q"]])
 def test_child_partitions_have_no_parents_where_they_are_empty_or_null(parents: list[str | None] | None) -> None:
     expected = frozenset(parent for parent in parents or [] if parent)
     wanted = [ChildPartitionsRecord(parse(AT), "00000001", (ChildPartition("c", expected),))]
-    assert decoder(GOOGLESQL)(googlesql(children=[[AT, "00000001", [["c", parents]]]]), 0) == wanted
+    assert decoder(GOOGLESQL, IMMUTABLE)(googlesql(children=[[AT, "00000001", [["c", parents]]]]), 0) == wanted
     document = {
         "start_timestamp": AT,
         "record_sequence": "00000001",
         "child_partitions": [{"token": "c", "parent_partition_tokens": parents}],
     }
-    assert decoder(POSTGRESQL)(postgresql(child_partitions_record=document), 0) == wanted
+    assert decoder(POSTGRESQL, IMMUTABLE)(postgresql(child_partitions_record=document), 0) == wanted
 
 
 @pytest.mark.parametrize("row", [[[[["x"]], [], []]], [["y"]], [[[], [], [], [["new"]]]]])
 def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(GOOGLESQL)(ParseDict(row, Value()), 0)
+        decoder(GOOGLESQL, IMMUTABLE)(ParseDict(row, Value()), 0)
 
 
 @pytest.mark.parametrize(
@@ -157,4 +159,4 @@ def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> Non
 )
 def test_a_postgresql_row_of_another_form_is_refused_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(POSTGRESQL)(Value(string_value=text), 0)
+        decoder(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0)

@@ -29,14 +29,14 @@ def graph_of(*tokens: str, watermark: int = 9, end: int | None = None) -> Partit
 def move(graph: PartitionGraph, parent: str, start: int, *children: str, parents: tuple[str, ...] = ()) -> None:
     """The parent announces children and ends in them."""
     graph.announced(parent, announcement(start, *children, parents=parents or (parent,)))
-    assert graph.ended(parent, proves_end=False)
+    assert graph.ended(parent, proven=None)
 
 
 LIVES = [
     (State.CREATED, Event.PARENTS_FINISHED, State.SCHEDULED),
     (State.SCHEDULED, Event.QUERY_SENT, State.RUNNING),
     (State.RUNNING, Event.QUERY_BROKE, State.SCHEDULED),
-    (State.RUNNING, Event.ENDED_IN_CHILDREN, State.FINISHED),
+    (State.RUNNING, Event.ENDED_FOR_GOOD, State.FINISHED),
     (State.RUNNING, Event.REACHED_END, State.FINISHED),
     (State.SCHEDULED, Event.REACHED_END, State.FINISHED),
 ]
@@ -98,7 +98,7 @@ def test_the_initial_query_holds_the_watermark_until_it_has_finished() -> None:
     assert graph.advance() == 9
     assert graph.cut(9) == [CutPartition(INITIAL_TOKEN, 10)]
     graph.announced(INITIAL_TOKEN, announcement(10, "b"))
-    assert graph.ended(INITIAL_TOKEN, proves_end=False)
+    assert graph.ended(INITIAL_TOKEN, proven=None)
     assert graph.ready() == ["a", "b"]
     assert graph.cut(9) == [CutPartition("a", 10), CutPartition("b", 10)]
 
@@ -123,7 +123,7 @@ def test_a_child_waits_for_its_parent() -> None:
     graph = graph_of("a")
     graph.announced("a", announcement(20, "b", parents=("a",)))
     assert graph.ready() == []
-    assert graph.ended("a", proves_end=False)
+    assert graph.ended("a", proven=None)
     assert graph.ready() == ["b"]
 
 
@@ -192,7 +192,7 @@ def test_a_child_partitions_record_proves_everything_before_its_start() -> None:
 def test_a_clean_end_without_children_does_not_finish_a_partition() -> None:
     graph = graph_of("a")
     graph.proved("a", 30)
-    assert not graph.ended("a", proves_end=False)
+    assert not graph.ended("a", proven=None)
     assert graph["a"].state is State.RUNNING
     assert graph.broke("a") == 30
     assert graph.query_start("a") == 30
@@ -203,12 +203,12 @@ def test_children_seen_before_the_query_broke_do_not_finish_the_partition_for_a_
     graph.announced("a", announcement(20, "b", parents=("a",)))
     graph.broke("a")
     graph.sent("a")
-    assert not graph.ended("a", proves_end=False)
+    assert not graph.ended("a", proven=None)
     graph.broke("a")
     graph.sent("a")
     graph.announced("a", announcement(20, "b", parents=("a",)))
     graph.announced("a", announcement(20, "c", parents=("a",)))
-    assert graph.ended("a", proves_end=False)
+    assert graph.ended("a", proven=None)
     assert graph.ready() == ["b", "c"]
 
 
@@ -217,7 +217,7 @@ def test_children_seen_before_the_query_broke_keep_the_partition_from_ending_at_
     graph.announced("a", announcement(20, "b", parents=("a",)))
     graph.broke("a")
     graph.sent("a")
-    assert not graph.ended("a", proves_end=True)
+    assert not graph.ended("a", proven=40)
 
 
 def test_a_query_that_broke_among_announcements_is_resumed_from_before_their_start() -> None:
@@ -241,10 +241,10 @@ def test_a_query_after_a_restart_begins_at_the_watermark() -> None:
 
 def test_a_clean_end_at_the_users_end_finishes_only_if_spanners_clock_had_passed_it() -> None:
     graph = graph_of("a", end=40)
-    assert not graph.ended("a", proves_end=False)
+    assert not graph.ended("a", proven=None)
     graph.broke("a")
     graph.sent("a")
-    assert graph.ended("a", proves_end=True)
+    assert graph.ended("a", proven=40)
     assert graph.advance() == 40
     assert graph.finished
 
@@ -252,7 +252,7 @@ def test_a_clean_end_at_the_users_end_finishes_only_if_spanners_clock_had_passed
 def test_a_partition_that_a_heartbeat_brought_to_the_end_has_finished_when_its_query_ends() -> None:
     graph = graph_of("a", end=40)
     graph.proved("a", 40)
-    assert graph.ended("a", proves_end=False)
+    assert graph.ended("a", proven=None)
 
 
 def test_a_partition_read_up_to_the_end_is_not_asked_again() -> None:
@@ -286,7 +286,7 @@ def test_the_watermark_does_not_pass_the_users_end() -> None:
 
 def test_the_users_end_ends_no_partition_so_that_a_later_run_goes_on_from_the_cut() -> None:
     graph = graph_of("a", end=40)
-    graph.ended("a", proves_end=True)
+    graph.ended("a", proven=40)
     assert graph.cut(40) == [CutPartition("a", 10)]
     later = PartitionGraph(graph.cut(40), watermark=40, end=50)
     assert later.ready() == ["a"]
@@ -340,7 +340,7 @@ def test_a_merge_child_is_found_again_after_a_restart_that_forgot_one_parent() -
     graph.announced("b", announcement(20, "c", parents=("a", "b")))
     graph.advance()
     assert graph.ready() == []
-    assert graph.ended("b", proves_end=False)
+    assert graph.ended("b", proven=None)
     assert graph.ready() == ["c"]
 
 

@@ -56,6 +56,7 @@ def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int) -> S
         Range((CutPartition(INITIAL_TOKEN, START),), START - 1, end),
         sink,
         seal_interval=0,
+        window=None,
         spanner_clock=spanner_clock,
         known_clock=clock,
         flow=FlowControl(),

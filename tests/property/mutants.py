@@ -54,16 +54,16 @@ class EndOfTheRunEndsPartitions(PartitionGraph):
 
 
 class CleanEndFinishes(PartitionGraph):
-    def ended(self, token: str, *, proves_end: bool) -> bool:
-        self._move(self._partitions[token], Event.ENDED_IN_CHILDREN)
+    def ended(self, token: str, *, proven: int | None) -> bool:
+        self._move(self._partitions[token], Event.ENDED_FOR_GOOD)
         return True
 
 
 class ChildrenOfAnEarlierQueryFinish(PartitionGraph):
-    def ended(self, token: str, *, proves_end: bool) -> bool:
+    def ended(self, token: str, *, proven: int | None) -> bool:
         partition = self._partitions[token]
-        partition.announcing = partition.children_start is not None
-        return super().ended(token, proves_end=proves_end)
+        partition.ending = partition.ends_at is not None
+        return super().ended(token, proven=proven)
 
 
 class WaitingChildrenDoNotHoldTheWatermark(PartitionGraph):

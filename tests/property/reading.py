@@ -213,7 +213,7 @@ class Reading:
 
     def _ended(self, query: Query) -> None:
         token = query.token
-        if self.graph.ended(token, proves_end=self.proves_end(query)):
+        if self.graph.ended(token, proven=query.end if self.proves_end(query) else None):
             del self.queries[token]
             self.finished.add(token)
         else:
