@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer
 import asyncio
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 import click
 import orjson
 
-from connector import log, reports, service
+from connector import gaps, log, reports, service
 from connector.check import faults_of
 from connector.config import load, validated
 from connector.consumers import forget
@@ -25,6 +26,7 @@ from connector.lifeline import cut_with_stdin
 from connector.spool import Spool
 from connector.stopping import Stop, on_signals
 from connector.tail import tail
+from connector.timestamps import format_rfc3339, parse
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
@@ -186,16 +188,36 @@ def check_command(*, common: _Common, config: Path) -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer, so that it keeps nothing any more.")
+@click.option("--restart-at", metavar="TIMESTAMP", help="Leave a gap on record, and read on from there (RFC 3339).")
 @_common
-def spool_command(*, common: _Common, path: Path, as_json: bool, forgotten: str | None) -> None:
-    """The epochs of a spool: ranges, rows, bytes, consumers and their lag."""
+def spool_command(*, common: _Common, path: Path, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
+    """The epochs of a spool: ranges, rows, bytes, gaps, consumers and their lag."""
     spool = Spool.at(path)
+    if forgotten is not None and restart_at is not None:
+        raise ConfigurationError(["--forget and --restart-at are two things: do one after the other"])
+    if restart_at is not None:
+        click.echo(_restarted(spool, restart_at))
+        return
     if forgotten is not None:
         forget(spool, forgotten)
         click.echo(f"forgot consumer {forgotten}")
         return
     report = reports.spool_report(spool)
     click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else reports.spool_text(report))
+
+
+def _restarted(spool: Spool, timestamp: str) -> str:
+    try:
+        moment = parse(timestamp)
+    except (ValueError, IndexError):
+        raise ConfigurationError(
+            [f"--restart-at: {timestamp!r} is no RFC 3339 timestamp, such as 2026-01-31T12:00:00Z"]
+        ) from None
+    gap = gaps.restart_at(spool, moment, now=time.time_ns())
+    return (
+        f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
+        f" {format_rfc3339(moment)} is not in this spool; the daemon goes on from there"
+    )
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ from connector.errors import SpoolError
 from connector.timestamps import format_rfc3339, parse
 
 VERSION = 1
+GAP_VERSION = 2
+"""Of a manifest with a gap: a program that knows of none would pass it as if nothing were missing."""
 
 
 def _parse_timestamp(value: object) -> object:
@@ -59,8 +61,18 @@ class CutToken(_Document):
     start_timestamp: Timestamp
 
 
+class Gap(_Document):
+    """Why the records of an epoch are missing, and since when that is known."""
+
+    reason: str
+    recorded_at: Timestamp
+
+
 class Manifest(_Document):
-    """An epoch: records committed in (watermark_low, watermark_high], and where to read on after it."""
+    """An epoch: records committed in (watermark_low, watermark_high], and where to read on after it.
+
+    With a ``gap`` it has none of those records, and may span any number of minutes.
+    """
 
     version: int = VERSION
     epoch: int = Field(ge=1)
@@ -73,6 +85,7 @@ class Manifest(_Document):
     schema_keys: dict[str, str]
     cut: tuple[CutToken, ...]
     final: bool = False
+    gap: Gap | None = None
     writer: str
     sealed_at: Timestamp
 
@@ -98,7 +111,7 @@ class Manifest(_Document):
         Raises:
             SpoolError: it is corrupt, or of a newer version; ``path`` is named.
         """
-        node = load_document(data, path, VERSION)
+        node = load_document(data, path, GAP_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
             raise corrupt(path, "its checksum does not fit")

@@ -8,6 +8,7 @@ from connector.client import SpannerClient
 from connector.config import SourceConfig
 from connector.discovery import ChangeStream, change_streams, dialect_of
 from connector.errors import SpoolError
+from connector.gaps import gaps
 from connector.spool import Spool
 from connector.timestamps import SECOND, format_rfc3339
 
@@ -99,6 +100,7 @@ def _spool_report(spool: Spool) -> Report:
         "last_epoch": latest,
         "rows": sum(manifest.rows for manifest in manifests),
         "bytes": sum(manifest.size for manifest in manifests),
+        "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, manifests)],
         "consumers": [
             {
                 "consumer": consumer.consumer,
@@ -124,8 +126,9 @@ def _spool_report(spool: Spool) -> Report:
 
 
 def spool_text(report: Report) -> str:
-    """The state of a spool for people: totals, consumers, and the newest epochs."""
-    known, epochs = report["consumers"], report["epochs"]
+    """The state of a spool for people: totals, gaps, consumers, and the newest epochs."""
+    missing, known, epochs = report["gaps"], report["consumers"], report["epochs"]
+    assert isinstance(missing, list)
     assert isinstance(known, list)
     assert isinstance(epochs, list)
     total = (
@@ -133,6 +136,11 @@ def spool_text(report: Report) -> str:
         f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
     )
     lines = [total]
+    lines += [
+        f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
+        f" {gap['reason']}, recorded {gap['recorded_at']}"
+        for gap in missing
+    ]
     lines += [
         f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
         f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"

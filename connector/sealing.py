@@ -169,7 +169,7 @@ class SpoolWriter:
             writer=self._writer,
             sealed_at=now,
         )
-        self._create(manifest)
+        create(self._spool, manifest)
         self.epoch = number
         self._sealed[number] = (manifest.size, now)
         self.bytes += manifest.size
@@ -191,7 +191,7 @@ class SpoolWriter:
         passed = min(consumer.epoch for consumer in known)
         first = min(self._sealed, default=1)
         if self._spool.floor() > first:
-            raise self._gone_on()
+            raise _gone_on(self._spool)
         last = first - 1
         while last + 1 <= passed and last + 1 < self.epoch and self._sealed[last + 1][1] + grace <= now:
             last += 1
@@ -209,27 +209,8 @@ class SpoolWriter:
             self.bytes -= self._sealed.pop(epoch)[0]
         return last - first + 1
 
-    def _create(self, manifest: Manifest) -> None:
-        data = manifest.to_json()
-        path = manifest_path(manifest.epoch)
-        try:
-            self._spool.storage.create(path, data)
-        except FileExistsError:
-            # A create whose answer was lost is our own; anything else is another daemon's.
-            if self._spool.storage.read(path).to_pybytes() != data:
-                raise SpoolInUseError(
-                    f"another daemon has sealed epoch {manifest.epoch} of the spool at {self._spool.path}",
-                    hint="Only one may write a spool: stop the other, or choose another spool.path.",
-                ) from None
-        if self._spool.floor() > manifest.epoch:
-            self._spool.storage.delete(path)
-            raise self._gone_on()
-
     def _set_floor(self, first: int) -> None:
         self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % first)
-
-    def _gone_on(self) -> SpoolInUseError:
-        return SpoolInUseError(f"the spool at {self._spool.path} has gone on without this daemon")
 
     def _write_segment(self, number: int, records: list[DataChangeRecord]) -> SegmentFile:
         sink = pa.BufferOutputStream()
@@ -264,6 +245,33 @@ class SpoolWriter:
         for name in self._spool.storage.list("segments"):
             if f"segments/{name}" not in listed:
                 self._spool.storage.delete(f"segments/{name}")
+
+
+def create(spool: Spool, manifest: Manifest) -> None:
+    """Makes the manifest's epoch exist, durably; its files and schemas must do so already.
+
+    Raises:
+        SpoolInUseError: another daemon has sealed this epoch.
+        SpoolError: the disk refuses; the epoch does not exist then.
+    """
+    data = manifest.to_json()
+    path = manifest_path(manifest.epoch)
+    try:
+        spool.storage.create(path, data)
+    except FileExistsError:
+        # A create whose answer was lost is our own; anything else is another daemon's.
+        if spool.storage.read(path).to_pybytes() != data:
+            raise SpoolInUseError(
+                f"another daemon has sealed epoch {manifest.epoch} of the spool at {spool.path}",
+                hint="Only one may write a spool: stop the other, or choose another spool.path.",
+            ) from None
+    if spool.floor() > manifest.epoch:
+        spool.storage.delete(path)
+        raise _gone_on(spool)
+
+
+def _gone_on(spool: Spool) -> SpoolInUseError:
+    return SpoolInUseError(f"the spool at {spool.path} has gone on without this daemon")
 
 
 def _chunks(records: list[DataChangeRecord]) -> Iterator[list[DataChangeRecord]]:

@@ -8,6 +8,7 @@ Layout below the root::
     schemas/<schema_key>.json  columns and types of a table
     consumers/<name>.json      the last epoch that a consumer is done with
     floor.json                 the first epoch that is kept
+    gaps.json                  every range whose records are missing
 
 This module reads; :mod:`connector.sealing` writes. A reader never blocks the writer, and sees whole epochs only.
 """

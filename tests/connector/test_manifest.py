@@ -5,7 +5,9 @@ import pytest
 
 from connector.errors import SpoolError
 from connector.manifest import (
+    GAP_VERSION,
     CutToken,
+    Gap,
     Manifest,
     SegmentFile,
     SourceName,
@@ -110,11 +112,31 @@ def test_a_manifest_with_zeros_at_its_end_is_refused() -> None:
 
 def test_a_newer_version_is_refused_with_one_line_that_says_what_to_do() -> None:
     with pytest.raises(SpoolError) as raised:
-        Manifest.from_json(rewritten(version=2), "/spool/3.json")
+        Manifest.from_json(rewritten(version=3), "/spool/3.json")
     message = str(raised.value)
     assert message == (
-        "/spool/3.json is of version 2, newer than this program's 1. Use the newer spanner-cdc that wrote it."
+        "/spool/3.json is of version 3, newer than this program's 2. Use the newer spanner-cdc that wrote it."
     )
+
+
+def test_a_gap_is_read_as_it_was_written_and_refused_by_a_program_that_knows_of_none() -> None:
+    gap = MANIFEST.model_copy(
+        update={"version": GAP_VERSION, "files": (), "gap": Gap(reason="chosen", recorded_at=AT + 5)}
+    )
+    assert Manifest.from_json(gap.to_json(), "3.json") == gap
+    with pytest.raises(SpoolError, match="is of version 2, newer than this program's 1"):
+        load_document(gap.to_json(), "3.json", 1)
+
+
+def test_a_manifest_without_a_gap_is_one_that_an_older_program_reads() -> None:
+    assert load_document(MANIFEST.to_json(), "3.json", 1)["gap"] is None
+
+
+def test_a_manifest_that_was_written_before_there_were_gaps_is_read() -> None:
+    node = orjson.loads(MANIFEST.to_json())
+    del node["crc32c"], node["gap"]
+    before = orjson.dumps(node | {"crc32c": crc32c(orjson.dumps(node, option=orjson.OPT_SORT_KEYS))})
+    assert Manifest.from_json(before, "3.json") == MANIFEST
 
 
 def test_fields_that_this_version_does_not_know_are_passed_over() -> None:
