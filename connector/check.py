@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from connector.config import Config, SourceConfig
-from connector.errors import ConfigurationError, SpannerCdcError
+from connector.config import Config
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError
 from connector.manifest import SegmentFile
 from connector.reader import OpenStream, opened
 from connector.spool import Spool
@@ -20,7 +20,7 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     faults += _faults_of_folder("sink.path", config.sink.path)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
-            await _check_range(stream, config.source, watermark)
+            await _check_range(stream, config, watermark)
     except ConfigurationError as error:
         faults += error.faults
     except SpannerCdcError as error:
@@ -30,13 +30,17 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     return faults
 
 
-async def _check_range(stream: OpenStream, config: SourceConfig, watermark: int | None) -> None:
+async def _check_range(stream: OpenStream, config: Config, watermark: int | None) -> None:
     """The start is used only while the spool is empty; what is asked of Spanner is where reading would begin."""
-    end = None if config.end is None else stream.resolve(config.end)
+    source = config.source
+    end = None if source.end is None else stream.resolve(source.end)
     if watermark is None:
-        await stream.check_start(stream.resolve(config.start), end)
+        await stream.check_start(stream.resolve(source.start), end)
     elif end is None or end > watermark:
-        await stream.check_start(watermark, end)
+        try:
+            await stream.check_start(watermark, end)
+        except DataLostError as error:
+            raise await stream.lost_range(error, watermark, spool=config.spool.path) from error
 
 
 def _faults_of_spool(config: Config) -> tuple[list[str], int | None]:

@@ -17,6 +17,8 @@ from connector import consumers
 from connector.config import Config, SourceConfig, parse_duration
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
+from connector.errors import DataLostError
+from connector.gaps import remember
 from connector.log import Log
 from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
@@ -156,11 +158,30 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None
         async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
             header = await _header(spool, stream, config.source)
             at = checkpoint(spool, header)
+            _tell_of_gap(spool, at)
             end = None if config.source.end is None else stream.resolve(config.source.end)
             if end is not None and end <= at.watermark and at.epoch > 0:
                 _log.info("the end has been reached already", end=format_rfc3339(end), epoch=at.epoch)
                 return
-            await _read_into(spool, header, at, stream, config, end, metrics, stop)
+            try:
+                await _read_into(spool, header, at, stream, config, end, metrics, stop)
+            except DataLostError as error:
+                reached = checkpoint(spool, header)
+                if reached.epoch == 0:
+                    raise  # another source.start is what helps a spool that has not begun
+                raise await stream.lost_range(error, reached.watermark, spool=config.spool.path) from error
+
+
+def _tell_of_gap(spool: Spool, at: Checkpoint) -> None:
+    known = remember(spool)
+    if known and known[-1].epoch == at.epoch:
+        _log.warning(
+            "the spool goes on after a gap: what was committed in it is not delivered",
+            epoch=at.epoch,
+            after=format_rfc3339(known[-1].watermark_low),
+            up_to=format_rfc3339(known[-1].watermark_high),
+            reason=known[-1].reason,
+        )
 
 
 async def _read_into(

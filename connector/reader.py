@@ -3,6 +3,7 @@
 Shared by the daemon and by ``tail``, so that both refuse the same things before anything starts.
 """
 
+import shlex
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,7 +17,7 @@ from connector.decode import UnknownRecordError, decoder
 from connector.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
 from connector.envelope import Source
-from connector.errors import ConfigurationError, DataLostError, StreamError, UnreachableError
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
@@ -86,8 +87,8 @@ class OpenStream:
                 raise ConfigurationError([why]) from error
             raise clear from error
 
-    async def lost_range(self, error: DataLostError, watermark: int, *, hint: str) -> DataLostError:
-        """The error with the range that is lost to a reader at ``watermark``, and ``hint`` for the way to go on.
+    async def lost_range(self, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:
+        """The error with the range that is lost to a spool at ``watermark``, and how to go on without it.
 
         Where Spanner does not say from when on it still has records, its clock less the retention period tells about.
         """
@@ -96,19 +97,23 @@ class OpenStream:
             retention = parse_duration(self.stream.retention_period)
             assert isinstance(retention, int)
             about, earliest = "about ", await self._clock_or_opening() - retention
-        # A stream that was made anew, or whose retention was changed, does not have what its retention period says.
-        until = f" and before {about}{format_rfc3339(earliest)}" if earliest > watermark else ", until when is not known,"
+        after = f"what was committed after {format_rfc3339(watermark)}"
+        if earliest > watermark:
+            lost, later = f"{after} and before {about}{format_rfc3339(earliest)} is lost", "some minutes after that"
+        else:  # a stream that was made anew does not have what its retention period says
+            lost, later = f"{after} is lost, up to when Spanner does not say", "later than that"
         return DataLostError(
-            f"what was committed after {format_rfc3339(watermark)}{until} is lost: {error.args[0]}",
-            hint=hint,
-            earliest=earliest,
+            f"{lost}: {error.args[0]}",
+            hint="Nothing was skipped. To go on without it, leaving a record of the gap:"
+            f" spanner-cdc spool {shlex.quote(spool)} --restart-at TIMESTAMP, {later}.",
+            earliest=error.earliest,
         )
 
     async def _clock_or_opening(self) -> int:
         try:
             return await current_timestamp(self.client)
-        except UnreachableError:
-            return self.now
+        except SpannerCdcError:
+            return self.now  # older, so that what is told is less, and still about right
 
     def queries(self) -> PartitionQueries:
         """The stream's queries."""

@@ -6,6 +6,7 @@ from grpc.aio import AioRpcError, Metadata
 
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.faults import Fault, Verdict, fault, query_error
+from connector.timestamps import parse
 
 Code = grpc.StatusCode
 
@@ -52,6 +53,24 @@ def test_data_that_is_no_longer_retained_is_loss_and_ends_with_3(message: str) -
     assert isinstance(error, DataLostError)
     assert error.exit_code == 3
     assert "partition x" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("said", "earliest"),
+    [
+        (
+            "a start_timestamp within the earliest read timestamp: 2026-11-21T04:12:43Z. Received",
+            "2026-11-21T04:12:43Z",
+        ),
+        ("the earliest read timestamp: 2026-11-21T04:12:43.123456-08:00.", "2026-11-21T12:12:43.123456Z"),
+        ("the earliest read timestamp: 2026-11-21T99:12:43Z.", None),
+        ("Received start_timestamp: 2026-11-21T04:12:43Z.", None),
+    ],
+)
+def test_from_when_on_spanner_has_records_is_taken_from_its_message(said: str, earliest: str | None) -> None:
+    error = told(Code.OUT_OF_RANGE, f"Specified start_timestamp is too far in the past. Please specify {said}")
+    assert isinstance(error, DataLostError)
+    assert error.earliest == (parse(earliest) if earliest else None)
 
 
 def test_a_start_in_the_future_is_refused_not_lost() -> None:
