@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
+from connector.manifest import Manifest
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.files import FileWriter
@@ -85,10 +86,10 @@ class FileSinkReader(EpochStreamReader):
         """The options that shape files."""
         return self._shape.to_text()
 
-    def plan(self, first: int, last: int, pinned: str) -> list[InputPartition]:
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Shares the groups out among tasks."""
         shape = FileShape.from_text(pinned) if pinned else self._shape
-        groups = file_groups(self._spool.manifests(first, last), by_minute=shape.by_minute)
+        groups = file_groups(epochs, by_minute=shape.by_minute)
         spool_id = self._spool.header().spool_id
         return [
             FilesPartition(self._spool.path, spool_id, self._root, shape, tuple(groups[run.start : run.stop]))

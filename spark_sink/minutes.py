@@ -1,8 +1,8 @@
 """Plans the files of a micro-batch: which epochs go into one file of each table. Pure.
 
 A group of epochs is a minute of commit time, or a single epoch where files are written as soon as it is sealed.
-Epochs never span two minutes, so a group lies in one minute and is a contiguous run of epochs. What a group is
-depends on the spool and the options alone, and so do the names and bytes of its files.
+Epochs never span two minutes, but for gaps, which have no events; so a group lies in one minute and is a contiguous run
+of epochs. What a group is depends on the spool and the options alone, and so do the names and bytes of its files.
 """
 
 from collections.abc import Iterable

@@ -19,6 +19,7 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.manifest import Manifest, SegmentFile
 from connector.spool import Spool
 from spark_sink.admission import runs
+from spark_sink.gaps import telling_gaps
 from spark_sink.in_job import InJobReader
 from spark_sink.options import SourceOptions
 from spark_sink.schema import of_spool
@@ -90,7 +91,7 @@ class EventsBatchReader(DataSourceReader):
         """The tasks for all epochs that are kept now."""
         spool = existing(self._options.spool)
         manifests = spool.manifests(spool.floor(), spool.latest())
-        return planned(self._options, manifests, self._cores)
+        return planned(self._options, telling_gaps(manifests), self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -114,9 +115,9 @@ class EventsStreamReader(EpochStreamReader):
         """Whether option ``tables`` names the table."""
         return self._options.admits(table)
 
-    def plan(self, first: int, last: int, pinned: str) -> list[InputPartition]:
-        """The tasks for the epochs from ``first`` to ``last``."""
-        return planned(self._options, self._spool.manifests(first, last), self._cores)
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """The tasks for these epochs."""
+        return planned(self._options, epochs, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

@@ -19,9 +19,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from connector import consumers
 from connector.errors import SpoolError, SpoolInUseError
+from connector.manifest import Manifest
 from connector.spool import Spool
 from connector.timestamps import SECOND
 from spark_sink.admission import EpochWeight, Group, admitted, by_epoch
+from spark_sink.gaps import telling_gaps
 from spark_sink.in_job import InJobReader
 from spark_sink.offsets import Offset
 
@@ -204,10 +206,10 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ended.epoch < begun.epoch:
             raise SpoolError(f"Spark's checkpoint goes back from epoch {begun.epoch} to {ended.epoch}")
         self._identify(ended)
-        return self.plan(begun.epoch + 1, ended.epoch, ended.pinned)
+        return self.plan(telling_gaps(self._spool.manifests(begun.epoch + 1, ended.epoch)), ended.pinned)
 
-    def plan(self, first: int, last: int, pinned: str) -> list[InputPartition]:
-        """The tasks for the epochs from ``first`` to ``last``; none where they are empty."""
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """The tasks for these epochs; none where they are empty."""
         raise NotImplementedError
 
     def commit(self, end: dict[str, object]) -> None:

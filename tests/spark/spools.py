@@ -8,6 +8,7 @@ import orjson
 from connector import sealing
 from connector.envelope import EnvelopeBuilder, Source
 from connector.epoch import Epoch
+from connector.gaps import restart_at
 from connector.manifest import SourceName
 from connector.partitions import CutPartition
 from connector.records import ColumnType, DataChangeRecord, Mod
@@ -67,6 +68,11 @@ class SpoolMaker:
         begun = go_on and self.spool.latest() > 0
         header = self.spool.header() if begun else sealing.initialize(self.spool, source, START, "now", [])
         self.spool_id = header.spool_id
+        self._open()
+        self._next_id = 0
+
+    def _open(self) -> None:
+        header = self.spool.header()
         at = sealing.checkpoint(self.spool, header)
         self.writer = sealing.SpoolWriter(
             self.spool,
@@ -76,13 +82,18 @@ class SpoolMaker:
             lambda record: True,
         )
         self.watermark = at.watermark
-        self._next_id = 0
 
     def seal(self, *records: DataChangeRecord, high: int | None = None, final: bool = False) -> int:
         """Seals these records, up to ``high`` or the last of them, as the next epoch; returns its number."""
         low, self.watermark = self.watermark, high or records[-1].commit_timestamp
         epoch = Epoch(low, self.watermark, records, sum(record.size for record in records))
         return self.writer.seal(epoch, [CutPartition("token", START)], now=self.watermark, final=final).epoch
+
+    def restart_at(self, moment: int) -> int:
+        """Seals a gap up to ``moment``, as ``spanner-cdc spool --restart-at`` does; returns its number."""
+        gap = restart_at(self.spool, moment, now=moment)
+        self._open()
+        return gap.epoch
 
     def fill(self, epochs: int, rows: int = 5, *, step: int = SECOND) -> list[int]:
         """Seals epochs of one record each, whose ids count on; returns the ids."""

@@ -86,6 +86,22 @@ def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest
     assert known.epoch == 5
 
 
+def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_told(spool: SpoolMaker, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    spool.seal(record(START + 5, [1]))
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        eventually(lambda: consumers.find(spool.spool, "files") or sink.has_ended(), "the sink runs")
+        assert contents(out) == {}
+        gap = spool.restart_at(START + 9 * MINUTE)
+        eventually(lambda: list(out.rglob("*.jsonl")) or sink.has_ended(), "the minute before the gap is written")
+        spool.seal(record(START + 9 * MINUTE, [2, 3]))
+        spool.seal(high=START + 10 * MINUTE - 1)
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert {Path(name).parent.name: data.count(b"\n") for name, data in contents(out).items()} == {"00": 1, "09": 2}
+    assert f"warning: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z" in sink.said()
+
+
 def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(2)
     configured = config(tmp_path, rotate_interval=0)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from connector.timestamps import MINUTE
+from connector.timestamps import MINUTE, SECOND
 from spark_sink.admission import EpochWeight
 from spark_sink.file_source import ready
-from spark_sink.minutes import FileShape, Holding
+from spark_sink.minutes import FileShape, Holding, file_groups
 from tests.spark.spools import START, SpoolMaker, record
 
 BY_MINUTE = FileShape(gzip=False, rotate_bytes=1000, by_minute=True)
@@ -26,6 +26,34 @@ def test_the_open_minute_is_held_back(spool: SpoolMaker) -> None:
     spool.seal(record(START, [1]))
     spool.seal(record(START + MINUTE, [2]))
     assert written(spool, ROOMY) == [1]
+
+
+def test_a_gap_closes_the_minute_before_it_and_the_minutes_after_it_go_on(spool: SpoolMaker) -> None:
+    spool.seal(record(START, [1]))
+    assert written(spool, ROOMY) == []
+    assert spool.restart_at(START + 7 * MINUTE + SECOND) == 2
+    assert written(spool, ROOMY) == [2]
+    spool.seal(record(START + 7 * MINUTE + 2 * SECOND, [2]))
+    assert written(spool, ROOMY) == [2]
+    spool.seal(high=START + 8 * MINUTE - 1)
+    assert written(spool, ROOMY) == [2, 4]
+
+
+def test_a_gap_within_a_minute_leaves_it_one_minute(spool: SpoolMaker) -> None:
+    spool.seal(record(START, [1]))
+    spool.restart_at(START + 30 * SECOND)
+    spool.seal(record(START + 40 * SECOND, [2]))
+    assert written(spool, ROOMY) == []
+    spool.seal(high=START + MINUTE - 1)
+    assert written(spool, ROOMY) == [4]
+    (group,) = file_groups(spool.spool.manifests(1, 4), by_minute=True)
+    assert (group.first_epoch, len(group.segments)) == (1, 2)
+
+
+def test_a_gap_at_the_spools_begin_or_end_is_passed_by_itself(spool: SpoolMaker) -> None:
+    spool.seal(high=START + SECOND)
+    spool.restart_at(START + 5 * MINUTE)
+    assert written(spool, ROOMY) == [2]
 
 
 @pytest.mark.parametrize(
