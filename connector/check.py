@@ -38,7 +38,7 @@ async def _check_range(stream: OpenStream, config: Config, watermark: int | None
         await stream.check_start(stream.resolve(source.start), end)
     elif end is None or end > watermark:
         try:
-            await stream.check_start(watermark, end)
+            await stream.probe(watermark)
         except DataLostError as error:
             raise await stream.lost_range(error, watermark, spool=config.spool.path) from error
 

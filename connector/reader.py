@@ -64,6 +64,26 @@ class OpenStream:
                 [f"source.end: {format_rfc3339(end)} is before source.start {format_rfc3339(start)}"]
             )
         try:
+            await self.probe(start)
+        except DataLostError as error:
+            retention = parse_duration(self.stream.retention_period)
+            if isinstance(retention, int) and start > self.now - retention:
+                why = (
+                    f"source.start: {format_rfc3339(start)} is within the retention period of"
+                    f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
+                    f" did not exist then ({error.args[0]})"
+                )
+                raise ConfigurationError([why]) from error
+            raise
+
+    async def probe(self, start: int) -> None:
+        """Asks Spanner whether it still has what was committed from ``start`` on.
+
+        Raises:
+            DataLostError: it does not.
+            SpannerCdcError: the stream cannot be read at all.
+        """
+        try:
             async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
                 await anext(messages, None)
         except SilentStreamError:
@@ -74,18 +94,9 @@ class OpenStream:
             found = fault(error)
             if found.verdict is not Verdict.STOP:
                 return  # the reader asks again, for as long as it takes
-            clear = query_error(
+            raise query_error(
                 found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
-            )
-            retention = parse_duration(self.stream.retention_period)
-            if isinstance(clear, DataLostError) and isinstance(retention, int) and start > self.now - retention:
-                why = (
-                    f"source.start: {format_rfc3339(start)} is within the retention period of"
-                    f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
-                    f" did not exist then ({found})"
-                )
-                raise ConfigurationError([why]) from error
-            raise clear from error
+            ) from error
 
     async def lost_range(self, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:
         """The error with the range that is lost to a spool at ``watermark``, and how to go on without it.
