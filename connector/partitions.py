@@ -60,6 +60,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RUNNING, Event.QUERY_BROKE): State.SCHEDULED,
     (State.RUNNING, Event.ENDED_FOR_GOOD): State.FINISHED,
     (State.RUNNING, Event.REACHED_END): State.FINISHED,
+    (State.SCHEDULED, Event.ENDED_FOR_GOOD): State.FINISHED,
     (State.SCHEDULED, Event.REACHED_END): State.FINISHED,
 }
 """The whole life of a partition. A query that broke leaves it scheduled, to be sent again."""
@@ -91,11 +92,13 @@ class Partition:
     children: set[str] = field(default_factory=set)
     ending: bool = False
     """Whether the query under way has returned a record that ends the partition."""
+    complete: bool = False
+    """Whether its end record has come, after which there is none."""
 
     @property
     def end(self) -> int | None:
-        """The first instant that is no longer its own, known once it has finished by its records."""
-        return self.ends_at if self.state is State.FINISHED else None
+        """The first instant that is no longer its own, known once it has no more records."""
+        return self.ends_at if self.complete or self.state is State.FINISHED else None
 
     def alive_at(self, instant: int) -> bool:
         """Whether it covers ``instant``: started by then, and not known to have ended by then."""
@@ -246,7 +249,7 @@ class PartitionGraph:
         """The partition returned its partition end record, after which nothing comes."""
         partition = self._partitions[token]
         partition.ends_at = record.end_timestamp + 1
-        partition.ending = True
+        partition.ending = partition.complete = True
         self.proved(token, record.end_timestamp)
 
     def ended(self, token: str, *, proven: int | None) -> bool:
@@ -273,13 +276,15 @@ class PartitionGraph:
             return True
         return False
 
-    def reached_end(self, token: str) -> bool:
-        """Finishes a scheduled partition that has been read up to the user's end already."""
+    def nothing_left(self, token: str) -> bool:
+        """Finishes a scheduled partition that has no more records, or none before the user's end."""
         partition = self._partitions[token]
-        if self._end is None or partition.progress < self._end or partition.ends_at is not None:
-            return False
-        self._move(partition, Event.REACHED_END)
-        return True
+        if partition.complete:
+            self._move(partition, Event.ENDED_FOR_GOOD)
+            self._count_churn(partition)
+        elif self._end is not None and partition.progress >= self._end and partition.ends_at is None:
+            self._move(partition, Event.REACHED_END)
+        return partition.state is State.FINISHED
 
     def advance(self) -> int:
         """Moves the watermark to where it may be now, and returns it."""

@@ -256,7 +256,7 @@ class Scheduler:
             _ResumableError: it broke; asked again it goes on.
             SpannerCdcError: it must not be asked again.
         """
-        if self._graph.reached_end(token):
+        if self._graph.nothing_left(token):
             self._changed.set()
             return True
         start = self._graph.query_start(token)

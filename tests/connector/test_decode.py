@@ -1,14 +1,16 @@
 """Change stream rows of both dialects to the same records."""
 
+from base64 import b64encode
 from typing import Any
 
 import orjson
 import pytest
+from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from connector.decode import UnknownRecordError, decoder
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -16,6 +18,9 @@ from connector.records import (
     DataChangeRecord,
     HeartbeatRecord,
     Mod,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
     Record,
 )
 from connector.timestamps import parse
@@ -160,3 +165,111 @@ def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> Non
 def test_a_postgresql_row_of_another_form_is_refused_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
         decoder(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0)
+
+
+ChangeStreamRecord = types.ChangeStreamRecord
+DataChange = ChangeStreamRecord.DataChangeRecord
+MOMENT = {"seconds": parse(AT) // 10**9, "nanos": 123456789}
+
+
+def of_proto(record: Any) -> Value:
+    return Value(string_value=b64encode(ChangeStreamRecord.serialize(record)).decode())
+
+
+def mutable(record: Any) -> Record:
+    decoded = {one(decoder(dialect, MUTABLE)(of_proto(record), 7)) for dialect in (GOOGLESQL, POSTGRESQL)}
+    return one(list(decoded))
+
+
+def proto_type(code: str, **more: Any) -> Any:
+    return types.Type(code=getattr(types.TypeCode, code), **more)
+
+
+def test_a_data_change_record_of_the_mutable_mode_has_every_field_and_payloads_in_spanners_encoding() -> None:
+    array = proto_type("ARRAY", array_element_type=proto_type("NUMERIC", type_annotation=2))
+    columns = [
+        DataChange.ColumnMetadata(name="Id", type_=proto_type("INT64"), is_primary_key=True, ordinal_position=1),
+        DataChange.ColumnMetadata(name="A", type_=array, ordinal_position=2),
+        DataChange.ColumnMetadata(name="F", type_=proto_type("FLOAT64"), ordinal_position=3),
+    ]
+    mod = DataChange.Mod(
+        keys=[DataChange.ModValue(column_metadata_index=0, value=Value(string_value="1"))],
+        new_values=[
+            DataChange.ModValue(column_metadata_index=1, value=ParseDict(["1", None], Value())),
+            DataChange.ModValue(column_metadata_index=2, value=Value(number_value=-0.5)),
+        ],
+        old_values=[DataChange.ModValue(column_metadata_index=1, value=ParseDict(None, Value()))],
+    )
+    found = mutable(
+        ChangeStreamRecord(
+            data_change_record=DataChange(
+                commit_timestamp=MOMENT,
+                record_sequence="00000001",
+                server_transaction_id="tx",
+                is_last_record_in_transaction_in_partition=True,
+                table="T",
+                column_metadata=columns,
+                mods=[mod],
+                mod_type=DataChange.ModType.UPDATE,
+                value_capture_type=DataChange.ValueCaptureType.NEW_ROW_AND_OLD_VALUES,
+                number_of_records_in_transaction=2,
+                number_of_partitions_in_transaction=1,
+                transaction_tag="app=x",
+                is_system_transaction=True,
+            )
+        )
+    )
+    assert isinstance(found, DataChangeRecord)
+    assert found == DataChangeRecord(
+        commit_timestamp=parse(AT),
+        record_sequence="00000001",
+        server_transaction_id="tx",
+        is_last_record_in_transaction_in_partition=True,
+        table_name="T",
+        column_types=(
+            ColumnType("Id", '{"code":"INT64"}', True, 1),
+            ColumnType(
+                "A", '{"array_element_type":{"code":"NUMERIC","type_annotation":"PG_NUMERIC"},"code":"ARRAY"}', False, 2
+            ),
+            ColumnType("F", '{"code":"FLOAT64"}', False, 3),
+        ),
+        mods=(Mod('{"Id":"1"}', '{"A":["1",null],"F":-0.5}', '{"A":null}'),),
+        mod_type="UPDATE",
+        value_capture_type="NEW_ROW_AND_OLD_VALUES",
+        number_of_records_in_transaction=2,
+        number_of_partitions_in_transaction=1,
+        transaction_tag="app=x",
+        is_system_transaction=True,
+        read_timestamp=7,
+        size=found.size,
+    )
+
+
+def test_the_other_records_of_the_mutable_mode_are_read() -> None:
+    started = ChangeStreamRecord.PartitionStartRecord(start_timestamp=MOMENT, partition_tokens=["a", "b"])
+    moved = ChangeStreamRecord.PartitionEventRecord(
+        commit_timestamp=MOMENT,
+        move_in_events=[{"source_partition_token": "b"}],
+        move_out_events=[{"destination_partition_token": "c"}, {"destination_partition_token": "d"}],
+    )
+    ended = ChangeStreamRecord.PartitionEndRecord(end_timestamp=MOMENT, partition_token="a")
+    beat = ChangeStreamRecord.HeartbeatRecord(timestamp=MOMENT)
+    assert mutable(ChangeStreamRecord(partition_start_record=started)) == PartitionStartRecord(parse(AT), ("a", "b"))
+    assert mutable(ChangeStreamRecord(partition_event_record=moved)) == PartitionEventRecord(parse(AT), 1, 2)
+    assert mutable(ChangeStreamRecord(partition_end_record=ended)) == PartitionEndRecord(parse(AT))
+    assert mutable(ChangeStreamRecord(heartbeat_record=beat)) == HeartbeatRecord(parse(AT))
+
+
+def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() -> None:
+    column = DataChange.ColumnMetadata(name="N")
+    DataChange.ColumnMetadata.pb(column).type_.code = 99
+    record = DataChange(commit_timestamp=MOMENT, column_metadata=[column], mod_type=10, value_capture_type=10)
+    found = mutable(ChangeStreamRecord(data_change_record=record))
+    assert isinstance(found, DataChangeRecord)
+    assert found.column_types == (ColumnType("N", '{"code":99}', False, 0),)
+
+
+@pytest.mark.parametrize("text", ["", "?", "!!!!", b64encode(b"\x0a\x02\x12").decode()])
+def test_a_row_of_the_mutable_mode_of_another_form_is_refused_not_skipped(text: str) -> None:
+    with pytest.raises(UnknownRecordError):
+        decoder(GOOGLESQL, MUTABLE)(Value(string_value=text), 0)

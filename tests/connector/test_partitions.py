@@ -37,6 +37,7 @@ LIVES = [
     (State.SCHEDULED, Event.QUERY_SENT, State.RUNNING),
     (State.RUNNING, Event.QUERY_BROKE, State.SCHEDULED),
     (State.RUNNING, Event.ENDED_FOR_GOOD, State.FINISHED),
+    (State.SCHEDULED, Event.ENDED_FOR_GOOD, State.FINISHED),
     (State.RUNNING, Event.REACHED_END, State.FINISHED),
     (State.SCHEDULED, Event.REACHED_END, State.FINISHED),
 ]
@@ -259,7 +260,7 @@ def test_a_partition_read_up_to_the_end_is_not_asked_again() -> None:
     graph = graph_of("a", end=40)
     graph.proved("a", 40)
     graph.broke("a")
-    assert graph.reached_end("a")
+    assert graph.nothing_left("a")
     assert graph["a"].state is State.FINISHED
 
 
@@ -267,14 +268,14 @@ def test_a_partition_not_read_up_to_the_end_is_asked_again() -> None:
     graph = graph_of("a", end=40)
     graph.proved("a", 39)
     graph.broke("a")
-    assert not graph.reached_end("a")
+    assert not graph.nothing_left("a")
 
 
 def test_without_an_end_nothing_reaches_it() -> None:
     graph = graph_of("a")
     graph.proved("a", 40)
     graph.broke("a")
-    assert not graph.reached_end("a")
+    assert not graph.nothing_left("a")
     assert not graph.finished
 
 

@@ -134,8 +134,7 @@ class ChangeStream:
         out: list[tuple[str, DataChangeRecord]] = []
         for number in range(self._shape.transactions):
             at = rng.choice(self.instants)
-            alive = [p.token for p in self.partitions.values() if p.covers(at)]
-            touched = rng.sample(alive, rng.randint(1, min(3, len(alive))))
+            touched = self._touched(at)
             places = [token for token in touched for _ in range(rng.randint(1, 2))]
             rng.shuffle(places)
             sequence = rng.randrange(20)
@@ -161,6 +160,10 @@ class ChangeStream:
                 )
                 out.append((token, record))
         return out
+
+    def _touched(self, at: int) -> list[str]:
+        alive = [p.token for p in self.partitions.values() if p.covers(at)]
+        return self._rng.sample(alive, self._rng.randint(1, min(3, len(alive))))
 
 
 def identity(record: DataChangeRecord) -> tuple[str, str]:

@@ -4,9 +4,15 @@ from collections.abc import Iterable
 
 from connector.epoch import Epoch, EpochBuffer
 from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
-from connector.records import ChildPartitionsRecord, DataChangeRecord
+from connector.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from tests.property.change_stream import Query
-from tests.property.reading import Reading
+from tests.property.reading import MutableReading, Reading
 
 
 class UnknownParentHasFinished(PartitionGraph):
@@ -182,13 +188,72 @@ class EveryCleanEndProvesTheEnd(Reading):
         return query.end is not None
 
 
+class WindowsFinishPartitions(PartitionGraph):
+    def ended(self, token: str, *, proven: int | None) -> bool:
+        finished = super().ended(token, proven=proven)
+        if not finished and proven is not None:
+            self._move(self._partitions[token], Event.REACHED_END)
+            return True
+        return finished
+
+
+class AnnouncersAreParents(PartitionGraph):
+    def started(self, token: str, record: PartitionStartRecord) -> None:
+        known = set(self._partitions)
+        super().started(token, record)
+        for started in self._partitions.keys() - known:
+            self._partitions[started].parents = frozenset({token})
+
+
+class StartsThatComeAgainAreNew(PartitionGraph):
+    def started(self, token: str, record: PartitionStartRecord) -> None:
+        partition = self._partitions[token]
+        proven, partition.progress = partition.progress, min(partition.progress, record.start_timestamp - 1)
+        super().started(token, record)
+        partition.progress = max(proven, partition.progress)
+
+
+class StartProvesItsInstant(PartitionGraph):
+    def started(self, token: str, record: PartitionStartRecord) -> None:
+        super().started(token, record)
+        self.proved(token, record.start_timestamp)
+
+
+class MoveProvesItsInstant(PartitionGraph):
+    def moved(self, token: str, record: PartitionEventRecord) -> None:
+        self.proved(token, record.commit_timestamp)
+
+
+class EndIsExclusive(PartitionGraph):
+    def terminated(self, token: str, record: PartitionEndRecord) -> None:
+        super().terminated(token, record)
+        self._partitions[token].ends_at = record.end_timestamp
+
+
+class EndRecordsAreForgotten(PartitionGraph):
+    def terminated(self, token: str, record: PartitionEndRecord) -> None:
+        self.proved(token, record.end_timestamp)
+
+
+class EveryWindowIsProven(MutableReading):
+    def proves_end(self, query: Query) -> bool:
+        return True
+
+
+MUTABLE_MUTANTS = {
+    WindowsFinishPartitions, AnnouncersAreParents, StartsThatComeAgainAreNew, StartProvesItsInstant,
+    MoveProvesItsInstant, EndIsExclusive, EndRecordsAreForgotten,
+}  # fmt: skip
+
+
 def _reading(graph: type[PartitionGraph] = PartitionGraph, buffer: type[EpochBuffer] = EpochBuffer) -> type[Reading]:
     name = (graph if graph is not PartitionGraph else buffer).__name__
-    return type(name, (Reading,), {"graph_type": graph, "buffer_type": buffer})
+    kind = MutableReading if graph in MUTABLE_MUTANTS else Reading
+    return type(name, (kind,), {"graph_type": graph, "buffer_type": buffer})
 
 
 def _all() -> Iterable[type[Reading]]:
-    yield from (DataProvesItsInstant, ForgetsAtTheReceivedWatermark, EveryCleanEndProvesTheEnd)
+    yield from (DataProvesItsInstant, ForgetsAtTheReceivedWatermark, EveryCleanEndProvesTheEnd, EveryWindowIsProven)
     yield from (_reading(graph=graph) for graph in PartitionGraph.__subclasses__())
     yield from (_reading(buffer=buffer) for buffer in EpochBuffer.__subclasses__())
 

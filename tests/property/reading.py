@@ -11,8 +11,18 @@ from random import Random
 
 from connector.epoch import Epoch, EpochBuffer, incomplete_transactions, minute_end
 from connector.partitions import CutPartition, PartitionGraph, State
-from connector.records import INITIAL_TOKEN, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
+from connector.timestamps import MINUTE, SECOND
 from tests.property.change_stream import ChangeStream, End, Query, Shape, identity
+from tests.property.mutable_stream import WINDOW, MutableQuery, MutableStream
 
 GraphType = Callable[..., PartitionGraph]
 BufferType = Callable[..., EpochBuffer]
@@ -47,10 +57,12 @@ class Reading:
 
     graph_type: GraphType = PartitionGraph
     buffer_type: BufferType = EpochBuffer
+    stream_type: type[ChangeStream] = ChangeStream
+    query_type: type[Query] = Query
 
     def __init__(self, seed: int, shape: Shape, roughness: Roughness, ends: int) -> None:
         self.rng = Random(seed)
-        self.stream = ChangeStream(self.rng, shape)
+        self.stream = self.stream_type(self.rng, shape)
         self.roughness = roughness
         self.now = self.stream.start
         self.delivered: list[DataChangeRecord] = []
@@ -75,6 +87,10 @@ class Reading:
 
     def proves_end(self, query: Query) -> bool:
         return query.end is not None and query.sent_at >= query.end
+
+    def bound(self, start: int) -> int | None:
+        """Where a query that begins at ``start`` ends."""
+        return self.end
 
     def run(self) -> None:
         """Reads all of it, run after run.
@@ -179,12 +195,13 @@ class Reading:
         some = [token for token in self.waiting if all_of_them or self.rng.random() < 0.6]
         for token in some:
             self.waiting.remove(token)
-            if self.graph.reached_end(token):
+            if self.graph.nothing_left(token):
                 self.finished.add(token)
                 continue
             start = self.graph.query_start(token)
             self._check_query_start(token, start)
-            self.queries[token] = Query(self.stream, self.rng, token, start=start, end=self.end, now=self.now)
+            bound = self.bound(start)
+            self.queries[token] = self.query_type(self.stream, self.rng, token, start=start, end=bound, now=self.now)
             self.graph.sent(token)
 
     def _receive(self, query: Query) -> None:
@@ -197,6 +214,12 @@ class Reading:
                 self.graph.proved(token, record.timestamp)
             case ChildPartitionsRecord() as record:
                 self.graph.announced(token, record)
+            case PartitionStartRecord() as record:
+                self.graph.started(token, record)
+            case PartitionEventRecord() as record:
+                self.graph.moved(token, record)
+            case PartitionEndRecord() as record:
+                self.graph.terminated(token, record)
             case End():
                 self._ended(query)
             case None:
@@ -222,7 +245,7 @@ class Reading:
     def _broke(self, token: str) -> None:
         del self.queries[token]
         progress = self.graph.broke(token)
-        check(progress >= self.watermark, "a partition falls back behind the watermark")
+        check(progress >= self.watermark or self.graph[token].complete, "a partition falls back behind the watermark")
         self.buffer.discard(token, beyond=progress)
         self.held[token] = [r for r in self.held.get(token, []) if r.commit_timestamp <= progress]
         self.waiting.append(token)
@@ -318,6 +341,43 @@ class Reading:
         """What no cut can hold any more is not kept beyond the next seal."""
         self.graph.sealed(self.sealed.watermark)
         for partition in self.graph:
-            if partition.end is not None and partition.end <= self.sealed.watermark + 1:
+            over = partition.end is not None and partition.end <= self.sealed.watermark + 1
+            if over and partition.state is State.FINISHED:
                 heirs = [self.graph[child] for child in partition.children if child in self.graph]
                 check(any(heir.state is State.CREATED for heir in heirs), f"{partition.token} is kept for ever")
+
+
+class MutableReading(Reading):
+    """Reads a change stream of the MUTABLE_KEY_RANGE mode, in windows."""
+
+    stream_type = MutableStream
+    query_type = MutableQuery
+
+    def bound(self, start: int) -> int | None:
+        window = max(self.now, start) + self.rng.choice((0, 1, SECOND, MINUTE, WINDOW, WINDOW))
+        return window if self.end is None else min(window, self.end)
+
+    def _check_parents(self, token: str) -> None:
+        """None waits for another but those that the initial query returns, for that."""
+
+    def _may_come_again(self, token: str) -> bool:
+        return token not in self.finished
+
+    def _check_cut(self, cut: list[CutPartition], watermark: int) -> None:
+        tokens = {at.token for at in cut}
+        check(len(tokens) == len(cut) > 0, "a cut is empty, or names a partition twice")
+        if INITIAL_TOKEN in tokens:
+            check(len(tokens) == 1, "the initial query and what it announces are both in the cut")
+            return
+        for token in tokens:
+            check(self.stream.partitions[token].covers(watermark + 1), "a cut holds a partition that is not alive")
+
+        def reached(token: str) -> bool:
+            """One that starts only at the instant is announced again, by one that is in the cut or such a one."""
+            partition = self.stream.partitions[token]
+            again = partition.start == watermark + 1
+            return token in tokens or (again and any(reached(announcer) for announcer in partition.parents))
+
+        for partition in self.stream.partitions.values():
+            if partition.covers(watermark + 1):
+                check(reached(partition.token), f"{partition.token} is not reached from the cut")

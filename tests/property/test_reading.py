@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.property.change_stream import Shape
 from tests.property.mutants import MUTANTS
-from tests.property.reading import Reading, Roughness
+from tests.property.reading import MutableReading, Reading, Roughness
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
@@ -49,15 +49,27 @@ def test_every_history_is_delivered_once_in_commit_order_whatever_happens(
     reading.check_forgotten()
 
 
+@thorough
+@given(seed=st.integers(0, 2**32), shape=shapes, rough=roughness, ends=st.integers(0, 3))
+def test_every_history_of_the_mutable_mode_is_delivered_once_in_commit_order_whatever_moves(
+    seed: int, shape: Shape, rough: Roughness, ends: int
+) -> None:
+    note(f"seed {seed}")
+    reading = MutableReading(seed, shape, rough, ends)
+    reading.run()
+    reading.check_forgotten()
+
+
 def of_seed(kind: type[Reading], seed: int) -> Reading:
     shape = Shape(instants=6 + seed % 14, churn=seed % 13, transactions=5 + seed % 20, first_partitions=1 + seed % 3)
     return kind(seed, shape, Roughness(), ends=seed % 3)
 
 
-def test_the_model_shows_all_that_can_happen() -> None:
+@pytest.mark.parametrize("kind", [Reading, MutableReading])
+def test_the_model_shows_all_that_can_happen(kind: type[Reading]) -> None:
     told: Counter[str] = Counter()
     for seed in range(100):
-        reading = of_seed(Reading, seed)
+        reading = of_seed(kind, seed)
         reading.run()
         told += reading.told
     happened = {"epochs", "crashes", "breaks", "breaks among announcements", "clean ends without children"}
