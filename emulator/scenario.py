@@ -19,6 +19,7 @@ from emulator.history import (
 )
 from emulator.journal import CommittedMod, committed
 from emulator.script import Script
+from emulator.steady import ACCOUNTS, Load, steady_partitions
 from emulator.tables import Dialect, Table
 from emulator.timelines import SECOND, instants, timelines
 from emulator.transactions import Transactions
@@ -82,7 +83,7 @@ class Scenario:
             database.commit_and_add_column(at) if number == changed_at else database.commit(at)
             for number, at in enumerate(instants(random, origin, horizon, transactions, lines.marks()))
         ]
-        Script(random, speaks, works, captures, lines).write(done)
+        ordered = Script(random, speaks, works, captures, lines).write(done)
         in_commit_order = sorted(done, key=attrgetter("commit_timestamp", "id"))
         last = done[-1].commit_timestamp if done else horizon
         return cls(
@@ -95,13 +96,16 @@ class Scenario:
             planned=tuple(
                 committed(mod, number, transaction.commit_timestamp)
                 for number, transaction in enumerate(in_commit_order)
-                for _, mod in transaction.mods
+                for mod in ordered[transaction.id]
             ),
         )
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What was committed, in commit order; `transaction` is the transaction's ordinal in it."""
+        """What was committed, in the order of the history's `in_commit_order`, mods of a record in theirs.
+
+        `transaction` is the transaction's ordinal in that order.
+        """
         return list(_told(self.history)) if self.planned is None else list(self.planned)
 
     @property
@@ -132,6 +136,30 @@ class Scenario:
             counts["merges"] += len(parents) > 1
             counts["moves"] += len(heirs) == len(parents) == 1
         return counts
+
+
+def steady(
+    seed: int,
+    *,
+    origin: int,
+    seconds: float,
+    partitions: int,
+    records_per_second_per_partition: float,
+    mods_per_record: int = 1,
+    churn_per_minute: float = 0.0,
+    dialect: Dialect = "googlesql",
+    mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
+) -> Scenario:
+    """Draw a scenario for its size: an even load on one simple table, without a model of its contents.
+
+    `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that the
+    number of those alive stays at `partitions`, or one above. Rows come from a small pool, on all partitions alike.
+    """
+    random = Random(seed)  # noqa: S311 - a script, no secret
+    horizon = origin + int(seconds * SECOND)
+    load = Load(partitions, records_per_second_per_partition, mods_per_record, churn_per_minute)
+    made = steady_partitions(random, dialect, mode, origin, horizon, load)
+    return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, made), (ACCOUNTS,))
 
 
 def _schema_change(random: Random, transactions: int, *, wanted: bool | None) -> int | None:

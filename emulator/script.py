@@ -15,7 +15,7 @@ from random import Random
 
 from emulator.capture import reported_columns, reported_mod
 from emulator.history import Change, Event, PartitionMode, ReportedColumn, ReportedMod
-from emulator.journal import ModType, Row
+from emulator.journal import ModType, PlannedMod, Row
 from emulator.tables import Dialect, Table
 from emulator.timelines import WHOLE, Notice, Timelines
 from emulator.transactions import Transaction
@@ -30,6 +30,7 @@ class _Draft:
     mod_type: ModType
     columns: tuple[ReportedColumn, ...]
     mods: list[ReportedMod]
+    planned: list[PlannedMod]
 
 
 class Script:
@@ -45,15 +46,20 @@ class Script:
         self._lines = lines
         self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
 
-    def write(self, done: Sequence[Transaction]) -> None:
-        """Write it all, instant by instant; transactions of one instant in the order given."""
+    def write(self, done: Sequence[Transaction]) -> dict[str, list[PlannedMod]]:
+        """Write it all, instant by instant; transactions of one instant in the order given.
+
+        Gives each transaction's mods by its id, in the order of their record sequences.
+        """
+        ordered: dict[str, list[PlannedMod]] = {}
         stamped: list[tuple[int, Transaction | Notice]] = [(one.commit_timestamp, one) for one in done]
         stamped += [(notice.said.timestamp, notice) for notice in self._lines.notices]
         stamped.sort(key=lambda entry: (entry[0], entry[1].rank if isinstance(entry[1], Notice) else 0))
         for _, instant in groupby(stamped, key=lambda entry: entry[0]):
-            self._instant(entry for _, entry in instant)
+            self._instant((entry for _, entry in instant), ordered)
+        return ordered
 
-    def _instant(self, entries: Iterable[Transaction | Notice]) -> None:
+    def _instant(self, entries: Iterable[Transaction | Notice], ordered: dict[str, list[PlannedMod]]) -> None:
         sequences = self._sequences()
         for entry in entries:
             if isinstance(entry, Notice):
@@ -63,6 +69,7 @@ class Script:
                 )
                 continue
             drafts = self._drafts(entry)
+            ordered[entry.id] = [mod for draft in drafts for mod in draft.planned]
             # In the MUTABLE_KEY_RANGE mode a sequence belongs to an instant, else to a transaction.
             numbers = sequences if self._mode == "MUTABLE_KEY_RANGE" else self._sequences()
             for token, change in _changes(entry, drafts, numbers, self._value_capture_type):
@@ -72,7 +79,7 @@ class Script:
         self._lines.partitions[token].events.append(event)
 
     def _sequences(self) -> Iterator[str]:
-        """Give record sequences, which increase with gaps; without leading zeros at times, but as text of the kind."""
+        """Give record sequences, which increase with gaps; in the IMMUTABLE_KEY_RANGE mode some lack the zeros."""
         number = self._random.choice((0, 0, 0, 7, 95))
         width = 1 if self._mode == "IMMUTABLE_KEY_RANGE" and self._random.random() < 0.2 else 8
         while True:
@@ -91,8 +98,9 @@ class Script:
             same = draft and (draft.table, draft.mod_type, draft.columns) == (mod.table, mod.mod_type, columns)
             if draft is not None and same and self._random.random() < 0.9:
                 draft.mods.append(reported)
+                draft.planned.append(mod)
                 continue
-            open_drafts[token] = _Draft(token, mod.table, mod.mod_type, columns, [reported])
+            open_drafts[token] = _Draft(token, mod.table, mod.mod_type, columns, [reported], [mod])
             drafts.append(open_drafts[token])
         return drafts
 

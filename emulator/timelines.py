@@ -185,6 +185,7 @@ class _Mutable:
         self.timelines = Timelines()
         self._random = random
         self._horizon = horizon
+        self._most = 2 * first_partitions + 2
         self._owned: dict[str, list[Span]] = {}
         self._now = origin
         self._touched: set[str] = set()
@@ -201,9 +202,9 @@ class _Mutable:
         owners = [token for token in free if self._owned[token]]
         if not owners:
             return
-        self._random.choice(
-            (self._split, self._split, self._move, self._merge, self._replace, self._swap, self._blink)
-        )(self._random.choice(owners), free)
+        grow = self._merge if len(self._owned) > self._most else self._split
+        steps = (grow, grow, self._merge, self._move, self._replace, self._swap, self._blink)
+        self._random.choice(steps)(self._random.choice(owners), free)
 
     def _split(self, source: str, free: list[str]) -> None:
         """One to two partitions start, and some of the source's keys move there; or none yet."""
@@ -221,7 +222,10 @@ class _Mutable:
             self._transfer([(piece, destination) for piece in self._piece(source)])
 
     def _merge(self, source: str, free: list[str]) -> None:
-        """All of the source's keys move to others, and it ends, at once or a little later."""
+        """All of the source's keys move to others, and it ends, at once or a little later; or one without keys ends."""
+        empty = [token for token in free if not self._owned[token]]
+        if empty and self._random.random() < 0.5:
+            source = self._random.choice(empty)
         others = [token for token in free if token != source]
         if others:
             self._transfer([(span, self._random.choice(others)) for span in list(self._owned[source])])
@@ -297,8 +301,8 @@ class _Mutable:
             if span not in self._owned[span.token]:  # it is the same piece, drawn again
                 continue
             self._owned[span.token].remove(span)
-            begins = self.timelines.partitions[destination].start == self._now
-            span.until = self._now if begins and self._random.random() < 0.5 else self._now + 1
+            at_once = self.timelines.partitions[destination].start == self._now and span.since < self._now
+            span.until = self._now if at_once and self._random.random() < 0.5 else self._now + 1
             self._own(Span(span.low, span.high, destination, span.until))
             for told, token, other in (
                 (destinations, span.token, destination),
