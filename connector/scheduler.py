@@ -148,7 +148,7 @@ class Scheduler:
         while True:
             watermark = self._graph.advance()
             self._buffer.advance(watermark)
-            self._flow.moved()
+            self._let_go_on()
             self._report(watermark)
             if self._buffer.ready_bytes or self._buffer.overdue:
                 self._due.set()
@@ -202,7 +202,7 @@ class Scheduler:
             final = self._end is not None and epoch.high >= self._end
             await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
             self._graph.sealed(epoch.high)
-            self._flow.moved()
+            self._let_go_on()
             self._metrics.sealed(epoch)
 
     def _guard(self, epoch: Epoch) -> None:
@@ -270,7 +270,7 @@ class Scheduler:
                 async for records in messages:
                     self._receive(token, records)
                     while not self._admits(token):
-                        await self._flow.wait()
+                        await self._flow.wait(self._graph[token].progress)
             finished = self._graph.ended(token, proven=proven)
         except grpc.RpcError as error:
             found = fault(error)
@@ -343,6 +343,11 @@ class Scheduler:
             server_transaction_id=record.server_transaction_id,
             commit_timestamp=format_rfc3339(record.commit_timestamp),
         )
+
+    def _let_go_on(self) -> None:
+        buffer = self._buffer
+        if self._flow.moved(held=buffer.bytes, ready=buffer.ready_bytes, watermark=self._graph.watermark):
+            self._changed.set()
 
     def _admits(self, token: str) -> bool:
         return self._flow.admits(

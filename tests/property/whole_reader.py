@@ -1,0 +1,184 @@
+"""The whole reader, gRPC and the disk apart, on virtual time: scheduler, queries, decoder, graph and epochs are the
+real ones, and read a scripted Spanner with faults. It dies at random moments with all that it remembers, and goes on
+from what was sealed last."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from random import Random
+from typing import cast
+
+import grpc
+from google.cloud.spanner_v1 import types
+
+from connector.client import Parameter, PartialResultSetMessage, SpannerClient
+from connector.decode import decoder
+from connector.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.epoch import Epoch, incomplete_transactions, minute_end
+from connector.flow import FlowControl
+from connector.metrics import ReaderMetrics
+from connector.partition_query import PartitionQueries
+from connector.partitions import CutPartition
+from connector.reader import WINDOW
+from connector.records import INITIAL_TOKEN, DataChangeRecord
+from connector.scheduler import Range, Scheduler
+from connector.timestamps import SECOND
+from emulator.fault_plan import RECOVERABLE, FaultPlan
+from emulator.framing import Framing
+from emulator.scenario import Scenario
+from emulator.scripted import ScriptedSpanner
+from emulator.scripted_clock import ScriptedClock
+from emulator.stream_query import ScriptedError
+from tests.property import virtual_time
+
+ORIGIN = 1_790_000_000 * SECOND + 123_456_789
+_PartialResultSet = types.PartialResultSet.pb()
+_NO_METADATA = grpc.aio.Metadata()
+
+Delivered = tuple[int, str, str, str, int]
+"""Commit timestamp, transaction, record sequence, table and number of mods."""
+
+
+class EngineClient:
+    """A client whose server is in the same loop, without a network between."""
+
+    def __init__(self, engine: ScriptedSpanner) -> None:
+        self._engine = engine
+
+    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[PartialResultSetMessage]:
+        values = {name: parameter.value for name, parameter in parameters.items()}
+        try:
+            async with aclosing(self._engine.execute(sql, values)) as messages:
+                async for message in messages:
+                    yield _PartialResultSet.FromString(message)
+        except ScriptedError as error:
+            raise grpc.aio.AioRpcError(error.code, _NO_METADATA, _NO_METADATA, error.message) from error
+
+
+class Memory:
+    """An epoch sink that keeps what it was given; what is given twice, or in parts, fails at once."""
+
+    def __init__(self, start: int, random: Random) -> None:
+        self.watermark = start - 1
+        self.cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, start),)
+        self.delivered: list[Delivered] = []
+        self.epochs = 0
+        self._random = random
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        if self._random.random() < 0.05:
+            await asyncio.sleep(self._random.random())
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        await asyncio.sleep(self._random.choice((0.0, 0.001, 0.05)))
+        assert epoch.low == self.watermark < epoch.high, "epochs leave a gap, or overlap"
+        assert minute_end(epoch.low + 1) >= epoch.high, "an epoch spans two minutes"
+        assert all(epoch.low < record.commit_timestamp <= epoch.high for record in epoch.records)
+        assert not incomplete_transactions(epoch.records), "an epoch splits a transaction"
+        assert cut, "a cut is empty"
+        self.delivered += [of_record(record) for record in epoch.records]
+        self.watermark, self.cut = epoch.high, tuple(cut)
+        self.epochs += 1
+
+
+def of_record(record: DataChangeRecord) -> Delivered:
+    return (
+        record.commit_timestamp,
+        record.server_transaction_id,
+        record.record_sequence,
+        record.table_name,
+        len(record.mods),
+    )
+
+
+class WholeReader:
+    """Reads a scenario from its origin to its horizon, with faults and ``crashes`` in between.
+
+    Raises:
+        AssertionError: something was lost, came twice, out of order or in parts, or it came to a standstill.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        *,
+        crashes: int = 3,
+        faults: FaultPlan | None = None,
+        heartbeat: int = SECOND,
+        budget: int = 1024 * 1024,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.random = Random(seed)
+        self.faults = faults or FaultPlan(seed, share=0.3, kinds=RECOVERABLE)
+        self.heartbeat = heartbeat
+        self.budget = budget
+        self.crashes = crashes
+        self.told: Counter[str] = Counter()
+        self.most_open = 0
+
+    def run(self) -> None:
+        random.seed(self.seed)  # the pauses before a query is sent again
+        virtual_time.run(self._run())
+
+    async def _run(self) -> None:
+        history = self.scenario.history
+        clock = ScriptedClock(ORIGIN)
+        clock.start()
+        engine = ScriptedSpanner(self.scenario, clock=clock, faults=self.faults, framing=Framing.drawn(self.seed))
+        sink = Memory(history.origin, self.random)
+        length = (history.horizon - history.origin) / SECOND
+        for number in range(self.crashes):
+            task = asyncio.create_task(self._reader(engine, sink, clock).run())
+            await asyncio.wait({task}, timeout=self.random.uniform(0.0, 2 * length / max(self.crashes, 1)))
+            assert task.cancel() or number, "it has ended before the end"
+            await asyncio.wait({task})
+            if not task.cancelled():
+                await task  # tells what failed
+            self.told["crashes"] += 1
+        async with asyncio.timeout(4 * length + 3600):
+            await self._reader(engine, sink, clock).run()
+        self.most_open = engine.most_open
+        engine.close()
+        self.told["epochs"] += sink.epochs
+        self.told.update(self.faults.struck)
+        wanted = [
+            (c.commit_timestamp, c.server_transaction_id, c.record_sequence, c.table, len(c.mods))
+            for c in history.in_commit_order()
+        ]
+        assert sink.delivered == wanted, "something was lost, came twice or out of order"
+        assert sink.watermark >= history.horizon
+
+    def _reader(self, engine: ScriptedSpanner, sink: Memory, clock: ScriptedClock) -> Scheduler:
+        scenario = self.scenario
+        dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
+
+        async def spanner_clock() -> int:
+            return clock.now()
+
+        queries = PartitionQueries(
+            cast("SpannerClient", EngineClient(engine)),
+            dialect,
+            scenario.change_stream,
+            scenario.mode,
+            heartbeat=self.heartbeat,
+            decode=decoder(dialect, scenario.mode),
+            clock=clock.now,
+        )
+        metrics = ReaderMetrics()
+        return Scheduler(
+            queries,
+            scenario.change_stream,
+            Range(sink.cut, sink.watermark, scenario.history.horizon),
+            sink,
+            seal_interval=SECOND // 10,
+            window=WINDOW if scenario.mode == MUTABLE else None,
+            spanner_clock=spanner_clock,
+            known_clock=clock.now(),
+            flow=FlowControl(self.budget),
+            metrics=metrics,
+        )
