@@ -1,20 +1,26 @@
-"""`python -m emulator start`: an emulator to work with by hand, until Ctrl-C."""
+"""`python -m emulator start` and `scripted`: an emulator or a scripted server to work with by hand, until Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
 from types import FrameType
 
 import click
 
+from emulator.fault_plan import FaultPlan
 from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
+from emulator.history import PartitionMode
 from emulator.launcher import find_or_start
+from emulator.scenario import Scenario
+from emulator.scripted_server import ScriptedServer
+from emulator.tables import Dialect
 
 
 @click.group()
 def main() -> None:
-    """Work with the official Spanner emulator."""
+    """Work with the official Spanner emulator, or with a scripted one."""
 
 
 @main.command()
@@ -33,6 +39,28 @@ def start(churn_seconds: int | None) -> None:
     except (EmulatorNotFoundError, EmulatorFailedError) as error:
         click.echo(f"emulator: {error}", err=True)
         sys.exit(1)
+
+
+@main.command()
+@click.option("--seed", type=int, default=0, show_default=True, help="What the scenario is drawn from.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="How long it lasts.")
+@click.option("--dialect", type=click.Choice(["googlesql", "postgresql"]), help="Drawn if not given.")
+@click.option("--mode", type=click.Choice(["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]), help="Drawn if not given.")
+@click.option("--faults/--no-faults", default=False, show_default=True, help="Let queries break, by the same seed.")
+def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: PartitionMode | None, *, faults: bool) -> None:
+    """Serve a scenario that begins now; print its address and its names as NAME=VALUE, and keep it until Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    told = Scenario.generate(seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode)
+    try:
+        with ScriptedServer.started(told, faults=FaultPlan(seed) if faults else None) as server:
+            click.echo(f"SPANNER_EMULATOR_HOST={server.host}")
+            for name in ("project", "instance", "database", "change_stream"):
+                click.echo(f"{name}={getattr(told, name)}")
+            click.echo(f"running ({told.dialect}, {told.mode}); Ctrl-C ends it", err=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,24 @@
+import signal
+import subprocess
+import sys
+
+from google.cloud.spanner_v1.database import Database
+
+from emulator import connect
+
+
+def _database(host: str, names: dict[str, str]) -> Database:
+    found: Database = connect(host, names["project"]).instance(names["instance"]).database(names["database"])
+    return found
+
+
+def test_the_command_serves_a_scenario_by_the_names_it_prints_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "emulator", "scripted", "--seed", "3", "--seconds", "5", "--faults"]
+    with subprocess.Popen([*command, "--dialect", "postgresql"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        names = dict(process.stdout.readline().strip().split("=", 1) for _ in range(5))
+        with _database(names["SPANNER_EMULATOR_HOST"], names).snapshot() as snapshot:
+            (found,) = snapshot.execute_sql("SELECT change_stream_name FROM information_schema.change_streams")
+        assert found == [names["change_stream"]]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
