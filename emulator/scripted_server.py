@@ -44,6 +44,7 @@ _NOT_STREAMING = (
 _NOT_STRONG = (
     "Change stream queries must be strong reads executed via single use transactions using the ExecuteStreamingSql API."
 )
+_MANY = 1_000_000
 _Unary = Callable[[bytes], bytes]
 
 
@@ -91,6 +92,9 @@ class ScriptedServer:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
             ("grpc.so_reuseport", 0),
+            # Else gRPC sheds load: of thousands of queries that come at once, some end with CANCELLED.
+            ("grpc.server.max_pending_requests", _MANY),
+            ("grpc.server.max_pending_requests_hard_limit", _MANY),
         )
         server = grpc.aio.server(handlers=[handler], options=options)
         port = server.add_insecure_port("127.0.0.1:0")

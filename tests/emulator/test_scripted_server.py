@@ -8,7 +8,7 @@ import pytest
 from google.api_core.exceptions import InvalidArgument
 from google.cloud.spanner_v1 import param_types, types
 
-from connector.client import SpannerClient
+from connector.client import STRING, Parameter, SpannerClient
 from connector.decode import decoder
 from connector.discovery import current_timestamp, dialect_of, find_change_stream
 from connector.partition_query import PartitionQueries, PartitionQuery
@@ -18,7 +18,7 @@ from emulator.connection import answers
 from emulator.history import Event, History, Partition, PartitionMode
 from emulator.tables import Dialect
 from tests.emulator.raw_client import RawClient, connected
-from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, SECOND, ask, at, change, engine, scenario, shown
+from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, SECOND, Asked, ask, at, change, engine, scenario, shown
 from tests.property.virtual_time import run
 
 _ResultSet = types.ResultSet.pb()
@@ -290,3 +290,22 @@ def test_it_can_be_served_in_the_loop_of_its_reader() -> None:
             return await _read_with_connector(server, ["right"])
 
     assert asyncio.run(main())["right"][0] == "change 2"
+
+
+def test_thousands_of_queries_that_come_at_once_are_all_answered() -> None:
+    async def main() -> int:
+        async with (
+            ScriptedServer.serving(scenario(), begins=_LATE) as server,
+            SpannerClient(server.database, emulator_host=server.host).connected() as client,
+            asyncio.TaskGroup() as group,
+        ):
+            asked = Asked(server.engine.scenario, "left", 20)
+            values = {name: Parameter(value, STRING) for name, value in asked.parameters.items()}
+
+            async def read() -> int:
+                return len([message async for message in client.stream(asked.sql, values)])
+
+            tasks = [group.create_task(read()) for _ in range(3_500)]
+            return sum([await task for task in tasks])
+
+    assert asyncio.run(main()) == 3_500 * 2
