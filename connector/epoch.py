@@ -9,6 +9,7 @@ in one minute of commit time, so that a sink can write a minute's file once the 
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import groupby
 
 from connector.records import DataChangeRecord
@@ -72,6 +73,8 @@ class EpochBuffer:
         self._sealed = watermark
         self._max_bytes = max_bytes
         self._partitions: dict[str, deque[DataChangeRecord]] = {}
+        self._firsts: list[tuple[int, str]] = []
+        """A heap of the commit timestamp of each partition's first record."""
         self._ready: deque[DataChangeRecord] = deque()
         self._ready_to = watermark
         self.bytes = 0
@@ -86,7 +89,11 @@ class EpochBuffer:
         """
         if record.commit_timestamp <= max(progress, self._ready_to):
             return False
-        self._partitions.setdefault(token, deque()).append(record)
+        held = self._partitions.get(token)
+        if held is None:
+            held = self._partitions[token] = deque()
+            heappush(self._firsts, (record.commit_timestamp, token))
+        held.append(record)
         self.bytes += record.size
         return True
 
@@ -95,17 +102,24 @@ class EpochBuffer:
         held = self._partitions.get(token)
         while held and held[-1].commit_timestamp > beyond:
             self.bytes -= held.pop().size
+        if held is not None and not held:
+            del self._partitions[token]
 
     def advance(self, watermark: int) -> None:
         """The watermark has moved: sorts what it has passed to the end of what is ready."""
         if watermark <= self._ready_to:
             return
         passed: list[DataChangeRecord] = []
-        for token in list(self._partitions):
-            held = self._partitions[token]
+        while self._firsts and self._firsts[0][0] <= watermark:
+            first, token = heappop(self._firsts)
+            held = self._partitions.get(token)
+            if held is None or held[0].commit_timestamp != first:
+                continue  # it was discarded meanwhile
             while held and held[0].commit_timestamp <= watermark:
                 passed.append(held.popleft())
-            if not held:
+            if held:
+                heappush(self._firsts, (held[0].commit_timestamp, token))
+            else:
                 del self._partitions[token]
         passed.sort(key=lambda record: record.order)
         self._ready.extend(passed)

@@ -119,6 +119,12 @@ class PartitionGraph:
         self._floor = watermark
         self._partitions: dict[str, Partition] = {}
         self._created: dict[str, Partition] = {}
+        self._may_be_ready: dict[str, None] = {}
+        """Those that are new, or one of whose parents has finished since they were last looked at, in that order."""
+        self._heirs: dict[str, list[str]] = {}
+        """Which created partitions name a partition as their parent."""
+        self._orphans: list[tuple[int, str]] = []
+        """A heap of the watermark at which a parent that was never heard of counts as finished."""
         self._ended: dict[str, Partition] = {}
         self._least: list[tuple[int, str]] = []
         """A heap of every unfinished partition's progress, each as it was when it was last at the top."""
@@ -173,11 +179,19 @@ class PartitionGraph:
 
     def ready(self) -> list[str]:
         """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
+        while self._orphans and self._orphans[0][0] <= self._watermark:
+            self._may_be_ready[heappop(self._orphans)[1]] = None
         out = []
-        for partition in list(self._created.values()):
+        for token in self._may_be_ready:
+            partition = self._created.get(token)
+            if partition is None:
+                continue
             if self._may_start(partition):
                 self._move(partition, Event.PARENTS_FINISHED)
-                out.append(partition.token)
+                out.append(token)
+            elif self._watermark < partition.start - 1:
+                heappush(self._orphans, (partition.start - 1, token))
+        self._may_be_ready.clear()
         return out
 
     def _may_start(self, partition: Partition) -> bool:
@@ -311,8 +325,8 @@ class PartitionGraph:
         """
         instant = watermark + 1
         alive = {p.token: p for p in self._partitions.values() if p.alive_at(instant)}
-        chosen = [p for p in alive.values() if not any(parent in alive for parent in p.parents)]
-        return [CutPartition(p.token, p.start) for p in sorted(chosen, key=lambda p: (p.start, p.token))]
+        chosen = sorted((p.start, p.token) for p in alive.values() if alive.keys().isdisjoint(p.parents))
+        return [CutPartition(token, start) for start, token in chosen]
 
     def sealed(self, watermark: int) -> None:
         """Forgets the partitions that no cut at or after ``watermark`` can hold; all before it is delivered."""
@@ -348,6 +362,9 @@ class PartitionGraph:
     def _add(self, token: str, start: int, parents: frozenset[str]) -> None:
         added = Partition(token, start, max(start - 1, self._floor), parents)
         self._partitions[token] = self._created[token] = added
+        self._may_be_ready[token] = None
+        for parent in parents:
+            self._heirs.setdefault(parent, []).append(token)
         heappush(self._least, (added.progress, token))
         self._alive += 1
         self.discovered += 1
@@ -361,5 +378,6 @@ class PartitionGraph:
         partition.state = after
         if after is State.FINISHED:
             self._alive -= 1
+            self._may_be_ready.update(dict.fromkeys(self._heirs.pop(partition.token, ())))
         if event is Event.ENDED_FOR_GOOD:
             self._ended[partition.token] = partition

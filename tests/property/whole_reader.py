@@ -132,14 +132,14 @@ class WholeReader:
         engine = ScriptedSpanner(self.scenario, clock=clock, faults=self.faults, framing=Framing.drawn(self.seed))
         sink = Memory(history.origin, self.random)
         length = (history.horizon - history.origin) / SECOND
-        for number in range(self.crashes):
+        for _ in range(self.crashes):
             task = asyncio.create_task(self._reader(engine, sink, clock).run())
             await asyncio.wait({task}, timeout=self.random.uniform(0.0, 2 * length / max(self.crashes, 1)))
-            assert task.cancel() or number, "it has ended before the end"
+            died = task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
                 await task  # tells what failed
-            self.told["crashes"] += 1
+            self.told["crashes"] += died
         async with asyncio.timeout(4 * length + 3600):
             await self._reader(engine, sink, clock).run()
         self.most_open = engine.most_open
