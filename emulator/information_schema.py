@@ -23,6 +23,7 @@ _ResultSetMetadata = types.ResultSetMetadata.pb()
 _CURRENT_TIMESTAMP = re.compile(
     r"\s*SELECT\s+CURRENT_TIMESTAMP\s*(?:\(\s*\))?\s*(?:AS\s+(\w+)\s*)?;?\s*", re.IGNORECASE
 )
+_NO_TABLE = re.compile(r"no such table: (.+)")
 _BOOLEANS = ("all", "all_columns")
 _POSTGRES_NAMES = {"varchar": "character varying", "timestamptz": "timestamp with time zone"}
 _ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
@@ -47,6 +48,10 @@ Cell = str | int | None
 
 class RefusedStatementError(Exception):
     """A statement that cannot be answered; the text says why."""
+
+
+class UnknownTableError(RefusedStatementError):
+    """A statement that reads a table which is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class InformationSchema:
         """Answer a statement.
 
         Raises:
-            RefusedStatementError: it reads something else, or is none that is understood.
+            UnknownTableError: it reads a table that is not here.
+            RefusedStatementError: it does something else, or is none that is understood.
         """
         timely = _CURRENT_TIMESTAMP.fullmatch(sql)
         if timely:
@@ -96,6 +102,10 @@ class InformationSchema:
             cursor = self._database.execute(sql, known)
             rows: list[tuple[Cell, ...]] = cursor.fetchall()
         except (sqlite3.Error, sqlite3.Warning) as error:
+            unknown = _NO_TABLE.fullmatch(str(error))
+            if unknown:
+                said = "Table not found: {}" if self._google else 'relation "{}" does not exist'
+                raise UnknownTableError(said.format(unknown[1])) from error
             raise RefusedStatementError(str(error)) from error
         if cursor.description is None:
             raise RefusedStatementError("the statement returns no rows")

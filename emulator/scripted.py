@@ -20,7 +20,7 @@ from emulator.change_records import row_form
 from emulator.fault_plan import Fault, FaultInQuery, FaultKind, FaultPlan
 from emulator.framing import Frames, Framing
 from emulator.history import Children, Event, Heartbeat, Partition, PartitionEnd, PartitionStart, Record
-from emulator.information_schema import Answer, InformationSchema, RefusedStatementError
+from emulator.information_schema import Answer, InformationSchema, RefusedStatementError, UnknownTableError
 from emulator.row_types import metadata
 from emulator.scenario import Scenario
 from emulator.scripted_clock import ScriptedClock
@@ -105,6 +105,10 @@ class ScriptedSpanner:
         self.statements += 1
         try:
             return self._schema.answer(sql, parameters)
+        except UnknownTableError as error:
+            if self.scenario.dialect == "googlesql":
+                raise invalid(f"{error}: {sql}") from error
+            raise ScriptedError(grpc.StatusCode.NOT_FOUND, str(error)) from error
         except RefusedStatementError as error:
             raise invalid(f"{error}: {sql}") from error
 
@@ -174,6 +178,7 @@ class ScriptedSpanner:
     async def _batches(self, query: StreamQuery) -> AsyncGenerator[Sequence[Record]]:
         """Give a query's records, those together that are there together."""
         history, clock = self.scenario.history, self.clock
+        await clock.sleep_until(query.start)
         if query.token is None:
             yield history.initial(query.start)
             return

@@ -42,7 +42,8 @@ _NOT_STREAMING = (
     " executed via single use transactions using the ExecuteStreamingSql API."
 )
 _NOT_STRONG = (
-    "Change stream queries must be strong reads executed via single use transactions using the ExecuteStreamingSql API."
+    "Change stream queries are not supported for multi use transactions. Change stream queries must be strong reads"
+    " executed via single use transactions using the ExecuteStreamingSql API."
 )
 _MANY = 1_000_000
 _Unary = Callable[[bytes], bytes]
@@ -286,7 +287,7 @@ class _Sessions:
     def _check_database(self, name: str) -> None:
         match = _DATABASE.fullmatch(name)
         if match is None:
-            raise invalid(f"Invalid database uri: {name}")
+            raise invalid(f"Invalid {'database' if name.startswith('projects/') else 'project'} uri: {name}")
         if match[1] != self._instance:
             raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Instance not found: {match[1]}")
         if name != self._database:

@@ -17,6 +17,9 @@ MILLISECOND = 1_000_000
 WINDOW = 30 * 60 * 1_000_000_000
 """How far a query of the MUTABLE_KEY_RANGE mode may reach past its start and the present, in nanoseconds."""
 
+AHEAD = 10 * 60 * 1_000_000_000
+"""How far in the future a query may start, in nanoseconds: it waits until then."""
+
 _NAMES = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds", "read_options")
 _GOOGLE_FUNCTION = re.compile(r"\bFROM\s+`?(READ_\w+)`?\s*\(", re.IGNORECASE)
 _POSTGRES_FUNCTION = re.compile(
@@ -25,7 +28,7 @@ _POSTGRES_FUNCTION = re.compile(
 _ARGUMENT = re.compile(
     r"""\s*(?:(?P<name>\w+)\s*=>\s*)?
     (?:@(?P<at>\w+)|\$(?P<dollar>\d+)|(?P<null>NULL)|(?P<number>\d+)
-       |(?:TIMESTAMP\s*)?(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"))
+       |(?P<array>\[[^\]]*\])|(?:TIMESTAMP\s*)?(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"))
     (?:::[\w ]+)?\s*(?P<more>,|\))""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -122,11 +125,6 @@ def _opening(scenario: Scenario, sql: str) -> int:
         raise invalid(f"[ERROR] relation or function of another dialect in {sql!r}")
     if postgres[1] == function:
         return postgres.end()
-    if postgres[1] in (f"{kind}_{scenario.change_stream}" for kind in ("read_json", "read_proto_bytes")):
-        raise invalid(
-            f"[ERROR] function spanner.{postgres[1]} does not read a change stream of partition mode {scenario.mode}:"
-            f" use spanner.{function}"
-        )
     raise ScriptedError(
         grpc.StatusCode.NOT_FOUND,
         f"[ERROR] function spanner.{postgres[1]}(timestamp with time zone, timestamp with time zone, text, bigint,"
@@ -144,7 +142,7 @@ def _arguments(sql: str, parameters: Mapping[str, str | None], opening: int) -> 
             raise invalid(f"Syntax error: an argument of the read function is neither a literal nor a parameter: {sql}")
         name = (match["name"] or position).lower()
         if name not in _NAMES or name in found:
-            raise invalid(f"Named argument {name} not found or given twice in the read function's signature")
+            raise invalid(f"Named argument {name} not found in signature for call to function, or given twice: {sql}")
         found[name] = _given(match, parameters)
         at = match.end()
         if match["more"] == ")":
@@ -155,7 +153,7 @@ def _arguments(sql: str, parameters: Mapping[str, str | None], opening: int) -> 
 def _given(match: re.Match[str], parameters: Mapping[str, str | None]) -> str | None:
     name = match["at"] or (f"p{match['dollar']}" if match["dollar"] else None)
     if name is None:
-        return next((match[kind] for kind in ("number", "single", "double") if match[kind] is not None), None)
+        return next((match[kind] for kind in ("number", "array", "single", "double") if match[kind] is not None), None)
     if name not in parameters:
         raise invalid(f"No parameter found for binding: {name}")
     return parameters[name]
@@ -167,7 +165,9 @@ def _timestamp(value: str | None, name: str) -> int | None:
     try:
         return parse(value)
     except ValueError as error:
-        raise invalid(f"Could not parse {value} as a TIMESTAMP for {name}") from error
+        raise ScriptedError(
+            grpc.StatusCode.FAILED_PRECONDITION, f"Could not parse {value} as a TIMESTAMP. It is the {name}."
+        ) from error
 
 
 def _heartbeat(value: str | None) -> int:
@@ -194,18 +194,18 @@ def _check_times(scenario: Scenario, query: StreamQuery) -> None:
     earliest = max(scenario.history.origin, now - scenario.retention)
     if start < earliest:
         raise too_old(start, earliest)
-    if start > now:
+    if start > now + AHEAD:
         raise ScriptedError(
             grpc.StatusCode.OUT_OF_RANGE,
             "Specified start_timestamp is too far in the future. Please specify a start_timestamp within the earliest"
-            f" read timestamp: {_told(earliest)}, and the current maximum start timestamp: {_told(now)}. Received"
-            f" start_timestamp: {_told(start)}.",
+            f" read timestamp: {_told(earliest)}, and the current maximum start timestamp: {_told(now + AHEAD)}."
+            f" Received start_timestamp: {_told(start)}.",
         )
     if scenario.mode == "IMMUTABLE_KEY_RANGE":
         return
     if end is None:
         raise invalid("end_timestamp must not be null for a change stream of partition mode MUTABLE_KEY_RANGE.")
-    if end > now + WINDOW:
+    if end > max(now, start) + WINDOW:
         raise invalid(
             "end_timestamp must be at most 30 minutes past the later of the current time and start_timestamp for a"
             f" change stream of partition mode MUTABLE_KEY_RANGE. Received end_timestamp: {_told(end)}."
