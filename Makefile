@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test lint format bench soak setup clean
+.PHONY: demo test lint format bench scale soak setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -27,6 +27,9 @@ bench: setup
 
 soak: setup
 	@$(BIN)/python -m pytest -m slow --run-slow tests
+
+scale: setup
+	@$(BIN)/python -m benchmarks.scale
 
 setup: $(VENV)/.installed
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || \
