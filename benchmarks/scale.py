@@ -222,11 +222,13 @@ def backlog(mods: int, mode: PartitionMode) -> Load:
 def tell(name: str, cost: Cost) -> None:
     churn = ", ".join(f"{count} {kind}" for kind, count in sorted(cost.churn.items())) or "none"
     trails = f"trails p50 {cost.lag(0.5):.1f} s, max {cost.lag(1.0):.1f} s" if cost.lags else "never caught up"
-    click.echo(
-        f"{name:<8} {cost.mods:>8} mods, {cost.most_partitions:>5} partitions, {cost.seconds:.0f} s,"
-        f" {cost.cpu:.2f} cores, peak {cost.peak_bytes / MIB:.0f} MiB; watermark {trails}, longest step {max(cost.steps, default=0):.1f} s;"
-        f" churn: {churn}"
-    )
+    parts = [
+        f"{name}: {cost.mods} mods, {cost.epochs} epochs, {cost.most_partitions} partitions in {cost.seconds:.0f} s",
+        f"{cost.cpu:.2f} cores, peak {cost.peak_bytes / MIB:.0f} MiB",
+        f"watermark {trails}, longest step {max(cost.steps, default=0):.1f} s",
+        f"churn {churn}",
+    ]
+    click.echo("; ".join(parts))
 
 
 @click.command()
