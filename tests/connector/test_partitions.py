@@ -8,7 +8,14 @@ from connector.partitions import (
     PartitionGraph,
     State,
 )
-from connector.records import INITIAL_TOKEN, ChildPartition, ChildPartitionsRecord
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartition,
+    ChildPartitionsRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 
 
 def announcement(start: int, *children: str, parents: tuple[str, ...] = ()) -> ChildPartitionsRecord:
@@ -398,3 +405,87 @@ def test_who_has_not_finished_is_counted() -> None:
     move(graph, "a", 20, "b", "c")
     assert graph.alive() == 2
     assert len(graph) == 3
+
+
+def test_a_partition_that_another_starts_waits_for_nobody_and_both_are_in_the_cut() -> None:
+    graph = graph_of("a")
+    graph.started("a", PartitionStartRecord(20, ("b", "c")))
+    assert graph.ready() == ["b", "c"]
+    graph.proved("a", 40)
+    for token in ("b", "c"):
+        graph.sent(token)
+        graph.proved(token, 30)
+    assert graph.advance() == 30
+    assert graph.cut(30) == [CutPartition("a", 10), CutPartition("b", 20), CutPartition("c", 20)]
+    assert graph.cut(18) == [CutPartition("a", 10)]
+
+
+def test_a_partition_start_record_proves_what_came_before_it_and_holds_the_watermark_there() -> None:
+    graph = graph_of("a")
+    graph.started("a", PartitionStartRecord(20, ("b",)))
+    graph.proved("a", 50)
+    assert graph.advance() == 19
+
+
+def test_a_start_record_that_comes_again_brings_nothing_back() -> None:
+    graph = graph_of("a")
+    graph.started("a", PartitionStartRecord(20, ("b",)))
+    graph.ready()
+    graph.sent("b")
+    graph.terminated("b", PartitionEndRecord(25))
+    assert graph.ended("b", proven=None)
+    graph.proved("a", 30)
+    graph.sealed(graph.advance())
+    assert "b" not in graph
+    graph.started("a", PartitionStartRecord(20, ("b",)))
+    assert "b" not in graph
+
+
+def test_a_partition_end_record_is_final_whatever_the_query_comes_to() -> None:
+    graph = graph_of("a", "b")
+    graph.terminated("a", PartitionEndRecord(25))
+    graph.proved("b", 90)
+    assert graph.advance() == 90
+    assert graph.cut(24) == [CutPartition("a", 10), CutPartition("b", 10)]
+    assert graph.cut(25) == [CutPartition("b", 10)]
+    graph.broke("a")
+    assert graph.nothing_left("a")
+
+
+def test_the_end_of_a_window_is_progress_and_no_end_of_a_partition() -> None:
+    graph = graph_of("a", end=100)
+    assert not graph.ended("a", proven=40)
+    assert graph["a"].progress == 40
+    graph.broke("a")
+    assert graph.query_start("a") == 40
+    graph.sent("a")
+    assert graph.ended("a", proven=100)
+
+
+def test_an_unproven_end_of_a_window_is_no_progress() -> None:
+    graph = graph_of("a")
+    assert not graph.ended("a", proven=None)
+    assert graph["a"].progress == 9
+
+
+def test_keys_that_move_hold_nothing_back_and_are_counted_once() -> None:
+    graph = graph_of("a", "b")
+    graph.moved("a", PartitionEventRecord(20, 0, 1))
+    graph.moved("b", PartitionEventRecord(20, 1, 0))
+    assert graph.churn["moves"] == 1
+    assert graph.advance() == 19
+    for token in ("a", "b"):
+        graph.proved(token, 30)
+    graph.moved("b", PartitionEventRecord(20, 1, 0))
+    assert graph.churn["moves"] == 1
+
+
+def test_those_that_the_initial_query_starts_follow_it() -> None:
+    graph = graph_of(INITIAL_TOKEN)
+    graph.started(INITIAL_TOKEN, PartitionStartRecord(10, ("a",)))
+    assert graph.ready() == []
+    assert graph.cut(9) == [CutPartition(INITIAL_TOKEN, 10)]
+    graph.started(INITIAL_TOKEN, PartitionStartRecord(10, ("b",)))
+    assert graph.ended(INITIAL_TOKEN, proven=None)
+    assert sorted(graph.ready()) == ["a", "b"]
+    assert graph.cut(9) == [CutPartition("a", 10), CutPartition("b", 10)]

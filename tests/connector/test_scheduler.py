@@ -9,9 +9,16 @@ from connector.flow import FlowControl
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery
 from connector.partitions import CutPartition
-from connector.records import INITIAL_TOKEN, ChildPartition, ChildPartitionsRecord, HeartbeatRecord, Record
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartition,
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionStartRecord,
+    Record,
+)
 from connector.scheduler import Range, Scheduler
-from connector.timestamps import SECOND
+from connector.timestamps import MINUTE, SECOND
 
 START = 1_800_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -46,7 +53,7 @@ class Sink:
         self.epochs.append((epoch, cut, final))
 
 
-def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int) -> Scheduler:
+def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int, window: int | None = None) -> Scheduler:
     async def spanner_clock() -> int:
         return clock
 
@@ -56,7 +63,7 @@ def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int) -> S
         Range((CutPartition(INITIAL_TOKEN, START),), START - 1, end),
         sink,
         seal_interval=0,
-        window=None,
+        window=window,
         spanner_clock=spanner_clock,
         known_clock=clock,
         flow=FlowControl(),
@@ -89,3 +96,29 @@ def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert not any(final for _, _, final in sink.epochs)
+
+
+WINDOW = 30 * MINUTE
+STARTED: Answer = [[PartitionStartRecord(START, ("c",))]]
+
+
+def test_in_windows_every_query_has_an_end_within_the_window_and_goes_on_where_the_last_has_proven_its_end() -> None:
+    queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
+    running = scheduler(queries, Sink(), end=None, clock=START + 24 * HOUR, window=WINDOW)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.asked)
+    behind = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
+    running = scheduler(behind, Sink(), end=START + HOUR, clock=START + 24 * HOUR, window=WINDOW)
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.end for query in behind.asked] == [START + HOUR, START + HOUR]
+
+
+def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> None:
+    queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[], [[HeartbeatRecord(START + 5)]], []]})
+    sink = Sink()
+    running = scheduler(queries, sink, end=None, clock=START + 1, window=WINDOW)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.start for query in queries.asked if query.token == "c"][:3] == [START, START, START + 5]
+    assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5
