@@ -128,9 +128,15 @@ def assert_sound(spool: str | Path, kept: list[Manifest], *, first: int = 1) -> 
             expected[transaction] = metadata["number_of_records_in_transaction"]
         out += found
     assert {transaction: len(found) for transaction, found in transactions.items()} == expected
-    order = [row["change_sequence_number"] for row in out]
-    assert order == sorted(set(order))
+    order = [_order(row) for row in out]
+    assert order == sorted(set(order)), "epochs, or rows of an epoch, are out of order"
     return out
+
+
+def _order(row: Event) -> tuple[int, str, int, int]:
+    metadata = row["source_metadata"]
+    at, sequence = parse(metadata["commit_timestamp"]), int(metadata["record_sequence"])
+    return at, metadata["server_transaction_id"], sequence, metadata["mod_index"]
 
 
 def assert_delivered(

@@ -1,0 +1,85 @@
+"""``python -m tests.soak``: seeded scenarios with random faults and kills, held against the truth.
+
+A daemon reads a scripted Spanner that breaks off, and is killed at named points and random moments; every sixth seed
+runs the whole service, of which Spark is killed too. What the file sink wrote is compared with what was committed.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import click
+
+from tests.soak.campaign import Campaign, Enough
+from tests.soak.live_sink import prepare_environment, spark_session
+from tests.soak.lives import ROOT
+from tests.soak.seed import Outcome
+from tests.soak.summary import summary
+from tests.soak.worker import Job, run
+
+
+@click.command()
+@click.option("--minutes", type=click.FloatRange(min=0.0, min_open=True), default=10.0, show_default=True)
+@click.option("--seeds", type=click.IntRange(min=1), help="So many with real processes, as long as it takes.")
+@click.option("--first-seed", default=1, show_default=True)
+@click.option("--seed", type=int, help="Replay this one, and tell what happens.")
+@click.option("--in-one-process", is_flag=True, help="With --seed: it is one of those on virtual time.")
+@click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default="one a processor")
+def main(
+    *, minutes: float, seeds: int | None, first_seed: int, seed: int | None, in_one_process: bool, workers: int
+) -> None:
+    """Seeded scenarios with random faults and kills, held against the truth."""
+    prepare_environment(ROOT)
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    if seed is not None:
+        sys.exit(_replay(Job(seed, None if in_one_process else folder / f"seed-{seed}")))
+    began = time.monotonic()
+    ends = began + minutes * 60
+
+    def enough(begun: int) -> bool:
+        return begun >= seeds if seeds is not None else time.monotonic() >= ends
+
+    sys.exit(_run(first_seed, enough, workers, folder, began))
+
+
+def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: float) -> int:
+    failed: list[Job] = []
+
+    def tell(job: Job, outcome: Outcome) -> None:
+        if outcome.failure:
+            failed.append(job)
+            click.echo(f"FAILED: {job.command}   files: {job.folder}\n{outcome.failure}", err=True)
+        elif job.folder is not None:
+            click.echo(
+                f"{time.monotonic() - began:6.0f} s  seed {job.seed:<6} {outcome.kind:<17} {outcome.seconds:5.1f} s,"
+                f" {outcome.told['restarts: in all']} restarts, {outcome.told['mods: delivered']} mods",
+                err=True,
+            )
+
+    campaign = Campaign(first_seed, enough, workers=workers, folder=folder, tell=tell)
+    campaign.run()
+    click.echo(summary(campaign.outcomes, time.monotonic() - began))
+    if not failed:
+        shutil.rmtree(folder, ignore_errors=True)
+        click.echo("0 lost, 0 twice, order kept, every run ended.")
+        return 0
+    for job in failed:
+        click.echo(f"FAILED: {job.command}   files: {job.folder or 'none'}")
+    return 1
+
+
+def _replay(job: Job) -> int:
+    spark = cache(spark_session)
+    outcome = run(job, spark, lambda line: click.echo(line, err=True))
+    click.echo(summary([outcome], outcome.seconds))
+    click.echo(f"FAILED: {outcome.failure}" if outcome.failure else "It went well.")
+    click.echo(f"files: {job.folder}")
+    return 1 if outcome.failure else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A campaign: hands seeds out to workers, watches over them, and gathers how they went.
+
+A worker that does not answer in time is killed with all that it started, its seed has failed, and another takes its
+place. So whatever hangs, the campaign ends.
+"""
+
+import multiprocessing
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
+
+from tests.soak.family import family, kill
+from tests.soak.seed import SPARK_SECONDS, Kind, Outcome
+from tests.soak.worker import Job, work
+
+IN_ONE_PROCESS = 20
+"""Seeds in one process for each one in real processes: some tenth of the time."""
+
+_PATIENCE = SPARK_SECONDS + 120.0
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class Enough(Protocol):
+    """Tells, before each seed with real processes, whether so many are enough."""
+
+    def __call__(self, begun: int) -> bool: ...
+
+
+class Campaign:
+    """Runs seeds from `first` on, with real processes and, between them, in one process.
+
+    Args:
+        first: the first seed.
+        enough: when no more are begun.
+        workers: how many run at a time.
+        folder: for files; those of seeds that went well are deleted.
+        tell: called with each outcome, from any thread.
+    """
+
+    def __init__(
+        self, first: int, enough: Enough, *, workers: int, folder: Path, tell: Callable[[Job, Outcome], None]
+    ) -> None:
+        self._enough = enough
+        self._workers = workers
+        self._folder = folder
+        self._tell = tell
+        self._jobs = self._drawn(first)
+        self._lock = threading.Lock()
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> None:
+        threads = [
+            threading.Thread(target=self._serve, args=(number,), name=f"worker {number}")
+            for number in range(self._workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _drawn(self, first: int) -> Iterator[Job]:
+        for number in count():
+            if self._enough(number):
+                return
+            seed = first + number
+            yield Job(seed, self._folder / f"seed-{seed}")
+            for small in range(IN_ONE_PROCESS):
+                yield Job(seed * IN_ONE_PROCESS + small, None)
+
+    def _serve(self, number: int) -> None:
+        worker = _Worker(self._folder / f"worker-{number}.log")
+        try:
+            while True:
+                with self._lock:
+                    job = next(self._jobs, None)
+                if job is None:
+                    return
+                outcome = worker.run(job)
+                if not outcome.failure and job.folder is not None:
+                    shutil.rmtree(job.folder, ignore_errors=True)
+                with self._lock:
+                    self.outcomes.append(outcome)
+                    self._tell(job, outcome)
+        finally:
+            worker.end()
+
+
+class _Worker:
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._start()
+
+    def _start(self) -> None:
+        ours, theirs = _SPAWN.Pipe()
+        self._pipe: Connection = ours
+        self._process = _SPAWN.Process(target=work, args=(theirs, self._log))
+        self._process.start()
+        theirs.close()
+
+    def run(self, job: Job) -> Outcome:
+        """Runs a job; one that does not come back in time has failed."""
+        began = time.monotonic()
+        self._pipe.send(job)
+        try:
+            if self._pipe.poll(_PATIENCE):
+                outcome = self._pipe.recv()
+                assert isinstance(outcome, Outcome)
+                return outcome
+            failure = f"no answer within {_PATIENCE:.0f} s"
+        except EOFError:
+            failure = "the worker died"
+        lines = self._log.read_text(errors="replace").splitlines()[-20:]
+        self._kill()
+        self._start()
+        kind: Kind = "one process" if job.folder is None else "real processes"
+        return Outcome(kind, job.seed, time.monotonic() - began, "\n".join([failure, *lines]))
+
+    def end(self) -> None:
+        self._pipe.send(None)
+        self._process.join(30.0)
+        self._kill()
+
+    def _kill(self) -> None:
+        assert self._process.pid is not None
+        if self._process.is_alive():
+            kill(family(self._process.pid))
+        self._process.join()
+        self._pipe.close()

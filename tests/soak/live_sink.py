@@ -1,0 +1,67 @@
+"""The real file sink inside this process: one Spark session serves seed after seed."""
+
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+
+from pyspark.sql import SparkSession
+
+from connector.config import Config, SparkConfig
+from spark_sink.run import Event, Events, FileSink, session
+
+_HURRY = {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
+
+
+def prepare_environment(root: Path) -> None:
+    """What Spark's processes, and those of gRPC beside them, need to be told before they begin."""
+    for name, value in _HURRY.items():
+        os.environ.setdefault(name, value)
+    os.environ["PYTHONPATH"] = str(root)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def spark_session() -> SparkSession:
+    folder = Path(tempfile.mkdtemp(prefix="soak-spark-"))
+    memory = {"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"}
+    return session(SparkConfig(master="local[2]", config=memory), folder, verbose=False)
+
+
+class LiveSink:
+    """A file sink that runs in a thread until :meth:`finish`, which delivers what is sealed."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._events: Events = SimpleQueue()
+        self._sink = FileSink(spark, config)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises where it has failed."""
+        if self._failure is not None:
+            raise AssertionError(f"the sink failed: {self._failure}") from self._failure
+
+    def finish(self, timeout: float) -> None:
+        """Delivers what is left."""
+        self._events.put(Event.INPUT_ENDED)
+        self._thread.join(timeout)
+        self.check()
+        assert not self._thread.is_alive(), "the sink does not end"
+
+    def abandon(self) -> None:
+        """Ends it, whatever it does."""
+        self._events.put(Event.SIGNAL)
+        self._thread.join(20.0)
+
+    def _run(self) -> None:
+        try:
+            self._sink.run(self._events)
+        except BaseException as error:  # noqa: BLE001 - told by check
+            self._failure = error

@@ -1,0 +1,196 @@
+"""The command ``spanner-cdc`` lived through again and again: killed, failed of a full disk, and started anew."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from signal import SIGKILL
+
+from tests.soak.family import command, family, is_driver, is_jvm, is_worker, kill
+from tests.soak.patches import FULL, SINK_FULL
+from tests.soak.plan import Life, Plan, afterwards
+from tests.soak.trouble import ENVIRONMENT, marks
+
+ROOT = Path(__file__).parents[2]
+_POLL = 0.01
+_READY = "spark_sink: ready"
+_ORPHANS = 90.0
+
+
+class SeedError(AssertionError):
+    """A seed has failed; the text says of what."""
+
+
+@dataclass(slots=True)
+class Deadline:
+    """When a seed must have ended, by the clock that counts seconds."""
+
+    at: float
+
+    @classmethod
+    def within(cls, seconds: float) -> "Deadline":
+        return cls(time.monotonic() + seconds)
+
+    def check(self, what: str) -> None:
+        if time.monotonic() > self.at:
+            raise SeedError(f"it does not end: {what}")
+
+
+def environment(trouble: str) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"},
+        ENVIRONMENT: trouble,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
+class Lives:
+    """Runs `spanner-cdc read` or `run` on a configuration until it has reached its end; counts what happened."""
+
+    def __init__(self, plan: Plan, config: Path, deadline: Deadline, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._config = config
+        self._deadline = deadline
+        self._say = say
+        self.told: Counter[str] = Counter()
+        self.epochs_before_last = 0
+        """How many epochs there were when the last life began."""
+
+    def run(self, epochs: Callable[[], int], check: Callable[[], None]) -> None:
+        """Until one ends with code 0.
+
+        Args:
+            epochs: how many epochs there are.
+            check: called now and then; raises where something else has failed.
+        """
+        for number in count():
+            lives = self._plan.lives
+            life = lives[number] if number < len(lives) else afterwards(self._plan, number)
+            self.epochs_before_last = epochs()
+            if self._live(number, life, check):
+                return
+
+    def _live(self, number: int, life: Life, check: Callable[[], None]) -> bool:
+        """One life; whether it has reached the end."""
+        log = self._config.parent / f"life-{number}.log"
+        folder = self._config.parent / f"marks-{number}"
+        folder.mkdir()
+        trouble = replace(life.trouble, marks=str(folder))
+        self._say(f"life {number}: {life}")
+        with _started(self._plan, self._config, trouble.to_text(), log) as process:
+            killed = self._until_its_end(process, life, folder, log, check)
+            code = process.returncode
+        self._say(f"life {number}: ended with {code}, {killed or 'not killed'}, {sorted(marks(folder))}")
+        self.told["restarts: in all"] += number > 0
+        self._count(marks(folder), killed, life)
+        said = log.read_text(errors="replace")
+        if " ERROR " in said:
+            raise SeedError(f"an error was logged in {log}: {_tail(said, 'ERROR')}")
+        if code == 0:
+            return True
+        if not killed and not self._is_a_full_disk(code, said, marks(folder)):
+            raise SeedError(f"spanner-cdc ended with code {code}, see {log}: {_tail(said)}")
+        return False
+
+    def _until_its_end(
+        self, process: subprocess.Popen[bytes], life: Life, folder: Path, log: Path, check: Callable[[], None]
+    ) -> str:
+        """Waits for the end of the process, and kills whom it has to; gives who was killed, if anybody was."""
+        began = time.monotonic()
+        killed = ""
+        while process.poll() is None:
+            self._deadline.check(f"{command(process.pid)}, {log}: {_tail(log.read_text(errors='replace'))}")
+            check()
+            if not killed:
+                waits = marks(folder).get(life.trouble.point) if self._plan.with_spark else None
+                if life.once_ready and _READY in log.read_text(errors="replace"):
+                    life, began = replace(life, once_ready=False), time.monotonic()
+                due = life.moment is not None and not life.once_ready and time.monotonic() - began >= life.moment
+                if due or (waits is not None and life.victim != "the daemon"):
+                    killed = _kill(process.pid, life, waits)
+            time.sleep(_POLL)
+        if process.returncode == -SIGKILL and not killed:
+            killed = "the daemon"
+        return killed
+
+    def _count(self, happened: dict[str, int], killed: str, life: Life) -> None:
+        told = self.told
+        told["clock steps: in all"] += sum(name.startswith("clock step") for name in happened)
+        told["slow disks: in all"] += life.trouble.sync_seconds > 0
+        told["full disks: the spool's"] += FULL in happened
+        told["full disks: the sink's"] += SINK_FULL in happened
+        if not killed:
+            return
+        point = life.trouble.point if life.trouble.point in happened else "at a random moment"
+        told[f"killed: {killed}"] += 1
+        told[f"kills: {point}"] += 1
+
+    def _is_a_full_disk(self, code: int, said: str, happened: dict[str, int]) -> bool:
+        """Whether it ended as it should where a disk is full: with code 1, and a line that tells so."""
+        lines = [line for line in said.splitlines() if line.startswith(("spanner-cdc: ", "spark_sink: "))]
+        full = any("No space left on device" in line and "Free space" in line for line in lines)
+        if self._plan.with_spark:
+            return code == 1 and full and (FULL in happened or SINK_FULL in happened)
+        return code == 1 and full and FULL in happened and len(_complaints(said)) == 1
+
+
+def _kill(root: int, life: Life, waits: int | None) -> str:
+    """SIGKILL for the life's victims; gives who they were, for one that is not there yet whoever is."""
+    all_of_it = family(root)
+    drivers, jvms, workers = (list(filter(kind, all_of_it)) for kind in (is_driver, is_jvm, is_worker))
+    match life.victim:
+        case "the daemon":
+            kill([root])
+            return "the daemon"
+        case "Spark's workers" if workers:
+            kill([waits] if waits is not None and waits in workers else workers)
+            return "Spark's workers"
+        case "the JVM" if jvms:
+            kill(jvms)
+            return "the JVM"
+        case "everything":
+            kill(all_of_it)
+            return "everything"
+    if drivers:
+        kill(drivers)
+        return "Spark's driver"
+    return ""
+
+
+@contextmanager
+def _started(plan: Plan, config: Path, trouble: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    arguments = ["run" if plan.with_spark else "read", str(config)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.soak.troubled", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment(trouble),
+            cwd=config.parent,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(family(process.pid))
+        process.wait()
+
+
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\dT\S+Z (DEBUG|INFO|WARNING) ")
+
+
+def _complaints(said: str) -> list[str]:
+    return [line for line in said.splitlines() if not _LOGGED.match(line)]
+
+
+def _tail(said: str, word: str = "") -> str:
+    return " | ".join([line for line in said.splitlines() if word in line][-4:])

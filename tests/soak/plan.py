@@ -1,0 +1,174 @@
+"""What is drawn from a seed: what Spanner holds, what goes wrong, how the sink writes, and how often all of it dies."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from emulator.fault_plan import FaultPlan
+from emulator.framing import Framing
+from emulator.scenario import Scenario
+from tests.soak.trouble import END_POINTS, PRUNE_POINTS, SEAL_POINTS, SINK_POINTS, START_POINTS, Trouble
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+EVERY_SPARK_SEED = 6
+_CALENDAR = 1_780_000_000 * SECOND
+"""Scenarios lie in the year after, so that a seed gives the same one on any day."""
+
+Victim = Literal["the daemon", "Spark's driver", "the JVM", "Spark's workers", "everything"]
+SPARK_VICTIMS: tuple[Victim, ...] = ("Spark's driver", "the JVM", "Spark's workers", "everything")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of the processes: what befalls them, and who is killed, by itself at a point or from outside.
+
+    `moment` is in seconds after the start, or after the sink was ready if `once_ready`; beside a point it is when
+    somebody dies who has not come to it. None where nobody dies at a moment.
+    """
+
+    trouble: Trouble
+    victim: Victim = "the daemon"
+    moment: float | None = None
+    once_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A seed's run. `begins` is the server's time when it starts, which is not this machine's."""
+
+    seed: int
+    scenario: Scenario
+    framing: Framing
+    begins: int
+    end: int
+    speed: float
+    lives: tuple[Life, ...]
+    with_spark: bool
+    live_sink: bool
+    source: dict[str, object]
+    spool: dict[str, object]
+    sink: dict[str, object]
+
+    def faults(self) -> FaultPlan:
+        return FaultPlan(self.seed, share=0.25, most=2)
+
+    @classmethod
+    def of_seed(cls, seed: int) -> "Plan":
+        random = Random(f"soak {seed}")
+        with_spark = seed % EVERY_SPARK_SEED == 0
+        live_sink = not with_spark and random.random() < 0.5
+        seconds = random.choice((20.0, 45.0, 90.0))
+        origin = _CALENDAR + random.randrange(365 * 24 * HOUR)
+        scenario = Scenario.generate(
+            seed,
+            origin=origin,
+            seconds=seconds,
+            value_capture_type=None,
+            transactions=random.choice((30, 80, 150, 300)),
+            churn=random.randrange(40),
+            first_partitions=random.randint(1, 5),
+        )
+        backlog = random.choice((0.0, 0.3, 0.8))
+        begins = origin + int(seconds * backlog * SECOND)
+        lasts = random.uniform(12.0, 18.0) if with_spark else random.uniform(3.0, 5.0)
+        bounded = (with_spark or live_sink) and random.random() < 0.4
+        return cls(
+            seed=seed,
+            scenario=scenario,
+            framing=Framing.drawn(seed),
+            begins=begins,
+            end=scenario.history.horizon + random.choice((0, 1, SECOND)),
+            speed=(scenario.history.horizon - begins) / SECOND / lasts,
+            lives=_with_spark(random) if with_spark else _of_the_daemon(random, prunes=live_sink),
+            with_spark=with_spark,
+            live_sink=live_sink,
+            source={"heartbeat": random.choice(("1s", "2s"))},
+            spool={
+                "seal_interval": random.choice(("50ms", "150ms", "400ms")),
+                **({"max_bytes": random.choice((40_000, 150_000))} if bounded else {}),
+            },
+            sink={
+                "gzip": random.random() < 0.3,
+                "rotate_interval": random.choice(("60s", "0s")),
+                "rotate_bytes": random.choice((4_000, 250_000_000)),
+            },
+        )
+
+
+def afterwards(plan: Plan, number: int) -> Life:
+    """A life after all that were drawn: nobody dies, and yet the clock may step and the disk be slow."""
+    random = Random(f"soak {plan.seed} afterwards {number}")
+    return Life(replace(_surroundings(random), prunes=plan.live_sink or plan.with_spark))
+
+
+def _of_the_daemon(random: Random, *, prunes: bool) -> tuple[Life, ...]:
+    lives = []
+    for number in range(random.randint(1, 4)):
+        trouble = replace(_surroundings(random), prunes=prunes)
+        if random.random() < 0.35:
+            lives.append(Life(trouble, moment=random.uniform(0.1, 2.0)))
+        else:
+            lives.append(Life(_at_a_point(random, trouble, first=number == 0)))
+    if random.random() < 0.25:
+        at = random.randint(1, len(lives))
+        full = replace(_surroundings(random), prunes=prunes, full_at=random.randint(1, 12))
+        lives.insert(at, Life(full))
+    return tuple(lives)
+
+
+def _with_spark(random: Random) -> tuple[Life, ...]:
+    lives = [_of_spark(random), _of_the_service(random, first=False)]
+    if random.random() < 0.4:
+        lives = [_of_the_service(random, first=True), _of_spark(random)]
+    elif random.random() < 0.3:
+        lives.insert(1, _of_spark(random))
+    if random.random() < 0.2:
+        surroundings = replace(_surroundings(random), prunes=True)
+        at = random.randint(1, 10)
+        full = replace(surroundings, full_at=at) if random.random() < 0.5 else replace(surroundings, sink_full_at=at)
+        lives.insert(random.randint(0, 1), Life(full))
+    return tuple(lives)
+
+
+def _of_spark(random: Random) -> Life:
+    """A life in which Spark is killed: at a point, or else at a moment."""
+    trouble, victim = replace(_surroundings(random), prunes=True), random.choice(SPARK_VICTIMS)
+    if random.random() < 0.6:
+        point = random.choice(SINK_POINTS)
+        nth = random.randint(1, 30) if point == "in the middle of a file" else random.choice((1, 1, 1, 2))
+        return Life(replace(trouble, point=point, nth=nth), victim, random.uniform(2.5, 5.0), once_ready=True)
+    once_ready = random.random() < 0.7
+    return Life(trouble, victim, random.uniform(0.0, 2.5) if once_ready else random.uniform(1.0, 6.0), once_ready)
+
+
+def _of_the_service(random: Random, *, first: bool) -> Life:
+    """A life in which the service with its daemon is killed: at a point, or else at a moment."""
+    trouble, moment = replace(_surroundings(random), prunes=True), random.uniform(0.5, 2.5 if first else 7.0)
+    if random.random() < 0.6:
+        trouble, moment = _at_a_point(random, trouble, first=first), max(moment, 3.0)
+    return Life(trouble, moment=moment)
+
+
+def _at_a_point(random: Random, trouble: Trouble, *, first: bool) -> Trouble:
+    """The trouble, with a point; the first life is the only one that begins a spool."""
+    if first:  # what comes to pass in any case
+        point = random.choice(START_POINTS if random.random() < 0.4 else SEAL_POINTS[:7])
+        return replace(trouble, point=point, nth=random.randint(1, 5) if "schema" in point else 1)
+    kinds = [(SEAL_POINTS, 6), (END_POINTS, 1), (PRUNE_POINTS, 3 if trouble.prunes else 0)]
+    (points,) = random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
+    point = random.choice(points)
+    often = points is SEAL_POINTS and "sweep" not in point
+    return replace(trouble, point=point, nth=random.choice((1, 1, 2, 3, 5)) if often else 1)
+
+
+def _surroundings(random: Random) -> Trouble:
+    """A clock that steps, and a disk that is slow, or neither."""
+    steps: tuple[tuple[float, int], ...] = ()
+    if random.random() < 0.4:
+        steps = tuple(
+            (random.uniform(0.0, 3.0), random.choice((-1, 1)) * random.randrange(12 * HOUR))
+            for _ in range(random.randint(1, 3))
+        )
+    sync_seconds = random.choice((0.005, 0.02, 0.06)) if random.random() < 0.3 else 0.0
+    return Trouble(steps=steps, sync_seconds=sync_seconds)

@@ -1,0 +1,178 @@
+"""Runs a seed: in real processes, which are killed and started again, or all in this one, on virtual time."""
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pyspark.sql import SparkSession
+
+from connector.config import load
+from connector.spool import Spool
+from connector.timestamps import format_rfc3339
+from emulator.scripted_server import ScriptedServer
+from tests.integration.commands import manifests
+from tests.integration.delivered import assert_sound
+from tests.property.test_whole_reader import of_seed
+from tests.soak.live_sink import LiveSink
+from tests.soak.lives import Deadline, Lives, SeedError
+from tests.soak.plan import Plan
+from tests.soak.truth import committed, compare, event_files
+
+Kind = Literal["real processes", "Spark killed too", "one process"]
+SECONDS, SPARK_SECONDS = 90.0, 240.0
+"""Within which a seed must have ended."""
+
+_FACTOR = 10.0
+"""What is too long for the daemon, times this, is too long for a worker as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a seed went: what failed, or nothing; what happened, counted by 'group: name'."""
+
+    kind: Kind
+    seed: int
+    seconds: float
+    failure: str = ""
+    told: Counter[str] = field(default_factory=Counter)
+
+
+def run_in_one_process(seed: int) -> Outcome:
+    """The whole reader on virtual time."""
+    began = time.monotonic()
+    reader = of_seed(seed)
+    failure = ""
+    try:
+        reader.run()
+    except Exception:  # noqa: BLE001 - whatever it is, it is the seed's failure
+        failure = traceback.format_exc(limit=-6)
+    told = Counter({f"in one process: {name}": number for name, number in reader.told.items()})
+    told["in one process: mods"] = sum(len(change.mods) for change in reader.scenario.history.changes())
+    return Outcome("one process", seed, time.monotonic() - began, failure, told)
+
+
+def run_in_processes(seed: int, folder: Path, spark: Callable[[], SparkSession], say: Callable[[str], None]) -> Outcome:
+    """A daemon against a scripted Spanner, and the file sink, in processes that die."""
+    began = time.monotonic()
+    plan = Plan.of_seed(seed)
+
+    def tell(line: str) -> None:
+        say(f"{time.monotonic() - began:6.1f} s  {line}")
+
+    kind: Kind = "Spark killed too" if plan.with_spark else "real processes"
+    told: Counter[str] = Counter()
+    failure = ""
+    try:
+        _Run(plan, folder, spark, tell, told).run()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the seed's failure
+        failure = str(error) if isinstance(error, SeedError) else traceback.format_exc(limit=-6)
+    return Outcome(kind, seed, time.monotonic() - began, failure, told)
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        spark: Callable[[], SparkSession],
+        say: Callable[[str], None],
+        told: Counter[str],
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._spark = spark
+        self._say = say
+        self._told = told
+        self._spool = folder / "spool"
+        self._deadline = Deadline.within(SPARK_SECONDS if plan.with_spark else SECONDS)
+        self._sink: LiveSink | None = None
+
+    def run(self) -> None:
+        plan, scenario, faults = self._plan, self._plan.scenario, self._plan.faults()
+        with ScriptedServer.started(
+            scenario, faults=faults, begins=plan.begins, speed=plan.speed, framing=plan.framing
+        ) as server:
+            config = self._configuration(server.host)
+            lives = Lives(plan, config, self._deadline, self._say)
+            try:
+                lives.run(lambda: len(manifests(self._spool)), lambda: self._watch_sink(config))
+                self._deliver(config)
+            finally:
+                if self._sink is not None:
+                    self._sink.abandon()
+                self._told.update(lives.told)
+        self._told.update({f"faults: {name}": number for name, number in faults.struck.items()})
+        self._told.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
+        self._told[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
+        self._told[f"scenarios: {scenario.value_capture_type}"] += 1
+        self._check(lives)
+
+    def _configuration(self, host: str) -> Path:
+        plan, scenario = self._plan, self._plan.scenario
+        path = self._folder / "config.yaml"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "source": {
+                        "project": scenario.project,
+                        "instance": scenario.instance,
+                        "database": scenario.database,
+                        "change_stream": scenario.change_stream,
+                        "emulator_host": host,
+                        "start": format_rfc3339(scenario.history.origin),
+                        "end": format_rfc3339(plan.end),
+                        **plan.source,
+                    },
+                    "spool": {"path": str(self._spool), **plan.spool},
+                    "sink": {"path": str(self._folder / "events"), **plan.sink},
+                    "spark": {
+                        "master": "local[2]",
+                        "checkpoint": str(self._folder / "checkpoint"),
+                        "trigger": "200ms",
+                        "config": {"spark.driver.memory": "768m"},
+                    },
+                    "status": {"port": 0},
+                    "drain_timeout": "10s",
+                }
+            )
+        )
+        return path
+
+    def _watch_sink(self, config: Path) -> None:
+        if self._sink is not None:
+            self._sink.check()
+        elif self._plan.live_sink and (self._spool / "spool.json").exists():
+            self._sink = LiveSink(self._spark(), load(config))
+
+    def _deliver(self, config: Path) -> None:
+        if self._plan.with_spark:
+            return
+        if self._sink is None:
+            self._sink = LiveSink(self._spark(), load(config))
+        self._sink.finish(max(5.0, self._deadline.at - time.monotonic()))
+        self._sink = None
+        self._say("the sink has delivered")
+
+    def _check(self, lives: Lives) -> None:
+        kept = manifests(self._spool)
+        assert_sound(self._spool, kept, first=Spool.at(self._spool).floor())
+        if kept[-1].epoch > lives.epochs_before_last:  # the last writer has sealed, and so has swept
+            listed = {Path(file.path).name for manifest in kept for file in manifest.files}
+            found = {path.name for path in (self._spool / "segments").glob("*")}
+            if found != listed:
+                raise SeedError(f"segments that no manifest lists, or missing ones: {sorted(found ^ listed)}")
+        if kept[-1].watermark_high < self._plan.end:
+            raise SeedError("it ended with code 0 before it had reached the end")
+        self._say("the spool is sound")
+        verdict = compare(committed(self._plan.scenario), event_files(self._folder / "events"))
+        for name in ("committed", "delivered", "lost", "twice", "foreign", "wrong", "out_of_order", "torn"):
+            self._told[f"mods: {name}"] += getattr(verdict, name)
+        self._told["epochs: sealed"] += kept[-1].epoch
+        self._told["epochs: pruned"] += kept[0].epoch - 1
+        if not verdict.good:
+            raise SeedError("; ".join(verdict.problems) or f"{verdict}")

@@ -1,0 +1,35 @@
+"""``python -m tests.soak.troubled``: the command ``spanner-cdc``, with what the environment says befalling it."""
+
+import asyncio
+import os
+from signal import SIGKILL
+from typing import Any
+
+from connector import cli
+from tests.soak import patches
+from tests.soak.trouble import Points, Trouble
+
+
+def die() -> None:
+    os.kill(os.getpid(), SIGKILL)
+
+
+def main() -> None:
+    trouble = Trouble.of_environment()
+    points = Points(trouble, die)
+    patches.set_clock(trouble)
+    patches.trouble_disk(trouble, full_at=trouble.full_at, name=patches.FULL)
+    patches.kill_in_storage(points)
+    patches.kill_in_writer(points, prunes=trouble.prunes)
+    patches.hurry()
+    start = asyncio.create_subprocess_exec
+
+    async def start_troubled(*arguments: str, **options: Any) -> Any:  # the sink's process
+        return await start(*("tests.soak.troubled_sink" if a == "spark_sink" else a for a in arguments), **options)
+
+    asyncio.create_subprocess_exec = start_troubled  # type: ignore[assignment]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""``python -m tests.soak.troubled_sink CONFIG``: the sink's process, with what the environment says befalling it."""
+
+import sys
+
+from pyspark.sql import DataFrame
+
+from spark_sink import file_source
+from spark_sink.run import FileSink, main
+from tests.soak.troubled_source import TroubledSource, points
+
+
+def trouble_batches() -> None:
+    write = FileSink._write
+
+    def troubled_write(self: FileSink, files: DataFrame, batch: int) -> None:
+        points.reached("before a micro-batch")
+        write(self, files, batch)
+        points.reached("after a micro-batch, before its commit")
+
+    FileSink._write = troubled_write  # type: ignore[method-assign]
+    file_source.FileSinkSource = TroubledSource  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    trouble_batches()
+    sys.exit(main(sys.argv[1:]))
