@@ -7,6 +7,9 @@ from pathlib import Path
 from connector.errors import SpannerCdcError
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.\w+: (.+)")
+_TRACEBACK = "Traceback (most recent call last):"
+_KIND = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
+"""A line of a traceback that is not indented: the exception's, after those of the stack."""
 
 
 class SinkError(SpannerCdcError):
@@ -28,7 +31,8 @@ def refused(path: Path, error: OSError) -> SinkError:
 def clear_line(error: BaseException) -> str:
     """The one line that says what went wrong, out of an exception that Spark wrapped, traceback and all.
 
-    Where the connector or a sink raised an error, it is that error's line; else the first line of the exception.
+    Where the connector or a sink raised an error, it is that error's line; else the first line of the exception. Of a
+    traceback only the exception's kind is told: its text might hold a row's values.
     """
     if isinstance(error, SpannerCdcError):
         return str(error)
@@ -36,4 +40,8 @@ def clear_line(error: BaseException) -> str:
     lines: list[str] = _LINE.findall(text)
     if lines:
         return lines[-1].strip()
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if not first.endswith(_TRACEBACK):
+        return first
+    kind = _KIND.search(text.partition(_TRACEBACK)[2].lstrip("\n"))
+    return f"{first.removesuffix(_TRACEBACK)}{kind[1] if kind else 'a fault'}; --verbose tells where"
