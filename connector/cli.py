@@ -8,7 +8,6 @@ import gc
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,7 +74,8 @@ def _common(command: Command) -> Command:
 
 def _fail(message: str, code: int, *, verbose: bool) -> None:
     if verbose:
-        traceback.print_exc()
+        error = sys.exc_info()[1]
+        click.echo(log.whereabouts(error) if error else "", err=True, nl=False)
     click.echo(f"spanner-cdc: {message}", err=True)
     sys.exit(code)
 

@@ -17,7 +17,10 @@ Converter = Callable[[object], object]
 
 
 def _integer(value: object) -> object:
-    return int(value) if isinstance(value, str) else value
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:  # its text holds the value
+        raise ValueError("a value of an integer type is no integer") from None
 
 
 def _nested_json(value: object) -> object:

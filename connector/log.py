@@ -5,6 +5,8 @@ A row's values are never logged; fields are names, counts and timestamps.
 
 import logging
 import sys
+import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import orjson
@@ -73,6 +75,25 @@ class JsonFormatter(_Formatter):
 def _quoted(value: object) -> str:
     text = str(value)
     return orjson.dumps(text).decode() if not text or any(c in text for c in ' "=\n') else text
+
+
+def whereabouts(error: BaseException) -> str:
+    """Where an exception came from: frames and types of it and of its causes, the causes first.
+
+    What they say is left out, for it may hold a row's values.
+    """
+    return "".join(_whereabouts(error, set()))
+
+
+def _whereabouts(error: BaseException, told: set[int]) -> Iterator[str]:
+    if id(error) in told:  # a group may be the cause of one of its own
+        return
+    told.add(id(error))
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    for earlier in (*([cause] if cause else []), *(error.exceptions if isinstance(error, BaseExceptionGroup) else [])):
+        yield from _whereabouts(earlier, told)
+    yield from traceback.format_tb(error.__traceback__)
+    yield f"{type(error).__module__}.{type(error).__qualname__}\n"
 
 
 def configure(*, json: bool, verbose: bool) -> None:
