@@ -1,0 +1,163 @@
+"""A hand-made stream served over real gRPC, and `tail` and `read` on it, in this process or in one of their own."""
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import yaml
+
+from connector.config import Config, validated
+from connector.daemon import read
+from connector.errors import SpannerCdcError
+from connector.stopping import Stop
+from connector.tail import tail
+from connector.timestamps import format_rfc3339
+from emulator import FaultPlan, Framing, Scenario, ScriptedServer
+from emulator.scripted_server import _Handler
+from tests.emulator.scripted_stream import ORIGIN, at
+from tests.integration.commands import manifests
+from tests.integration.delivered import rows
+
+Event = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Tailed:
+    """What `tail` printed, and what it failed with."""
+
+    out: bytes
+    error: SpannerCdcError | None = None
+    events: list[Event] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def singers(self) -> list[int]:
+        """The rows printed, in order."""
+        return [event["payload"]["SingerId"] for event in self.events]
+
+    @property
+    def payloads(self) -> list[Event]:
+        """The payloads printed, in order."""
+        return [event["payload"] for event in self.events]
+
+
+@contextmanager
+def served(
+    told: Scenario,
+    *,
+    now: float = 31,
+    speed: float = 1.0,
+    faults: FaultPlan | None = None,
+    framing: Framing | None = None,
+) -> Iterator[ScriptedServer]:
+    """A server of the stream whose clock shows `now` seconds after the origin at first."""
+    with ScriptedServer.started(told, begins=at(now), speed=speed, faults=faults, framing=framing) as server:
+        yield server
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A streaming call as it came: the seconds until its deadline, None where it has none, and its headers."""
+
+    deadline: float | None
+    headers: dict[str, str]
+
+
+def calls_to(patch: pytest.MonkeyPatch) -> list[Call]:
+    """Notes the streaming calls that servers of this process get from now on."""
+    noted: list[Call] = []
+    answers = _Handler._execute_streaming_sql
+
+    async def noting(self: _Handler, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        noted.append(Call(context.time_remaining(), dict(context.invocation_metadata())))
+        await answers(self, request, context)
+
+    patch.setattr(_Handler, "_execute_streaming_sql", noting)
+    return noted
+
+
+def source(server: ScriptedServer, *, start: int = ORIGIN, end: int | None = None, **more: object) -> dict[str, object]:
+    """The configuration's section that reads a server's stream, to the history's horizon if no end is given."""
+    told = server.engine.scenario
+    end = told.history.horizon if end is None else end
+    return {
+        "project": told.project,
+        "instance": told.instance,
+        "database": told.database,
+        "change_stream": told.change_stream,
+        "emulator_host": server.host,
+        "start": format_rfc3339(start),
+        "end": format_rfc3339(end),
+        **more,
+    }
+
+
+def tailed(server: ScriptedServer, **more: Any) -> Tailed:
+    """What `tail` prints of a stream; `more` is of the source: start and end in nanoseconds, and others by name."""
+    config, out = validated({"source": source(server, **more)}), io.BytesIO()
+    try:
+        asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config), emulator_host=None), 60))
+    except SpannerCdcError as error:
+        return Tailed(out.getvalue(), error)
+    return Tailed(out.getvalue())
+
+
+def settings(server: ScriptedServer, spool: Path, **more: Any) -> dict[str, object]:
+    """A daemon's whole configuration."""
+    return {
+        "source": source(server, **more),
+        "spool": {"path": str(spool), "seal_interval": "50ms"},
+        "sink": {"path": str(spool.with_name("events"))},
+        "status": {"port": 0},
+    }
+
+
+def written(path: Path, node: Mapping[str, object]) -> Path:
+    """A configuration as a file."""
+    path.write_text(yaml.safe_dump(dict(node)))
+    return path
+
+
+def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = None, **more: Any) -> None:
+    """Runs the daemon in this process, to its end or until its spool's watermark is at `stop_at`.
+
+    Raises:
+        SpannerCdcError: as the daemon does.
+    """
+    config = validated(settings(server, spool, **more))
+
+    async def main() -> None:
+        stop = _stop(config)
+        reading = asyncio.create_task(read(config, stop, emulator_host=None))
+        while stop_at is not None and not reading.done():
+            sealed = manifests(spool) if (spool / "manifests").exists() else []
+            if sealed and sealed[-1].watermark_high >= stop_at:
+                stop.ask()
+                break
+            await asyncio.wait({reading}, timeout=0.05)
+        await asyncio.wait_for(reading, 60)
+
+    asyncio.run(main())
+
+
+def _stop(config: Config) -> Stop:
+    return Stop(drain_timeout=config.drain_timeout)
+
+
+def events_of_spool(spool: Path) -> list[Event]:
+    """Every row that is sealed, in order."""
+    return [row for manifest in manifests(spool) for row in rows(spool, manifest)]
+
+
+def singers_of_spool(spool: Path) -> list[int]:
+    """The rows that are sealed, in order."""
+    return [int(json.loads(row["payload"])["SingerId"]) for row in events_of_spool(spool)]

@@ -1,0 +1,170 @@
+"""Case 15: what logs and errors hold, even verbose ones; and how much memory catching up takes."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from connector.log import whereabouts
+from connector.timestamps import SECOND
+from emulator import Fault, FaultKind, FaultPlan, Scenario
+from emulator.change_records import RowForm, row_form
+from emulator.history import Change, PartitionMode, Record, ReportedMod
+from emulator.tables import Dialect
+from emulator.wire import listed, text
+from tests.emulator.scripted_stream import at
+from tests.faults.proxy import Trouble, proxied
+from tests.integration.commands import Done, run
+from tests.peers.credentials import ACCESS_TOKEN, KEY_ID, authorised
+from tests.peers.histories import KEY, change, column, partition, split, stream
+from tests.peers.served import calls_to, served, settings, source, tailed, written
+from tests.peers.virtual import read
+
+VALUE = "4711-private-value"
+NAMED = (KEY, column("FirstName", "STRING", 2), column("Age", "INT64", 3))
+
+
+def holding(name: str, value: str, singer: int = 1, **more: Any) -> Change:
+    mod = ReportedMod({"SingerId": str(singer)}, {name: value}, {"FirstName": VALUE})
+    return change(at(singer), singer, columns=NAMED, mods=(mod,), **more)
+
+
+def assert_silent(done: Done) -> None:
+    """Fails where a row's value is on stderr."""
+    assert VALUE not in done.err
+    assert VALUE[:8] not in done.err
+
+
+# Debezium 1869: everything that may be told of a row on the way
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_case_15_no_value_of_a_row_is_in_the_daemons_log_whatever_goes_wrong(log_format: str, tmp_path: Path) -> None:
+    rows = [holding("FirstName", VALUE, singer, transaction_tag="tag") for singer in range(1, 6)]
+    incomplete = holding("FirstName", VALUE, 6, number_of_records_in_transaction=2)
+    told = stream(partition("one", 0, [*rows, incomplete]))
+    plan = FaultPlan(3, share=1.0)
+    with served(told, faults=plan) as server:
+        config = written(tmp_path / "config.yaml", settings(server, tmp_path / "spool"))
+        done = run("read", config, "--verbose", "--log-format", log_format)
+    assert done.code == 0, done.err
+    assert "a transaction is incomplete" in done.err
+    assert "epoch sealed" in done.err
+    assert_silent(done)
+
+
+class Broken:
+    """A form of rows with one that cannot be read, its values in it."""
+
+    def __init__(self, right: RowForm, wrong: bytes) -> None:
+        self._right = right
+        self._wrong = wrong
+
+    def __call__(self, record: Record) -> bytes:
+        return self._wrong if record.timestamp == at(3) else self._right(record)
+
+
+CELL = text(VALUE)
+WRONG: tuple[tuple[Dialect, bytes], ...] = (
+    ("googlesql", listed((listed((listed((listed([CELL] * 13),)), listed(()), listed(()))),))),
+    ("googlesql", listed((listed((listed(()), listed((listed((CELL,)),)), listed(()))),))),
+    ("postgresql", text('{"data_change_record":{"commit_timestamp":"' + VALUE + '"}}')),
+    ("postgresql", text('{"heartbeat_record":{"timestamp":"' + VALUE + '"}}')),
+    ("postgresql", text('{"other_record":"' + VALUE + '"}')),
+    ("postgresql", CELL),
+)
+
+
+def with_a_wrong_row(dialect: Dialect, row: bytes, patch: pytest.MonkeyPatch) -> Scenario:
+    patch.setattr("emulator.scripted.row_form", lambda spoken, mode: Broken(row_form(spoken, mode), row))
+    return stream(partition("one", 0, [change(at(3), 3)]), dialect=dialect)
+
+
+# Debezium 1869: a record that cannot be read is told, not shown
+@pytest.mark.parametrize(("dialect", "row"), WRONG, ids=[dialect for dialect, _ in WRONG])
+def test_case_15_a_record_that_cannot_be_read_is_not_shown_in_its_error(
+    dialect: Dialect, row: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with served(with_a_wrong_row(dialect, row, monkeypatch)) as server:
+        error = tailed(server).error
+    assert error is not None
+    assert "a change record" in str(error)
+    assert VALUE not in f"{error}{whereabouts(error)}{caplog.text}"
+
+
+# Debezium 1869: nor by the daemon
+def test_case_15_a_record_that_cannot_be_read_is_not_shown_in_the_daemons_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with served(with_a_wrong_row(*WRONG[0], monkeypatch)) as server:
+        done = run("read", written(tmp_path / "c.yaml", settings(server, tmp_path / "spool")), "--verbose")
+    assert done.code == 1
+    assert "a change record cannot be read" in done.err
+    assert "decode.py" in done.err, "--verbose tells where"
+    assert_silent(done)
+
+
+# Debezium 1869: a fault of our own, in the midst of a value
+def test_case_15_a_value_that_is_not_of_its_type_is_not_shown_in_a_traceback(tmp_path: Path) -> None:
+    told = stream(partition("one", 0, [holding("Age", VALUE)]))
+    with served(told) as server:
+        config = source(server)
+        names = ("project", "instance", "database", "change_stream", "emulator_host", "start", "end")
+        options = [part for name in names for part in (f"--{name.replace('_', '-')}", str(config[name]))]
+        done = run("tail", *options, "--verbose")
+    assert done.code == 1
+    assert "a fault of this program: ValueError" in done.err
+    assert "events.py" in done.err, "--verbose tells where"
+    assert_silent(done)
+
+
+# Debezium 1869
+@pytest.mark.parametrize("denied", [False, True])
+def test_case_15_no_credential_is_in_the_daemons_log(
+    denied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls = calls_to(monkeypatch)
+    trouble = Trouble(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "Request had invalid authentication credentials.",
+        meets=lambda call: denied and call.reads_partition,
+        times=99,
+    )
+    with (
+        served(split(), faults=FaultPlan(3, kinds=[FaultKind.UNAVAILABLE])) as server,
+        proxied(server.host, trouble) as proxy,
+        authorised(proxy.host, tmp_path) as (endpoint, environment),
+    ):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        node = settings(server, tmp_path / "spool", endpoint=endpoint, emulator_host=None)
+        done = run("read", written(tmp_path / "config.yaml", node), "--verbose")
+    assert done.code == (1 if denied else 0), done.err
+    assert ("permission denied" in done.err) is denied
+    assert {call.headers["authorization"] for call in calls} == {f"Bearer {ACCESS_TOKEN}"}
+    assert {call.headers["x-goog-user-project"] for call in calls} == {"quota"}
+    key = (tmp_path / "key.pem").read_text().splitlines()[1:-1]
+    for secret in (ACCESS_TOKEN, KEY_ID, *key, "Bearer"):
+        assert secret not in done.err
+
+
+# Debezium 1992; the migration tool 615
+@pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
+def test_case_15_catching_up_holds_no_more_than_its_budget_however_far_partitions_run_ahead(
+    mode: PartitionMode,
+) -> None:
+    wide = (ReportedMod({"SingerId": "1"}, {"FirstName": "x" * 2000}, {}),)
+    fast = [
+        partition(
+            f"fast {place}",
+            0,
+            [change(at(1) + 1000 * number + place, 1000 + 4 * number + place, mods=wide) for number in range(1000)],
+        )
+        for place in range(4)
+    ]
+    slow = partition("slow", 0, [change(at(1 + number / 5), number) for number in range(100)])
+    plan = FaultPlan().rule(Fault(FaultKind.SLOWNESS, pause=2 * SECOND), token="slow", times=99)
+    reading = read(stream(*fast, slow, mode=mode), faults=plan, now=31, budget=200_000)
+    assert sum(len(epoch.records) for epoch in reading.epochs) == 4100
+    assert 100_000 < reading.metrics.most_held < 450_000
