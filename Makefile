@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test lint format bench scale soak setup clean
+.PHONY: demo test lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -25,7 +25,11 @@ format: setup
 bench: setup
 	@$(BIN)/python -m benchmarks
 
+# MINUTES=10, or SEEDS=200: scenarios with faults and kills, held against the truth. A failure names its seed.
 soak: setup
+	@$(BIN)/python -m tests.soak $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10))
+
+campaigns: setup
 	@$(BIN)/python -m pytest -m slow --run-slow tests
 
 scale: setup

@@ -17,6 +17,7 @@ from connector.partitions import CutPartition
 from connector.sealing import PRUNE_GRACE, SpoolWriter
 from connector.spool import Spool
 from connector.storage import LocalStorage
+from tests.soak import clock
 from tests.soak.trouble import Points, Trouble, mark
 
 FULL = "the disk is full"
@@ -25,22 +26,9 @@ _KINDS = {"segments": "a segment", "manifests": "a manifest", "schemas": "a sche
 
 
 def set_clock(trouble: Trouble) -> None:
-    """The clock on the wall steps; what counts seconds goes on."""
-    if not trouble.steps:
-        return
-    began, nanoseconds = time.monotonic(), time.time_ns
-    stepped: set[int] = set()
-
-    def time_ns() -> int:
-        past = time.monotonic() - began
-        for number, (after, _) in enumerate(trouble.steps):
-            if past >= after and number not in stepped:
-                stepped.add(number)
-                mark(trouble, f"clock step {number}")
-        return nanoseconds() + sum(trouble.steps[number][1] for number in stepped)
-
-    time.time_ns = time_ns
-    time.time = lambda: time_ns() / 1e9
+    """The clock steps."""
+    if trouble.steps:
+        clock.set_by(trouble.steps, lambda number: mark(trouble, f"clock step {number}"))
 
 
 def trouble_disk(trouble: Trouble, *, full_at: int, name: str) -> None:

@@ -57,7 +57,7 @@ class Plan:
     def of_seed(cls, seed: int) -> "Plan":
         random = Random(f"soak {seed}")
         with_spark = seed % EVERY_SPARK_SEED == 0
-        live_sink = not with_spark and random.random() < 0.5
+        live_sink = not with_spark and random.random() < 0.4
         seconds = random.choice((20.0, 45.0, 90.0))
         origin = _CALENDAR + random.randrange(365 * 24 * HOUR)
         scenario = Scenario.generate(
@@ -71,7 +71,7 @@ class Plan:
         )
         backlog = random.choice((0.0, 0.3, 0.8))
         begins = origin + int(seconds * backlog * SECOND)
-        lasts = random.uniform(12.0, 18.0) if with_spark else random.uniform(3.0, 5.0)
+        lasts = random.uniform(*((12.0, 18.0) if with_spark else (5.0, 8.0) if live_sink else (3.0, 5.0)))
         bounded = (with_spark or live_sink) and random.random() < 0.4
         return cls(
             seed=seed,

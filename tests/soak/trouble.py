@@ -108,6 +108,8 @@ def mark(trouble: Trouble, name: str) -> bool:
         os.link(whole, Path(trouble.marks, name))
     except FileExistsError:
         return False
+    finally:
+        whole.unlink()  # else the next mark would be written into this one
     return True
 
 

@@ -2,7 +2,7 @@
 
 from spark_sink.errors import SinkError, clear_line
 
-WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader: Traceback (most recent call last):
+WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
   File "pyspark/sql/worker/utils.py", line 98, in worker_run
     main(infile, outfile)
   File "files.py", line 7, in read
@@ -19,7 +19,7 @@ def test_an_error_of_ours_is_its_own_line() -> None:
 
 def test_a_fault_of_a_task_is_told_by_its_kind_and_not_by_what_it_holds() -> None:
     assert clear_line(RuntimeError(WORKER)) == (
-        "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader: KeyError; --verbose tells where"
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to read: KeyError; --verbose tells where"
     )
 
 
