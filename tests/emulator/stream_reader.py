@@ -8,7 +8,11 @@ from typing import Any
 
 from google.cloud.spanner_v1 import param_types
 
+from connector.timestamps import parse
 from emulator import SampleDatabase
+
+Moment = dt.datetime | str
+"""A time, as text in RFC 3339."""
 
 _GOOGLE = (
     "SELECT ChangeRecord FROM READ_{stream}(start_timestamp=>@p1, end_timestamp=>@p2, partition_token=>@p3,"
@@ -36,10 +40,10 @@ def now(sample: SampleDatabase) -> dt.datetime:
 
 
 def read_all(
-    sample: SampleDatabase, start: dt.datetime, end: dt.datetime, seen: set[str | None] | None = None
+    sample: SampleDatabase, start: Moment, end: Moment, seen: set[str | None] | None = None
 ) -> Iterator[SeenMod]:
     """Every mod committed from start to end, both inclusive, partition by partition; adds their tokens to `seen`."""
-    waiting: list[tuple[str | None, dt.datetime]] = [(None, start)]
+    waiting: list[tuple[str | None, Moment]] = [(None, start)]
     seen = set() if seen is None else seen
     while waiting:
         token, since = waiting.pop(0)
@@ -51,13 +55,11 @@ def read_all(
                 yield from _mods(record["data_change_record"])
             elif "child_partitions_record" in record:
                 children = record["child_partitions_record"]
-                since = dt.datetime.fromisoformat(children["start_timestamp"])
+                since = children["start_timestamp"].replace("+00:00", "Z")  # whose nanoseconds datetimes would cut off
                 waiting += [(child["token"], since) for child in children["child_partitions"]]
 
 
-def _records(
-    sample: SampleDatabase, token: str | None, start: dt.datetime, end: dt.datetime
-) -> Iterator[dict[str, Any]]:
+def _records(sample: SampleDatabase, token: str | None, start: Moment, end: Moment) -> Iterator[dict[str, Any]]:
     sql = (_GOOGLE if sample.dialect == "googlesql" else _POSTGRES).format(stream=sample.change_stream)
     values = {"p1": start, "p2": end, "p3": token, "p4": 10_000}
     types = {
@@ -94,9 +96,7 @@ def _children(record: list[Any]) -> dict[str, Any]:
 
 
 def _mods(record: dict[str, Any]) -> Iterator[SeenMod]:
-    moment = dt.datetime.fromisoformat(record["commit_timestamp"])
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    nanoseconds = (moment - epoch) // dt.timedelta(microseconds=1) * 1000
+    nanoseconds = parse(record["commit_timestamp"])
     for mod in record["mods"]:
         keys, new, old = (_json(mod[name]) for name in ("keys", "new_values", "old_values"))
         yield SeenMod(nanoseconds, record["table_name"], record["mod_type"], keys, new, old)

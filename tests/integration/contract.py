@@ -138,8 +138,15 @@ def _assert_valid_payload(payload: Event, table: Table) -> None:
 
 
 def assert_in_commit_order(events: list[Event]) -> None:
-    """Fails unless events come in the order of their sort keys, each once, and transactions are whole."""
-    keys = [(ms, ns, int(sequence), index) for ms, ns, sequence, index in (event["sort_keys"] for event in events)]
+    """Fails unless events come in the order of their sort keys, each once, and transactions are whole.
+
+    Transactions of one commit timestamp may come in any order, one after the other: here by their ids.
+    """
+    keys = [
+        (event["sort_keys"][1], event["source_metadata"]["server_transaction_id"], int(sequence), index)
+        for event in events
+        for _, _, sequence, index in [event["sort_keys"]]
+    ]
     assert keys == sorted(set(keys))
     assert len({event["uuid"] for event in events}) == len(events)
     records: dict[str, set[str]] = {}

@@ -1,0 +1,156 @@
+"""A database with a change stream whose truth is known, on the official emulator and on a scripted server alike.
+
+On the official one a workload has committed for some seconds while partitions split, merged and moved; the scripted
+one serves a scenario of the same tables whose time has come to its end. On both, time and heartbeats go on.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from connector.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Record
+from connector.timestamps import SECOND
+from emulator import CommittedMod, Emulator, SampleDatabase, Scenario, ScriptedServer, Workload, connect
+from emulator.tables import Dialect
+from tests.emulator.caller import Caller
+
+Server = Literal["official", "scripted"]
+WORKLOAD_SECONDS = 4.0
+MERGE_SECONDS = 20.0
+SCRIPTED_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Life:
+    """A partition as it was found: where it starts, what it is a child of, and its records up to the subject's end."""
+
+    token: str
+    start: int
+    parents: frozenset[str]
+    records: tuple[Record, ...]
+
+    @property
+    def changes(self) -> list[DataChangeRecord]:
+        return [record for record in self.records if isinstance(record, DataChangeRecord)]
+
+    @property
+    def announced(self) -> list[ChildPartitionsRecord]:
+        return [record for record in self.records if isinstance(record, ChildPartitionsRecord)]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A database on a server.
+
+    `sample` names it. All of `committed`, which is in commit order, lies after `start` and not after `end`; both have
+    passed, and partitions are retained from `start` on.
+    """
+
+    server: Server
+    sample: SampleDatabase
+    committed: tuple[CommittedMod, ...]
+    start: int
+    end: int
+    caller: Caller
+
+    def lives(self) -> dict[str, Life]:
+        """Every partition from start to end, by its token, as the plainest reader finds them: parents first."""
+        found: dict[str, Life] = {}
+        waiting = children_of(self.caller.query(None, self.start, self.end).records)
+        while waiting:
+            child, start = waiting.pop(0)
+            if child.token not in found:
+                records = self.caller.query(child.token, start, self.end).records
+                found[child.token] = Life(child.token, start, child.parents, tuple(records))
+                waiting += children_of(records)
+        return found
+
+
+def children_of(records: list[Record]) -> list[tuple[ChildPartition, int]]:
+    """Each child that the records tell of, with its start."""
+    return [
+        (child, record.start_timestamp)
+        for record in records
+        if isinstance(record, ChildPartitionsRecord)
+        for child in record.children
+    ]
+
+
+Subjects = Mapping[Dialect, Subject]
+
+
+@contextmanager
+def officials(emulator: Emulator) -> Iterator[Subjects]:
+    """A subject of each dialect on the official emulator, which it leaves as it was."""
+    samples = [SampleDatabase.create(emulator.host, dialect=dialect) for dialect in get_args(Dialect)]
+    with ExitStack() as stack:
+        callers = []
+        for sample in samples:
+            stack.callback(sample.drop)
+            callers.append(Caller(sample))
+            stack.callback(callers[-1].close)
+        starts = [caller.now() for caller in callers]
+        workloads = [Workload(sample, seed=41, average_size=4.0) for sample in samples]
+        for workload in workloads:
+            workload.run(seconds=WORKLOAD_SECONDS, rate=80)
+        deadline = time.monotonic() + MERGE_SECONDS
+        while True:
+            subjects = {
+                sample.dialect: Subject("official", sample, tuple(workload.committed), start, caller.now(), caller)
+                for sample, workload, start, caller in zip(samples, workloads, starts, callers, strict=True)
+            }
+            if all(_merged(subject) for subject in subjects.values()):
+                break
+            assert time.monotonic() < deadline, "no partitions have merged"
+        yield subjects
+
+
+def _merged(subject: Subject) -> bool:
+    """Whether partitions of it have merged, after others have split."""
+    return any(len(life.parents) > 1 for life in subject.lives().values())
+
+
+@contextmanager
+def scripteds() -> Iterator[Subjects]:
+    """A subject of each dialect on a scripted server of its own."""
+    with ExitStack() as stack:
+        yield {dialect: stack.enter_context(_scripted(dialect)) for dialect in get_args(Dialect)}
+
+
+@contextmanager
+def _scripted(dialect: Dialect) -> Iterator[Subject]:
+    began = time.time_ns()
+    origin = began - (SCRIPTED_SECONDS + 10) * SECOND
+    told = Scenario.generate(
+        41,
+        origin=origin,
+        seconds=SCRIPTED_SECONDS,
+        dialect=dialect,
+        mode="IMMUTABLE_KEY_RANGE",
+        transactions=100,
+        schema_change=False,  # the tables are those of the official one
+    )
+    with ScriptedServer.started(told, begins=began) as server:
+        caller = Caller(sample_of(server))
+        yield Subject("scripted", sample_of(server), tuple(told.committed), origin, caller.now(), caller)
+        caller.close()
+
+
+def sample_of(server: ScriptedServer) -> SampleDatabase:
+    """A scripted server's database by the names of a sample database."""
+    told = server.engine.scenario
+    client = connect(server.host, told.project)
+    return SampleDatabase(
+        host=server.host,
+        project=told.project,
+        instance=told.instance,
+        database_id=told.database,
+        dialect=told.dialect,
+        change_stream=told.change_stream,
+        value_capture_type=told.value_capture_type,
+        client=client,
+        database=client.instance(told.instance).database(told.database),
+        tables=told.tables,
+    )
