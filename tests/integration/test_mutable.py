@@ -1,0 +1,121 @@
+"""A stream of partition mode MUTABLE_KEY_RANGE gives what one of the other mode would, and nothing tells which."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from connector.timestamps import SECOND, format_rfc3339
+from emulator import CommittedMod, SampleDatabase, Scenario, ScriptedServer
+from emulator.history import History, Partition
+from emulator.tables import Dialect
+from tests.emulator.subjects import sample_of
+from tests.integration.commands import configuration, manifests, options, run, tail
+from tests.integration.contract import Event, assert_in_commit_order, assert_valid
+from tests.integration.delivered import Mod, assert_delivered, in_unified_types, of_events, rows
+
+CAPTURE = "NEW_ROW_AND_OLD_VALUES"
+dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
+
+
+def mutable(dialect: Dialect, *, origin: int, seconds: float) -> Scenario:
+    told = Scenario.generate(
+        7,
+        origin=origin,
+        seconds=seconds,
+        dialect=dialect,
+        mode="MUTABLE_KEY_RANGE",
+        value_capture_type=CAPTURE,
+        churn=30,
+    )
+    assert all(told.churn[kind] > 3 for kind in ("starts", "ends", "moves"))
+    return told
+
+
+def in_the_other_mode(told: Scenario) -> Scenario:
+    """The same records, on the one partition of a stream of partition mode IMMUTABLE_KEY_RANGE."""
+    truth = told.history
+    one = Partition("one", truth.origin, events=[*truth.in_commit_order()])
+    history = History("IMMUTABLE_KEY_RANGE", truth.origin, truth.horizon, {one.token: one})
+    return replace(told, mode=history.mode, history=history)
+
+
+@contextmanager
+def served(told: Scenario) -> Iterator[SampleDatabase]:
+    """The scenario, whose time is ours, by the names of a sample database."""
+    with ScriptedServer.started(told, begins=time.time_ns()) as server:
+        yield sample_of(server)
+
+
+def bounds(told: Scenario) -> dict[str, str]:
+    return {"start": format_rfc3339(told.history.origin), "end": format_rfc3339(told.history.horizon)}
+
+
+def events_of(told: Scenario) -> list[Event]:
+    """What `tail` prints of a whole scenario, without the time of reading."""
+    with served(told) as sample:
+        done = tail(sample, *(part for name, value in bounds(told).items() for part in (f"--{name}", value)))
+    assert done.code == 0, done.err
+    for event in done.events:
+        assert_valid(event, sample)
+    assert_in_commit_order(done.events)
+    assert b"KEY_RANGE" not in done.out
+    return [{name: value for name, value in event.items() if name != "read_timestamp"} for event in done.events]
+
+
+def in_order(mods: Iterable[CommittedMod], sample: SampleDatabase) -> list[Mod]:
+    return [told for mod in mods for told in in_unified_types([mod], sample, CAPTURE)]
+
+
+@dialects
+def test_tail_prints_what_was_committed_in_commit_order_and_the_same_as_of_the_other_mode(dialect: Dialect) -> None:
+    told = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
+    events = events_of(told)
+    with served(told) as sample:
+        assert [mod for event in events for mod in of_events([event])] == in_order(told.committed, sample)
+    assert events == events_of(in_the_other_mode(told))
+
+
+def parsed(row: Event) -> Event:
+    """A row with its JSON parsed, which is text as received where it came as text; the epoch is the reader's choice."""
+    content = {name: json.loads(row[name] or "null") for name in ("payload", "before")}
+    return {**row, **content, "epoch": None}
+
+
+@dialects
+def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: Path) -> None:
+    told = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
+    found = []
+    for each in (told, in_the_other_mode(told)):
+        folder = tmp_path / each.mode
+        folder.mkdir()
+        with served(each) as sample:
+            config = configuration(folder, sample, source=bounds(each))
+            assert run("check", config).code == 0
+            assert run("read", config).code == 0
+        kept = assert_delivered(folder / "spool", told.committed, value_capture_type=CAPTURE)
+        assert b"KEY_RANGE" not in b"".join(path.read_bytes() for path in folder.rglob("spool/**/*.json"))
+        found.append([parsed(row) for manifest in kept for row in rows(folder / "spool", manifest)])
+    assert found[0] == found[1]
+
+
+@dialects
+def test_read_follows_it_while_keys_move(dialect: Dialect, tmp_path: Path) -> None:
+    told = mutable(dialect, origin=time.time_ns(), seconds=7)
+    with served(told) as sample:
+        assert run("read", configuration(tmp_path, sample, source=bounds(told))).code == 0
+    assert_delivered(tmp_path / "spool", told.committed, value_capture_type=CAPTURE)
+    assert len(manifests(tmp_path / "spool")) > 5
+
+
+@dialects
+def test_discover_tells_the_partition_mode(dialect: Dialect) -> None:
+    with served(mutable(dialect, origin=time.time_ns(), seconds=1)) as sample:
+        (stream,) = json.loads(run("discover", *options(sample), "--json").out)
+        assert stream["partition_mode"] == "MUTABLE_KEY_RANGE"
+        assert b"MUTABLE_KEY_RANGE" in run("discover", *options(sample)).out
