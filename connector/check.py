@@ -7,8 +7,9 @@ from pathlib import Path
 
 from connector.config import Config
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError
-from connector.manifest import SegmentFile
+from connector.manifest import Manifest, SegmentFile
 from connector.reader import OpenStream, opened
+from connector.records import INITIAL_TOKEN
 from connector.spool import Spool
 
 _NEEDED_BYTES = 100 * 1024 * 1024
@@ -16,11 +17,11 @@ _NEEDED_BYTES = 100 * 1024 * 1024
 
 async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
-    faults, watermark = _faults_of_spool(config)
+    faults, newest = _faults_of_spool(config)
     faults += _faults_of_folder("sink.path", config.sink.path)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
-            await _check_range(stream, config, watermark)
+            await _check_range(stream, config, newest)
     except ConfigurationError as error:
         faults += error.faults
     except SpannerCdcError as error:
@@ -30,21 +31,27 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     return faults
 
 
-async def _check_range(stream: OpenStream, config: Config, watermark: int | None) -> None:
+async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None) -> None:
     """The start is used only while the spool is empty; what is asked of Spanner is where reading would begin."""
     source = config.source
     end = None if source.end is None else stream.resolve(source.end)
-    if watermark is None:
+    if newest is None:
         await stream.check_start(stream.resolve(source.start), end)
-    elif end is None or end > watermark:
+    elif end is None or end > newest.watermark_high:
         try:
-            await stream.probe(watermark)
+            await stream.probe(_begin(newest))
         except DataLostError as error:
-            raise await stream.lost_range(error, watermark, spool=config.spool.path) from error
+            raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
 
 
-def _faults_of_spool(config: Config) -> tuple[list[str], int | None]:
-    """What is wrong with the spool, and its watermark, or None where it has no epoch."""
+def _begin(newest: Manifest) -> int:
+    """Where the first queries after an epoch begin: the initial query always at its start."""
+    initial = [at.start_timestamp for at in newest.cut if at.token == INITIAL_TOKEN]
+    return initial[0] if initial else newest.watermark_high
+
+
+def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
+    """What is wrong with the spool, and its newest epoch, or None where it has none."""
     source = config.source
     faults = _faults_of_folder("spool.path", config.spool.path)
     spool = Spool.at(config.spool.path)
@@ -55,18 +62,18 @@ def _faults_of_spool(config: Config) -> tuple[list[str], int | None]:
         return faults, None  # a spool that begins
     except SpannerCdcError as error:
         return [*faults, f"spool.path: {error}"], None
-    watermark = None
+    newest = None
     for epoch in range(first, latest + 1):
         try:
             for manifest in spool.manifests(epoch, epoch):
-                watermark = manifest.watermark_high
+                newest = manifest
                 faults += _faults_of_segments(spool, manifest.files)
                 for key in manifest.schema_keys.values():
                     spool.schema(key)
         except SpannerCdcError as error:
             if epoch >= spool.floor():  # else it was pruned meanwhile
                 faults.append(f"spool.path: {error}")
-    return list(dict.fromkeys(faults)), watermark
+    return list(dict.fromkeys(faults)), newest
 
 
 def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:

@@ -106,10 +106,6 @@ def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
 @click.version_option(package_name="spanner-cdc-spark")
 def cli() -> None:
     """Cloud Spanner change streams as transaction-complete, commit-ordered events."""
-    # Thousands of partitions are hundreds of thousands of objects that live long and form no cycles: with the usual
-    # thresholds the collector walked them so often that it took a third of the reader's time.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 @cli.command("tail")
@@ -227,6 +223,10 @@ def _restarted(spool: Spool, timestamp: str) -> str:
 
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
+    # Thousands of partitions are hundreds of thousands of objects that live long and form no cycles: with the usual
+    # thresholds the collector walked them so often that it took a third of the reader's time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     try:
         sys.exit(cli(prog_name="spanner-cdc", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:

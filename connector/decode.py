@@ -9,15 +9,15 @@ out as JSON text. Column types repeat from record to record and are parsed once.
 
 from base64 import b64decode
 from collections.abc import Callable, Iterable
+from math import inf, isfinite
 from sys import getsizeof
 
 import msgspec
 import orjson
 from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import ListValue, Value
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from connector.dialects import MUTABLE, POSTGRESQL, Dialect
 from connector.records import (
@@ -39,6 +39,7 @@ Decoder = Callable[[Value, int], list[Record]]
 """Takes a row's one value and the time it was received, nanoseconds since the epoch."""
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
+_NOT_FINITE = {inf: "Infinity", -inf: "-Infinity"}
 _MOD_OVERHEAD = 150
 _RECORD_OVERHEAD = 700
 _CACHED_TYPES = 10_000
@@ -263,7 +264,7 @@ class _ProtoDecoder:
         try:
             found = _ChangeStreamRecord.FromString(b64decode(value.string_value, validate=True))
             return [self._record(found, read_timestamp)]
-        except (DecodeError, IndexError, ValueError) as error:
+        except (DecodeError, IndexError, TypeError, ValueError) as error:
             raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
 
     def _record(self, found: types.ChangeStreamRecord, read_timestamp: int) -> Record:
@@ -273,14 +274,15 @@ class _ProtoDecoder:
             case "data_change_record":
                 return self._data(row, read_timestamp)
             case "heartbeat_record":
-                return HeartbeatRecord(_nanoseconds(row.timestamp))
+                return HeartbeatRecord(_nanoseconds(row, "timestamp"))
             case "partition_start_record":
-                return PartitionStartRecord(_nanoseconds(row.start_timestamp), tuple(row.partition_tokens))
+                if not row.partition_tokens:
+                    raise UnknownRecordError("a partition start record names no partition")
+                return PartitionStartRecord(_nanoseconds(row, "start_timestamp"), tuple(row.partition_tokens))
             case "partition_end_record":
-                return PartitionEndRecord(_nanoseconds(row.end_timestamp))
+                return PartitionEndRecord(_nanoseconds(row, "end_timestamp"))
             case "partition_event_record":
-                at = _nanoseconds(row.commit_timestamp)
-                return PartitionEventRecord(at, len(row.move_in_events), len(row.move_out_events))
+                return PartitionEventRecord(_nanoseconds(row, "commit_timestamp"), len(row.move_in_events))
         raise UnknownRecordError("a change record is of a kind that this version does not know")
 
     def _data(self, row: types.ChangeStreamRecord.DataChangeRecord, read_timestamp: int) -> DataChangeRecord:
@@ -290,7 +292,7 @@ class _ProtoDecoder:
             for mod in row.mods
         )
         return DataChangeRecord(
-            commit_timestamp=_nanoseconds(row.commit_timestamp),
+            commit_timestamp=_nanoseconds(row, "commit_timestamp"),
             record_sequence=row.record_sequence,
             server_transaction_id=row.server_transaction_id,
             is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
@@ -324,7 +326,11 @@ def _type(found: types.Type) -> str:
     return canonical_type(orjson.dumps(MessageToDict(found, preserving_proto_field_name=True)))
 
 
-def _nanoseconds(at: Timestamp) -> int:
+def _nanoseconds(row: Message, field: str) -> int:
+    """A timestamp that must be there: one that is not would pass for 1970."""
+    if not row.HasField(field):
+        raise UnknownRecordError(f"a change record has no {field}")
+    at = getattr(row, field)
     return int(at.seconds) * SECOND + int(at.nanos)
 
 
@@ -340,6 +346,8 @@ def _json(value: Value) -> object:
             return [_json(item) for item in value.list_value.values]
         case None | "null_value":
             return None
+        case "number_value" if not isfinite(value.number_value):
+            return _NOT_FINITE.get(value.number_value, "NaN")
         case kind:
             return getattr(value, kind)
 

@@ -9,7 +9,7 @@ in one minute of commit time, so that a sink can write a minute's file once the 
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 
 from connector.records import DataChangeRecord
@@ -74,7 +74,7 @@ class EpochBuffer:
         self._max_bytes = max_bytes
         self._partitions: dict[str, deque[DataChangeRecord]] = {}
         self._firsts: list[tuple[int, str]] = []
-        """A heap of the commit timestamp of each partition's first record."""
+        """A heap of the commit timestamp of each partition's first record, and of some that were discarded."""
         self._ready: deque[DataChangeRecord] = deque()
         self._ready_to = watermark
         self.bytes = 0
@@ -104,6 +104,9 @@ class EpochBuffer:
             self.bytes -= held.pop().size
         if held is not None and not held:
             del self._partitions[token]
+            if len(self._firsts) > 2 * len(self._partitions) + 64:
+                self._firsts = [(held[0].commit_timestamp, token) for token, held in self._partitions.items()]
+                heapify(self._firsts)
 
     def advance(self, watermark: int) -> None:
         """The watermark has moved: sorts what it has passed to the end of what is ready."""

@@ -26,8 +26,10 @@ class FlowControl:
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
-        self._waiting: list[tuple[int, int, asyncio.Event]] = []
+        self._waiting: list[tuple[int, int, str, asyncio.Event]] = []
         self._order = count()
+        self._going_on: set[str] = set()
+        """Those that were woken and have brought nothing yet."""
         self.waiting = 0
         """How many partitions wait."""
 
@@ -41,28 +43,34 @@ class FlowControl:
         """
         return held < self.budget or (laggard and ready < self.budget)
 
-    def moved(self, *, held: int, ready: int, watermark: int) -> bool:
-        """The watermark moved or something was sealed: those that may now read on ask again.
-
-        Returns whether there is room for more that wait, so that this is to be called again soon.
-        """
-        room = 1 + (self.budget - held) // MESSAGE if held < self.budget else 0
+    def moved(self, *, held: int, ready: int, watermark: int) -> None:
+        """The watermark moved or something was sealed: those that may now read on ask again."""
+        room = 1 + (self.budget - held) // MESSAGE - len(self._going_on) if held < self.budget else 0
         while self._waiting:
-            progress, _, woken = self._waiting[0]
+            progress, _, token, woken = self._waiting[0]
+            if woken.is_set():
+                heappop(self._waiting)  # it was cancelled
+                continue
             laggard = progress <= watermark and ready < self.budget
             if room <= 0 and not laggard:
                 break
             heappop(self._waiting)
             woken.set()
+            self._going_on.add(token)
             room -= 1
-        return bool(self._waiting) and held < self.budget
 
-    async def wait(self, progress: int) -> None:
-        """Until a partition of that progress may go on."""
+    def arrived(self, token: str) -> None:
+        """A partition that may have waited has brought a message, or its query has ended."""
+        self._going_on.discard(token)
+
+    async def wait(self, token: str, progress: int) -> None:
+        """Until the partition, which is of that progress, may go on."""
+        self.arrived(token)
         woken = asyncio.Event()
-        heappush(self._waiting, (progress, next(self._order), woken))
+        heappush(self._waiting, (progress, next(self._order), token, woken))
         self.waiting += 1
         try:
             await woken.wait()
         finally:
+            woken.set()
             self.waiting -= 1

@@ -92,6 +92,8 @@ class Partition:
     children: set[str] = field(default_factory=set)
     ending: bool = False
     """Whether the query under way has returned a record that ends the partition."""
+    moved_at: int = 0
+    """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
     """Whether its end record has come, after which there is none."""
 
@@ -121,10 +123,10 @@ class PartitionGraph:
         self._created: dict[str, Partition] = {}
         self._may_be_ready: dict[str, None] = {}
         """Those that are new, or one of whose parents has finished since they were last looked at, in that order."""
-        self._heirs: dict[str, list[str]] = {}
-        """Which created partitions name a partition as their parent."""
-        self._orphans: list[tuple[int, str]] = []
-        """A heap of the watermark at which a parent that was never heard of counts as finished."""
+        self._children_of: dict[str, list[str]] = {}
+        """Which created partitions name a partition, known or not, as their parent."""
+        self._waiting_for_watermark: list[tuple[int, str]] = []
+        """A heap of the watermark at which a parent of a waiting child counts as finished if it was never heard of."""
         self._ended: dict[str, Partition] = {}
         self._least: list[tuple[int, str]] = []
         """A heap of every unfinished partition's progress, each as it was when it was last at the top."""
@@ -179,8 +181,8 @@ class PartitionGraph:
 
     def ready(self) -> list[str]:
         """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
-        while self._orphans and self._orphans[0][0] <= self._watermark:
-            self._may_be_ready[heappop(self._orphans)[1]] = None
+        while self._waiting_for_watermark and self._waiting_for_watermark[0][0] <= self._watermark:
+            self._may_be_ready[heappop(self._waiting_for_watermark)[1]] = None
         out = []
         for token in self._may_be_ready:
             partition = self._created.get(token)
@@ -190,7 +192,7 @@ class PartitionGraph:
                 self._move(partition, Event.PARENTS_FINISHED)
                 out.append(token)
             elif self._watermark < partition.start - 1:
-                heappush(self._orphans, (partition.start - 1, token))
+                heappush(self._waiting_for_watermark, (partition.start - 1, token))
         self._may_be_ready.clear()
         return out
 
@@ -219,15 +221,18 @@ class PartitionGraph:
         return partition.progress
 
     def proved(self, token: str, timestamp: int) -> None:
-        """Every record of the partition at or before ``timestamp`` has been received."""
+        """Every record of the partition at or before ``timestamp`` has been received.
+
+        The initial query proves nothing until it has finished: what it returns may begin at different instants.
+        """
         partition = self._partitions[token]
-        partition.progress = max(partition.progress, timestamp)
+        if token != INITIAL_TOKEN:
+            partition.progress = max(partition.progress, timestamp)
 
     def announced(self, token: str, record: ChildPartitionsRecord) -> None:
         """The partition returned a child partitions record. A child that is known already is the same one."""
         parent = self._partitions[token]
-        parent.ends_at = record.start_timestamp
-        parent.ending = True
+        self._ends(parent, record.start_timestamp)
         for child in record.children:
             parent.children.add(child.token)
             if child.token not in self._partitions:
@@ -240,22 +245,25 @@ class PartitionGraph:
         announcer = self._partitions[token]
         parents: frozenset[str] = frozenset()
         if token == INITIAL_TOKEN:
-            announcer.ends_at = record.start_timestamp
-            announcer.ending = True
+            self._ends(announcer, record.start_timestamp)
             parents = frozenset({token})
         elif record.start_timestamp <= announcer.progress:
             return  # it comes again: what it names is known, or has ended and is forgotten
-        else:
-            self.churn["starts"] += len(record.tokens)
         for started in record.tokens:
             if started not in self._partitions:
                 self._add(started, record.start_timestamp, parents)
+                self.churn["starts"] += token != INITIAL_TOKEN
         self.proved(token, record.start_timestamp - 1)
+
+    def _ends(self, partition: Partition, instant: int) -> None:
+        partition.ends_at = max(partition.ends_at or instant, instant)
+        partition.ending = True
 
     def moved(self, token: str, record: PartitionEventRecord) -> None:
         """The partition returned a partition event record."""
         partition = self._partitions[token]
-        if record.commit_timestamp > partition.progress:
+        if record.commit_timestamp > partition.moved_at:
+            partition.moved_at = record.commit_timestamp
             self.churn["moves"] += record.moves_in
         self.proved(token, record.commit_timestamp - 1)
 
@@ -274,15 +282,15 @@ class PartitionGraph:
         Args:
             token: the partition.
             proven: the query's end bound, if it was sent after Spanner's clock had passed it: everything up to it,
-                inclusive, has been returned. A bound that is not the user's end finishes nothing.
+                inclusive, has been returned. A bound before the user's end finishes nothing.
         """
         partition = self._partitions[token]
         if partition.ending:
             self._move(partition, Event.ENDED_FOR_GOOD)
             self._count_churn(partition)
             return True
-        if partition.ends_at is not None:
-            return False
+        if partition.ends_at is not None or token == INITIAL_TOKEN:
+            return False  # an initial query that returned nothing finishes nothing, wherever it ended
         if proven is not None:
             self.proved(token, proven)
         if self._end is not None and partition.progress >= self._end:
@@ -364,7 +372,7 @@ class PartitionGraph:
         self._partitions[token] = self._created[token] = added
         self._may_be_ready[token] = None
         for parent in parents:
-            self._heirs.setdefault(parent, []).append(token)
+            self._children_of.setdefault(parent, []).append(token)
         heappush(self._least, (added.progress, token))
         self._alive += 1
         self.discovered += 1
@@ -375,9 +383,18 @@ class PartitionGraph:
             raise IllegalTransitionError(f"a {partition.state.value} partition cannot have {event.value}")
         if partition.state is State.CREATED:
             del self._created[partition.token]
+            self._waits_no_longer(partition)
         partition.state = after
         if after is State.FINISHED:
             self._alive -= 1
-            self._may_be_ready.update(dict.fromkeys(self._heirs.pop(partition.token, ())))
+            self._may_be_ready.update(dict.fromkeys(self._children_of.pop(partition.token, ())))
         if event is Event.ENDED_FOR_GOOD:
             self._ended[partition.token] = partition
+
+    def _waits_no_longer(self, partition: Partition) -> None:
+        for parent in partition.parents:
+            waiting = self._children_of.get(parent, [])
+            if partition.token in waiting:
+                waiting.remove(partition.token)
+            if not waiting:
+                self._children_of.pop(parent, None)

@@ -109,11 +109,11 @@ class PartitionEndRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEventRecord:
-    """At ``commit_timestamp`` (nanoseconds) keys moved into the partition from others, or out to others."""
+    """At ``commit_timestamp`` (nanoseconds) keys moved into the partition from others, or out of it."""
 
     commit_timestamp: int
     moves_in: int
-    moves_out: int
+    """From how many partitions they moved in."""
 
 
 Record = (

@@ -40,7 +40,7 @@ from connector.records import (
 from connector.timestamps import SECOND, format_rfc3339
 
 TICK = 0.02
-"""Seconds between two moves of the watermark, at least: a move costs a walk over all partitions."""
+"""Seconds between two moves of the watermark, at least."""
 
 _NEAR_END = 2.0
 """Seconds before the user's end within which a query that ended is sent again only after it."""
@@ -268,9 +268,10 @@ class Scheduler:
         try:
             async with aclosing(self._queries.read(PartitionQuery(token, start, bound))) as messages:
                 async for records in messages:
+                    self._flow.arrived(token)
                     self._receive(token, records)
                     while not self._admits(token):
-                        await self._flow.wait(self._graph[token].progress)
+                        await self._flow.wait(token, self._graph[token].progress)
             finished = self._graph.ended(token, proven=proven)
         except grpc.RpcError as error:
             found = fault(error)
@@ -287,15 +288,19 @@ class Scheduler:
                 hint="Nothing was skipped. A newer spanner-cdc may know this record.",
             ) from error
         finally:
+            self._flow.arrived(token)
             if not finished:
                 self._buffer.discard(token, beyond=self._graph.broke(token))
             self._changed.set()
-        if not finished and bound is not None:
+        if not finished and bound is not None and bound == self._end:
             await self._await_end(bound)
         return finished
 
     def _bound(self, token: str, start: int) -> int | None:
-        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once."""
+        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once.
+
+        A window reaches beyond Spanner's clock, so that its end proves nothing: what was received does.
+        """
         if self._window is None:
             return self._end
         window = max(self._clock_passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
@@ -311,27 +316,23 @@ class Scheduler:
                         self._metrics.received(record)
                     elif at > proven:
                         self._late(token, record)
-                    proven = max(proven, at - 1)
                     self._graph.proved(token, at - 1)
                     self._clock_passed = max(self._clock_passed, at)
                 case HeartbeatRecord():
-                    proven = max(proven, record.timestamp)
                     self._graph.proved(token, record.timestamp)
                     self._clock_passed = max(self._clock_passed, record.timestamp)
                     self._metrics.heartbeats += 1
                 case ChildPartitionsRecord():
                     self._graph.announced(token, record)
-                    proven = self._graph[token].progress
                     self._metrics.child_partitions += len(record.children)
                 case PartitionStartRecord():
                     self._graph.started(token, record)
-                    proven = self._graph[token].progress
                     self._metrics.child_partitions += len(record.tokens)
                 case PartitionEndRecord():
                     self._graph.terminated(token, record)
                 case PartitionEventRecord():
                     self._graph.moved(token, record)
-                    proven = self._graph[token].progress
+            proven = self._graph[token].progress
         self._changed.set()
 
     def _late(self, token: str, record: DataChangeRecord) -> None:
@@ -346,8 +347,7 @@ class Scheduler:
 
     def _let_go_on(self) -> None:
         buffer = self._buffer
-        if self._flow.moved(held=buffer.bytes, ready=buffer.ready_bytes, watermark=self._graph.watermark):
-            self._changed.set()
+        self._flow.moved(held=buffer.bytes, ready=buffer.ready_bytes, watermark=self._graph.watermark)
 
     def _admits(self, token: str) -> bool:
         return self._flow.admits(
@@ -355,7 +355,7 @@ class Scheduler:
         )
 
     async def _await_end(self, end: int) -> None:
-        """A clean end at a bound proves nothing before Spanner's clock has passed it: waits if it is about to.
+        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits if it is about to.
 
         One that comes long before is no end at all, and the query is sent again.
         """

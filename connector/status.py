@@ -32,7 +32,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "queries": ("Partition queries sent", lambda m: m.queries),
     "retries": ("Queries that broke and brought nothing", lambda m: m.retries),
     "heartbeats": ("Heartbeat records", lambda m: m.heartbeats),
-    "child_partitions": ("Child partitions announced", lambda m: m.child_partitions),
+    "child_partitions": ("Partitions announced", lambda m: m.child_partitions),
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
     "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
@@ -57,7 +57,11 @@ class _Collector:
         for mod_type, count in dict(self._metrics.mods_by_type).items():
             mods.add_metric([mod_type], count)
         yield mods
-        churn = CounterMetricFamily("spanner_cdc_partition_churn", "Splits, merges and moves crossed", labels=["kind"])
+        churn = CounterMetricFamily(
+            "spanner_cdc_partition_churn",
+            "Splits, merges and moves crossed; starts, ends and moves in the mutable mode",
+            labels=["kind"],
+        )
         for kind, count in dict(self._metrics.churn).items():
             churn.add_metric([kind], count)
         yield churn

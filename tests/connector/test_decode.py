@@ -255,7 +255,7 @@ def test_the_other_records_of_the_mutable_mode_are_read() -> None:
     ended = ChangeStreamRecord.PartitionEndRecord(end_timestamp=MOMENT, partition_token="a")
     beat = ChangeStreamRecord.HeartbeatRecord(timestamp=MOMENT)
     assert mutable(ChangeStreamRecord(partition_start_record=started)) == PartitionStartRecord(parse(AT), ("a", "b"))
-    assert mutable(ChangeStreamRecord(partition_event_record=moved)) == PartitionEventRecord(parse(AT), 1, 2)
+    assert mutable(ChangeStreamRecord(partition_event_record=moved)) == PartitionEventRecord(parse(AT), 1)
     assert mutable(ChangeStreamRecord(partition_end_record=ended)) == PartitionEndRecord(parse(AT))
     assert mutable(ChangeStreamRecord(heartbeat_record=beat)) == HeartbeatRecord(parse(AT))
 
@@ -267,6 +267,22 @@ def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() ->
     found = mutable(ChangeStreamRecord(data_change_record=record))
     assert isinstance(found, DataChangeRecord)
     assert found.column_types == (ColumnType("N", '{"code":99}', False, 0),)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ChangeStreamRecord(heartbeat_record={}),
+        ChangeStreamRecord(data_change_record={"mod_type": 10, "value_capture_type": 10}),
+        ChangeStreamRecord(partition_start_record={"partition_tokens": ["a"]}),
+        ChangeStreamRecord(partition_start_record={"start_timestamp": MOMENT}),
+        ChangeStreamRecord(partition_end_record={"partition_token": "a"}),
+        ChangeStreamRecord(partition_event_record={"partition_token": "a"}),
+    ],
+)
+def test_a_record_without_its_timestamp_or_its_tokens_is_refused_and_does_not_pass_for_1970(record: Any) -> None:
+    with pytest.raises(UnknownRecordError):
+        decoder(GOOGLESQL, MUTABLE)(of_proto(record), 0)
 
 
 @pytest.mark.parametrize("text", ["", "?", "!!!!", b64encode(b"\x0a\x02\x12").decode()])

@@ -116,7 +116,7 @@ def test_the_initial_query_is_asked_from_the_start_again_for_its_answer_depends_
     graph.announced(INITIAL_TOKEN, announcement(20, "a"))
     graph.broke(INITIAL_TOKEN)
     assert graph.query_start(INITIAL_TOKEN) == 10
-    assert graph.advance() == 19
+    assert graph.advance() == 9
     restarted = PartitionGraph(graph.cut(19), watermark=19)
     assert restarted.query_start(INITIAL_TOKEN) == 10
 
@@ -470,13 +470,13 @@ def test_an_unproven_end_of_a_window_is_no_progress() -> None:
 
 def test_keys_that_move_hold_nothing_back_and_are_counted_once() -> None:
     graph = graph_of("a", "b")
-    graph.moved("a", PartitionEventRecord(20, 0, 1))
-    graph.moved("b", PartitionEventRecord(20, 1, 0))
+    graph.moved("a", PartitionEventRecord(20, 0))
+    graph.moved("b", PartitionEventRecord(20, 1))
     assert graph.churn["moves"] == 1
     assert graph.advance() == 19
     for token in ("a", "b"):
         graph.proved(token, 30)
-    graph.moved("b", PartitionEventRecord(20, 1, 0))
+    graph.moved("b", PartitionEventRecord(20, 1))
     assert graph.churn["moves"] == 1
 
 
@@ -489,3 +489,35 @@ def test_those_that_the_initial_query_starts_follow_it() -> None:
     assert graph.ended(INITIAL_TOKEN, proven=None)
     assert sorted(graph.ready()) == ["a", "b"]
     assert graph.cut(9) == [CutPartition("a", 10), CutPartition("b", 10)]
+
+
+def test_an_initial_query_that_returned_nothing_finishes_nothing_wherever_it_ended() -> None:
+    graph = graph_of(INITIAL_TOKEN, end=40)
+    assert not graph.ended(INITIAL_TOKEN, proven=40)
+    assert graph.advance() == 9
+    graph.broke(INITIAL_TOKEN)
+    assert not graph.nothing_left(INITIAL_TOKEN)
+
+
+@pytest.mark.parametrize("starts", [(10, 20), (20, 10)])
+def test_what_the_initial_query_returns_may_begin_at_different_instants_in_any_order(starts: tuple[int, int]) -> None:
+    graph = graph_of(INITIAL_TOKEN)
+    for start in starts:
+        graph.announced(INITIAL_TOKEN, announcement(start, f"p{start}"))
+        assert graph.advance() == 9
+    assert graph.ended(INITIAL_TOKEN, proven=None)
+    graph.ready()
+    graph.sent("p10")
+    graph.proved("p10", 30)
+    assert graph.advance() == 19
+    assert graph.cut(12) == [CutPartition(INITIAL_TOKEN, 10)]
+    assert graph.cut(19) == [CutPartition("p10", 10), CutPartition("p20", 20)]
+
+
+def test_nothing_is_kept_of_children_that_have_started() -> None:
+    graph = graph_of("a")
+    move(graph, "a", 20, "c", parents=("a", "never heard of"))
+    graph.ready()
+    graph.advance()
+    assert graph.ready() == ["c"]
+    assert not graph._children_of

@@ -220,6 +220,8 @@ class Query:
     @property
     def may_end_for_nothing(self) -> bool:
         """Whether Spanner may end it with OK here, though the partition has not finished."""
+        if self.token == INITIAL_TOKEN:
+            return self.announced == 0
         return self.announced == 0 and (self.end is None or self.sent_at < self.end)
 
     def next(self, now: int) -> Record | End | None:

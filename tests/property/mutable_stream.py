@@ -85,15 +85,15 @@ class MutableStream(ChangeStream):
         at_once = destination.start == at and self._rng.random() < 0.5
         for key in self._rng.sample(mine, self._rng.randint(1, len(mine))):
             self._owners[key].append((at if at_once else at + 1, destination.token))
-        self.items[source.token].append(PartitionEventRecord(at, 0, 1))
-        self.items[destination.token].append(PartitionEventRecord(at, 1, 0))
+        self.items[source.token].append(PartitionEventRecord(at, 0))
+        self.items[destination.token].append(PartitionEventRecord(at, 1))
 
     def _end(self, at: int, ending: TruePartition, heir: TruePartition) -> None:
         for owners in self._owners:
             if owners[-1][1] == ending.token:
                 owners.append((at + 1, heir.token))
-        self.items[ending.token].append(PartitionEventRecord(at, 0, 1))
-        self.items[heir.token].append(PartitionEventRecord(at, 1, 0))
+        self.items[ending.token].append(PartitionEventRecord(at, 0))
+        self.items[heir.token].append(PartitionEventRecord(at, 1))
         ending.end = at + 1
 
     def _touched(self, at: int) -> list[str]:

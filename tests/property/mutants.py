@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from connector.epoch import Epoch, EpochBuffer
 from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
 from connector.records import (
+    INITIAL_TOKEN,
     ChildPartitionsRecord,
     DataChangeRecord,
     PartitionEndRecord,
@@ -63,6 +64,16 @@ class CleanEndFinishes(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
         self._move(self._partitions[token], Event.ENDED_FOR_GOOD)
         return True
+
+
+class InitialQueryFinishesAtTheEnd(PartitionGraph):
+    def ended(self, token: str, *, proven: int | None) -> bool:
+        if super().ended(token, proven=proven):
+            return True
+        if token == INITIAL_TOKEN and proven is not None:
+            self._move(self._partitions[token], Event.REACHED_END)
+            return True
+        return False
 
 
 class ChildrenOfAnEarlierQueryFinish(PartitionGraph):

@@ -3,6 +3,7 @@ real ones, and read a scripted Spanner with faults. It dies at random moments wi
 from what was sealed last."""
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
@@ -11,6 +12,7 @@ from random import Random
 from typing import cast
 
 import grpc
+import orjson
 from google.cloud.spanner_v1 import types
 
 from connector.client import Parameter, PartialResultSetMessage, SpannerClient
@@ -27,6 +29,7 @@ from connector.scheduler import Range, Scheduler
 from connector.timestamps import SECOND
 from emulator.fault_plan import RECOVERABLE, FaultPlan
 from emulator.framing import Framing
+from emulator.history import Change
 from emulator.scenario import Scenario
 from emulator.scripted import ScriptedSpanner
 from emulator.scripted_clock import ScriptedClock
@@ -37,8 +40,8 @@ ORIGIN = 1_790_000_000 * SECOND + 123_456_789
 _PartialResultSet = types.PartialResultSet.pb()
 _NO_METADATA = grpc.aio.Metadata()
 
-Delivered = tuple[int, str, str, str, int]
-"""Commit timestamp, transaction, record sequence, table and number of mods."""
+Delivered = tuple[int, str, str, str, tuple[str, ...]]
+"""Commit timestamp, transaction, record sequence, table, and each mod's keys, new and old values as canonical JSON."""
 
 
 class EngineClient:
@@ -85,13 +88,23 @@ class Memory:
 
 
 def of_record(record: DataChangeRecord) -> Delivered:
+    mods = tuple(canonical(*map(orjson.loads, (mod.keys, mod.new_values, mod.old_values))) for mod in record.mods)
     return (
         record.commit_timestamp,
         record.server_transaction_id,
         record.record_sequence,
         record.table_name,
-        len(record.mods),
+        mods,
     )
+
+
+def of_change(change: Change) -> Delivered:
+    mods = tuple(canonical(mod.keys, mod.new_values, mod.old_values) for mod in change.mods)
+    return (change.commit_timestamp, change.server_transaction_id, change.record_sequence, change.table, mods)
+
+
+def canonical(*parts: object) -> str:
+    return json.dumps(parts, sort_keys=True)
 
 
 class WholeReader:
@@ -120,6 +133,7 @@ class WholeReader:
         self.crashes = crashes
         self.told: Counter[str] = Counter()
         self.most_open = 0
+        self.metrics: list[ReaderMetrics] = []
 
     def run(self) -> None:
         random.seed(self.seed)  # the pauses before a query is sent again
@@ -146,12 +160,10 @@ class WholeReader:
         engine.close()
         self.told["epochs"] += sink.epochs
         self.told.update(self.faults.struck)
-        wanted = [
-            (c.commit_timestamp, c.server_transaction_id, c.record_sequence, c.table, len(c.mods))
-            for c in history.in_commit_order()
-        ]
+        wanted = [of_change(change) for change in history.in_commit_order()]
         assert sink.delivered == wanted, "something was lost, came twice or out of order"
         assert sink.watermark >= history.horizon
+        assert all(metrics.late_records == metrics.incomplete_transactions == 0 for metrics in self.metrics)
 
     def _reader(self, engine: ScriptedSpanner, sink: Memory, clock: ScriptedClock) -> Scheduler:
         scenario = self.scenario
@@ -170,6 +182,7 @@ class WholeReader:
             clock=clock.now,
         )
         metrics = ReaderMetrics()
+        self.metrics.append(metrics)
         return Scheduler(
             queries,
             scenario.change_stream,
