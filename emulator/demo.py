@@ -1,8 +1,9 @@
-"""``make demo``: the main job on the official emulator, with a summary that compares both ends.
+"""``make demo``: the main job, with a summary that compares both ends.
 
-A workload commits to a sample database whose change stream partitions split, merge and move every few seconds;
+A workload commits to a sample database of the official emulator, whose change stream partitions split, merge and move
+every few seconds; where neither an emulator nor a Docker engine is at hand, a scripted Spanner server takes its place.
 ``spanner-cdc run`` replicates it through the daemon and Spark into Datastream files. Then every event in the files is
-held against the workload's own record of what it committed.
+held against the record of what was committed.
 """
 
 import contextlib
@@ -15,121 +16,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import yaml
 
 from connector.spool import Spool
+from emulator.demo_source import Address, demo_source
 from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
-from emulator.launcher import find_or_start
-from emulator.sample import SampleDatabase
-from emulator.workload import CommittedMod, Workload
+from emulator.tables import Dialect
+from emulator.verdict import Verdict, compare, delivered_events
 
-CHURN_SECONDS = 2
-_LEAST_SECONDS, _MOST_SECONDS = 40, 120
 _START_SECONDS, _DELIVERY_SECONDS = 90, 90
-
-Identity = tuple[int, str, str, str]
-"""Commit timestamp, table, mod type and keys of a mod."""
 
 
 class DemoError(Exception):
     """The demo could not be run; one line says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """An event as it was found in a file; times are nanoseconds since the epoch."""
-
-    identity: Identity
-    uuid: str
-    order: tuple[int, str, int, int]
-    transaction: str
-    epoch: int
-    visible: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came out at the end, compared with what was committed."""
-
-    committed: int
-    delivered: int
-    lost: int
-    twice: int
-    foreign: int
-    out_of_order: int
-    split_transactions: int
-    p50_ms: float
-    p99_ms: float
-
-    @property
-    def good(self) -> bool:
-        """Whether everything committed was delivered, once, in order."""
-        return self.committed == self.delivered and not (
-            self.lost or self.twice or self.foreign or self.out_of_order or self.split_transactions
-        )
-
-
-def committed_identity(mod: CommittedMod) -> Identity:
-    """What identifies a committed mod."""
-    keys = {name: str(value) for name, value in mod.keys.items()}
-    return (mod.commit_timestamp_ns, mod.table, mod.mod_type, json.dumps(keys, sort_keys=True))
-
-
-def delivered_events(root: Path) -> Iterator[Delivered]:
-    """The events of every file below ``root``."""
-    for path in root.rglob("*.jsonl"):
-        visible = path.stat().st_mtime_ns
-        epoch = int(path.stem.split("_")[-2])
-        for line in path.read_bytes().splitlines():
-            event = json.loads(line)
-            metadata = event["source_metadata"]
-            keys = {name: str(event["payload"][name]) for name in metadata["primary_keys"]}
-            _, at, sequence, index = event["sort_keys"]
-            yield Delivered(
-                identity=(at, event["object"], metadata["mod_type"], json.dumps(keys, sort_keys=True)),
-                uuid=event["uuid"],
-                order=(at, metadata["server_transaction_id"], int(sequence), index),
-                transaction=metadata["server_transaction_id"],
-                epoch=epoch,
-                visible=visible,
-            )
-
-
-def compare(committed: list[CommittedMod], events: list[Delivered]) -> Verdict:
-    """Holds the events against what was committed."""
-    wanted = Counter(committed_identity(mod) for mod in committed)
-    found = Counter(event.identity for event in events)
-    epochs: dict[str, set[int]] = {}
-    for event in events:
-        epochs.setdefault(event.transaction, set()).add(event.epoch)
-    by_epoch = sorted(events, key=lambda event: event.epoch)
-    last: dict[int, tuple[int, str, int, int]] = {}
-    for event in by_epoch:
-        last[event.epoch] = max(last.get(event.epoch, event.order), event.order)
-    out_of_order = 0
-    before = (0, "", 0, 0)
-    for epoch in sorted(last):
-        first = min(event.order for event in by_epoch if event.epoch == epoch)
-        out_of_order += first <= before
-        before = last[epoch]
-    delays = sorted((event.visible - event.identity[0]) / 1e6 for event in events) or [0.0]
-    return Verdict(
-        committed=wanted.total(),
-        delivered=len(events),
-        lost=(wanted - found).total(),
-        twice=len(events) - len({event.uuid for event in events}),
-        foreign=(found - wanted).total(),
-        out_of_order=out_of_order,
-        split_transactions=sum(1 for numbers in epochs.values() if len(numbers) > 1),
-        p50_ms=delays[len(delays) // 2],
-        p99_ms=delays[min(len(delays) * 99 // 100, len(delays) - 1)],
-    )
 
 
 def _say(text: str) -> None:
@@ -184,47 +87,29 @@ def _wait(what: str, seconds: float, process: subprocess.Popen[bytes], log: Path
         time.sleep(0.1)
 
 
-def run(output: Path, *, mods: int, churn: int, dialect: str) -> Verdict:
+def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool) -> Verdict:
     """Runs the demo, and returns how what was delivered compares with what was committed.
 
     Raises:
         DemoError: it could not be run.
-        EmulatorNotFoundError: there is no emulator, and how to get one.
+        EmulatorNotFoundError: the emulator that the environment names does not answer.
+        EmulatorFailedError: there is an emulator, and it does not start.
     """
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     log = output / "spanner-cdc.log"
-    with find_or_start(churn_seconds=CHURN_SECONDS) as emulator:
-        _say(f"Spanner emulator at {emulator.host} ({emulator.origin})")
-        database = SampleDatabase.create(emulator.host, dialect=dialect)
+    with demo_source(dialect, mods=mods, churn=churn, scripted=scripted) as source:
+        _say(f"the demo runs against {source.story}")
         port = _free_port()
-        config = output / "config.yaml"
-        config.write_text(
-            yaml.safe_dump(
-                {
-                    "source": {
-                        "project": database.project,
-                        "instance": database.instance,
-                        "database": database.database_id,
-                        "change_stream": database.change_stream,
-                        "start": "now",
-                    },
-                    "spool": {"path": str(output / "spool")},
-                    "sink": {"type": "files", "path": str(output / "events"), "rotate_interval": "0s"},
-                    "spark": {"master": "local[2]", "checkpoint": str(output / "checkpoint"), "trigger": "250ms"},
-                    "status": {"port": port},
-                }
-            )
-        )
-        with _service(config, emulator.host, log) as process:
+        config = _configured(output, source.address, port)
+        with _service(config, source.address.host, log) as process:
             spool = Spool.at(output / "spool")
-            # Spark's start is no latency of the pipeline: the workload begins when both ends are ready.
+            # Spark's start is no latency of the pipeline: delays count from when both ends are ready.
             _wait("the start", _START_SECONDS, process, log, lambda: b"spark_sink: ready" in log.read_bytes())
-            workload = Workload(database, seed=1, average_size=40, rows_per_table=1000, run_length=20)
-            _say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
-            _commit(workload, mods, churn, port)
-            last = workload.committed[-1].commit_timestamp_ns
-            _say(f"committed {len(workload.committed)} mods; waiting for the last of them")
+            ready = time.time_ns()
+            source.commit(mods, churn, lambda: sum(_churn(port).values()), _say)
+            last = source.committed[-1].commit_timestamp_ns
+            _say(f"committed {len(source.committed)} mods; waiting for the last of them")
             _wait(
                 "the delivery", _DELIVERY_SECONDS, process, log,
                 lambda: spool.latest() > 0 and spool.manifest(spool.latest()).watermark_high >= last,
@@ -232,26 +117,34 @@ def run(output: Path, *, mods: int, churn: int, dialect: str) -> Verdict:
             crossed = _churn(port)
             process.send_signal(signal.SIGTERM)
             _wait_end(process, log)
-    verdict = compare(workload.committed, list(delivered_events(output / "events")))
-    _tell(verdict, crossed, output)
+    verdict = compare(source.committed, list(delivered_events(output / "events")), since=ready)
+    _tell(verdict, crossed, output, source.story)
     if sum(crossed.values()) < churn:
         raise DemoError(f"only {sum(crossed.values())} splits, merges and moves were crossed, not {churn}")
     return verdict
 
 
-def _commit(workload: Workload, mods: int, churn: int, port: int) -> None:
-    started = time.monotonic()
-    told = started
-    while True:
-        rate = mods / _LEAST_SECONDS * 1.1 if len(workload.committed) < mods else mods / _LEAST_SECONDS / 20
-        workload.run(seconds=1.0, rate=rate)
-        now = time.monotonic()
-        if now - told > 10:
-            told = now
-            _say(f"  {len(workload.committed)} mods committed, {sum(_churn(port).values())} splits, merges and moves")
-        enough = len(workload.committed) >= mods and sum(_churn(port).values()) >= churn
-        if enough or now - started > _MOST_SECONDS:
-            return
+def _configured(output: Path, address: Address, port: int) -> Path:
+    """Writes the demo's configuration."""
+    config = output / "config.yaml"
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "source": {
+                    "project": address.project,
+                    "instance": address.instance,
+                    "database": address.database,
+                    "change_stream": address.change_stream,
+                    "start": address.start,
+                },
+                "spool": {"path": str(output / "spool")},
+                "sink": {"type": "files", "path": str(output / "events"), "rotate_interval": "0s"},
+                "spark": {"master": "local[2]", "checkpoint": str(output / "checkpoint"), "trigger": "250ms"},
+                "status": {"port": port},
+            }
+        )
+    )
+    return config
 
 
 def _wait_end(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -263,8 +156,9 @@ def _wait_end(process: subprocess.Popen[bytes], log: Path) -> None:
         raise DemoError(f"spanner-cdc run ended with code {code}; see {log}")
 
 
-def _tell(verdict: Verdict, crossed: dict[str, int], output: Path) -> None:
+def _tell(verdict: Verdict, crossed: dict[str, int], output: Path, story: str) -> None:
     files = list((output / "events").rglob("*.jsonl"))
+    p50, p99 = ("-" if delay is None else f"{delay:.0f}" for delay in (verdict.p50_ms, verdict.p99_ms))
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(crossed.items()))
     click.echo(
         f"""
@@ -276,9 +170,10 @@ def _tell(verdict: Verdict, crossed: dict[str, int], output: Path) -> None:
   epochs out of order        {verdict.out_of_order:>10}
   transactions split         {verdict.split_transactions:>10}
   partitions crossed         {sum(crossed.values()):>10}   ({kinds})
-  commit to event, p50       {verdict.p50_ms:>10.0f} ms
-  commit to event, p99       {verdict.p99_ms:>10.0f} ms
+  commit to event, p50       {p50:>10} ms, of what was committed once both ends were ready
+  commit to event, p99       {p99:>10} ms
   files                      {len(files):>10}   below {output / "events"}
+  source                     {story}
 
 {"Everything committed was delivered, once, in commit order." if verdict.good else "NOT everything is right."}"""
     )
@@ -289,11 +184,12 @@ def _tell(verdict: Verdict, crossed: dict[str, int], output: Path) -> None:
 @click.option("--mods", default=20_000, show_default=True, help="How many mods are committed, at least.")
 @click.option("--churn", default=12, show_default=True, help="How many splits, merges and moves are crossed, at least.")
 @click.option("--dialect", type=click.Choice(["googlesql", "postgresql"]), default="googlesql", show_default=True)
-def main(output: Path, mods: int, churn: int, dialect: str) -> None:
+@click.option("--scripted", is_flag=True, help="Use the scripted server, whether or not there is an emulator.")
+def main(output: Path, mods: int, churn: int, dialect: Dialect, *, scripted: bool) -> None:
     """Replicates a workload on the Spanner emulator into Datastream files, and compares both ends."""
     started = time.monotonic()
     try:
-        verdict = run(output, mods=mods, churn=churn, dialect=dialect)
+        verdict = run(output, mods=mods, churn=churn, dialect=dialect, scripted=scripted)
     except (DemoError, EmulatorNotFoundError, EmulatorFailedError) as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)
