@@ -30,7 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from connector.config import Config, SparkConfig, load, parse_duration
 from connector.consumers import find
-from connector.errors import SpannerCdcError
+from connector.errors import SpannerCdcError, SpoolInUseError
 from connector.spool import Spool
 from connector.timestamps import parse
 from spark_sink import file_source
@@ -41,6 +41,10 @@ from spark_sink.registration import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
+
+
+_PREDECESSOR = 60.0
+"""Seconds that a sink waits for one before it, which delivers what is sealed and ends."""
 
 
 class Event(Enum):
@@ -81,7 +85,7 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
         stack.callback(spark.stop)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
-        if _spool_appears(config, events):
+        if _spool_appears(config, events) and _is_alone(config, events, stack):
             FileSink(spark, config).run(events)
 
 
@@ -267,6 +271,38 @@ def _spool_appears(config: Config, events: Events) -> bool:
             return False
         _say(f"there is no spool at {spool.path}, and nobody who writes one: nothing to do")
         return False
+
+
+def _is_alone(config: Config, events: Events, held: ExitStack) -> bool:
+    """Waits for the end of a sink whose daemon was killed; False if a signal came before.
+
+    Spark reads its checkpoint when a query begins: another's commit after that would make this one fail. So it is for
+    the whole process, where the consumer's name is held by the query.
+
+    Raises:
+        SpoolInUseError: the other does not end.
+    """
+    spool = Spool.at(config.spool.path)
+    taken = f"another sink delivers from the spool at {spool.path}"
+    deadline = time.monotonic() + _PREDECESSOR
+    told = has_ended = False
+    while True:
+        try:
+            held.enter_context(spool.storage.locked(f"consumers/{file_source.CONSUMER}.sink.lock", taken))
+        except SpoolInUseError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                _say(f"{error}; waiting for its end")
+            told = True
+        else:
+            if has_ended:
+                events.put(Event.INPUT_ENDED)
+            return True
+        with suppress(Empty):
+            if events.get(timeout=0.1) is Event.SIGNAL:
+                return False
+            has_ended = True
 
 
 def _waiting(spool: Spool, shape: FileShape, holding: Holding) -> bool:

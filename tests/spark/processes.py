@@ -30,6 +30,10 @@ class Program:
                 [sys.executable, *arguments], stdin=subprocess.PIPE, stderr=stderr, start_new_session=True
             )
 
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL for it and every process that it started."""
         os.killpg(self._process.pid, signal.SIGKILL)

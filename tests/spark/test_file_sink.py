@@ -65,6 +65,26 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     assert len(contents(out)) > 36
 
 
+def test_a_sink_waits_for_the_one_before_it_to_end_and_goes_on_from_its_commit(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    configured, release = config(tmp_path, rotate_interval=0), tmp_path / "release"
+    with program(tmp_path / "log0", "-m", "tests.spark.held_sink", configured, str(release)) as orphan:
+        eventually(lambda: "2 files" in orphan.said() or orphan.has_ended(), "a micro-batch is not committed yet")
+        orphan.end_input()
+        with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+            sink.end_input()
+            eventually(lambda: "ready" in sink.said() or "waiting" in sink.said(), "the next one is there")
+            release.touch()
+            assert orphan.code() == 0, orphan.said()
+            assert sink.code() == 0, sink.said()
+            assert f"(process {orphan.id}); waiting for its end" in sink.said()
+            assert "batch" not in sink.said()
+    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
 def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
