@@ -9,6 +9,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,17 +53,22 @@ class Campaign:
         self._tell = tell
         self._jobs = self._drawn(first)
         self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._running: list[_Worker] = []
         self.outcomes: list[Outcome] = []
 
     def run(self) -> None:
-        threads = [
-            threading.Thread(target=self._serve, args=(number,), name=f"worker {number}")
-            for number in range(self._workers)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        """Until enough seeds were begun and all of them have ended; whatever ends it, no worker is left."""
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="worker") as threads:
+            serving = [threads.submit(self._serve, number) for number in range(self._workers)]
+            try:
+                for served in serving:
+                    served.result()
+            except BaseException:
+                self._over.set()
+                for worker in self._running:
+                    worker.kill()
+                raise
 
     def _drawn(self, first: int) -> Iterator[Job]:
         for number in count():
@@ -74,6 +81,7 @@ class Campaign:
 
     def _serve(self, number: int) -> None:
         worker = _Worker(self._folder / f"worker-{number}.log")
+        self._running.append(worker)
         try:
             while True:
                 with self._lock:
@@ -81,6 +89,8 @@ class Campaign:
                 if job is None:
                     return
                 outcome = worker.run(job)
+                if self._over.is_set():
+                    return
                 if not outcome.failure and job.folder is not None:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 with self._lock:
@@ -105,29 +115,32 @@ class _Worker:
     def run(self, job: Job) -> Outcome:
         """Runs a job; one that does not come back in time has failed."""
         began = time.monotonic()
-        self._pipe.send(job)
         try:
+            self._pipe.send(job)
             if self._pipe.poll(_PATIENCE):
                 outcome = self._pipe.recv()
                 assert isinstance(outcome, Outcome)
                 return outcome
             failure = f"no answer within {_PATIENCE:.0f} s"
-        except EOFError:
+        except (EOFError, OSError):
             failure = "the worker died"
         lines = self._log.read_text(errors="replace").splitlines()[-20:]
-        self._kill()
+        self.kill()
+        self._pipe.close()
         self._start()
         kind: Kind = "one process" if job.folder is None else "real processes"
         return Outcome(kind, job.seed, time.monotonic() - began, "\n".join([failure, *lines]))
 
     def end(self) -> None:
-        self._pipe.send(None)
+        """Lets it end by itself, or else kills it."""
+        with suppress(OSError):
+            self._pipe.send(None)
         self._process.join(30.0)
-        self._kill()
+        self.kill()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """SIGKILL for it and all that it started."""
         assert self._process.pid is not None
         if self._process.is_alive():
             kill(family(self._process.pid))
         self._process.join()
-        self._pipe.close()
