@@ -105,11 +105,13 @@ def split(dialect: Dialect = "googlesql", mode: PartitionMode = "IMMUTABLE_KEY_R
 
 
 def merge() -> Scenario:
-    """`a` and `b` give way to `both` at 20; in commit order the singers are 1 to 8."""
+    """`a` and `b` give way to `both` at 20, and `b` to `rest` too; in commit order the singers are 1 to 9."""
+    b = [*_changes(range(2, 7)), change(at(20) - 1, 7), *gives_way(at(20), both=("a", "b"), rest=("b",))]
     return stream(
         partition("a", 0, [change(at(4), 1), *gives_way(at(20), both=("a", "b"))], end=at(20)),
-        partition("b", 0, [*_changes(range(2, 7)), *gives_way(at(20), both=("a", "b"))], end=at(20)),
-        partition("both", 20, [change(at(20), 7), change(at(25), 8)], parents=("a", "b")),
+        partition("b", 0, b, end=at(20)),
+        partition("both", 20, [change(at(20), 8), change(at(25), 9)], parents=("a", "b")),
+        partition("rest", 20, [], parents=("b",)),
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import cast
@@ -217,13 +217,20 @@ def all_singers(told: Scenario) -> list[int]:
     return [int(str(mod.keys["SingerId"])) for change in told.history.in_commit_order() for mod in change.mods]
 
 
-def goes_on_from_everywhere(told: Scenario, first: Reading, *, now: float, budget: int = BUDGET) -> list[Reading]:
+def goes_on_from_everywhere(
+    told: Scenario,
+    first: Reading,
+    *,
+    now: float,
+    budget: int = BUDGET,
+    faults: Callable[[], FaultPlan] = FaultPlan,
+) -> list[Reading]:
     """Restarts at every checkpoint; fails where something is lost or comes twice, or where Spanner refuses a query."""
     expected, restarts = all_singers(told), []
     for checkpoint in first.checkpoints:
         if checkpoint.watermark >= told.history.horizon:
             continue
-        after = read(told, begin=checkpoint, now=now, budget=budget)
+        after = read(told, begin=checkpoint, now=now, budget=budget, faults=faults())
         assert list(after.at.singers) == expected, f"after {checkpoint}"
         assert after.refused == 0
         restarts.append(after)
