@@ -104,7 +104,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool
         config = _configured(output, source.address, port)
         with _service(config, source.address.host, log) as process:
             spool = Spool.at(output / "spool")
-            # Spark's start is no latency of the pipeline: delays count from when both ends are ready.
+            # Spark's start is no latency of the pipeline: delays count from then on.
             _wait("the start", _START_SECONDS, process, log, lambda: b"spark_sink: ready" in log.read_bytes())
             ready = time.time_ns()
             source.commit(mods, churn, lambda: sum(_churn(port).values()), _say)
@@ -117,7 +117,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool
             crossed = _churn(port)
             process.send_signal(signal.SIGTERM)
             _wait_end(process, log)
-    verdict = compare(source.committed, list(delivered_events(output / "events")), since=ready)
+    verdict = compare(source.committed, list(delivered_events(output / "events")), ready=ready)
     _tell(verdict, crossed, output, source.story)
     if sum(crossed.values()) < churn:
         raise DemoError(f"only {sum(crossed.values())} splits, merges and moves were crossed, not {churn}")
@@ -170,7 +170,7 @@ def _tell(verdict: Verdict, crossed: dict[str, int], output: Path, story: str) -
   epochs out of order        {verdict.out_of_order:>10}
   transactions split         {verdict.split_transactions:>10}
   partitions crossed         {sum(crossed.values()):>10}   ({kinds})
-  commit to event, p50       {p50:>10} ms, of what was committed once both ends were ready
+  commit to event, p50       {p50:>10} ms, of what was committed once both ends were ready and had caught up
   commit to event, p99       {p99:>10} ms
   files                      {len(files):>10}   below {output / "events"}
   source                     {story}

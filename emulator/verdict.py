@@ -72,8 +72,12 @@ def delivered_events(root: Path) -> Iterator[Delivered]:
             )
 
 
-def compare(committed: list[CommittedMod], events: list[Delivered], *, since: int) -> Verdict:
-    """Holds the events against what was committed; delays are of what was committed from `since` on."""
+def compare(committed: list[CommittedMod], events: list[Delivered], *, ready: int) -> Verdict:
+    """Holds the events against what was committed.
+
+    Delays are of what was committed once both ends were `ready` and had caught up with what was committed before.
+    """
+    since = max([ready, *(event.visible for event in events if event.identity[0] < ready)])
     wanted = Counter(committed_identity(mod) for mod in committed)
     found = Counter(event.identity for event in events)
     epochs: dict[str, set[int]] = {}

@@ -80,10 +80,16 @@ EVENTS = [delivered(mod, epoch) for epoch, mod in enumerate(MODS, 1)]
 
 
 def test_a_verdict_is_good_when_everything_came_once_and_in_order() -> None:
-    verdict = compare(MODS, EVENTS, since=0)
+    verdict = compare(MODS, EVENTS, ready=0)
     assert verdict.good
     assert (verdict.p50_ms, verdict.p99_ms) == (1.0, 1.0)
-    assert compare(MODS, EVENTS, since=10**12).p50_ms is None
+    assert compare(MODS, EVENTS, ready=10**12).p50_ms is None
+
+
+def test_a_backlog_is_no_delay() -> None:
+    late = replace(EVENTS[0], visible=MODS[2].commit_timestamp_ns)
+    assert compare(MODS, [late, *EVENTS[1:]], ready=MODS[1].commit_timestamp_ns).p99_ms == 1.0
+    assert compare(MODS, [late, *EVENTS[1:]], ready=0).p99_ms == 2000.0
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,6 @@ def test_a_verdict_is_good_when_everything_came_once_and_in_order() -> None:
     ],
 )
 def test_a_verdict_is_not_good_with_a_fault(events: list[Delivered], fault: str) -> None:
-    verdict = compare(MODS, events, since=0)
+    verdict = compare(MODS, events, ready=0)
     assert not verdict.good
     assert getattr(verdict, fault) > 0
