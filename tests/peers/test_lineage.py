@@ -58,7 +58,7 @@ def test_case_01_an_initial_query_that_ended_cleanly_without_a_partition_is_aske
 def test_case_01_the_readers_own_window_finishes_no_partition() -> None:
     events = [change(at(600 * number), number) for number in range(1, 18)]
     told = stream(partition("one", 0, events), mode="MUTABLE_KEY_RANGE", until=3 * HOUR)
-    reading = read(told)
+    reading = read(told, heartbeat=10 * SECOND)
     assert reading.singers == list(range(1, 18))
     assert len(reading.queries("one")) > 6
 

@@ -29,7 +29,7 @@ def within_its_window(asked: Asked) -> bool:
 def test_case_16_every_query_ends_at_most_thirty_minutes_past_now_or_its_start(now: float) -> None:
     events = [change(at(1000 * number), number) for number in range(1, 10)]
     told = stream(partition("one", 0, events), mode=MUTABLE, until=3 * HOUR)
-    reading = read(told, now=now)
+    reading = read(told, now=now, heartbeat=10 * SECOND)
     assert reading.singers == list(range(1, 10))
     assert reading.refused == 0
     assert len(reading.asked) > 3

@@ -53,8 +53,8 @@ def idle(mode: PartitionMode, hours: int) -> Scenario:
 # Redpanda S: heartbeats moved memory only
 @pytest.mark.parametrize("mode", MODES)
 def test_case_06_a_restart_after_hours_without_records_goes_on_from_the_heartbeats(mode: PartitionMode) -> None:
-    first = read(idle(mode, 5), dies_at=4.9 * HOUR)
-    assert first.at.watermark >= at(4.9 * HOUR) - MINUTE - 2 * SECOND
+    first = read(idle(mode, 5), dies_at=4.9 * HOUR, heartbeat=10 * SECOND)
+    assert first.at.watermark >= at(4.9 * HOUR) - MINUTE - 11 * SECOND
     second = read(idle(mode, 5), begin=first.at, now=4.9 * HOUR)
     assert (second.singers, second.refused) == ([1], 0)
 
@@ -101,7 +101,7 @@ def test_case_08_a_record_at_the_bound_of_the_readers_own_window_comes_once() ->
 
     bounds: set[int] = set()
     for _ in range(5):  # a record there may move the bounds that follow
-        reading = read(told(*bounds))
+        reading = read(told(*bounds), heartbeat=10 * SECOND)
         met = {asked.end for asked in reading.queries("one") if asked.end is not None and asked.end < at(2 * HOUR)}
         if met <= bounds:
             break
