@@ -6,6 +6,7 @@ runs the whole service, of which Spark is killed too. What the file sink wrote i
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,6 +34,7 @@ def main(
     *, minutes: float, seeds: int | None, first_seed: int, seed: int | None, in_one_process: bool, workers: int
 ) -> None:
     """Seeded scenarios with random faults and kills, held against the truth."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     prepare_environment(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     if seed is not None:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from tests.soak.family import family, kill
+from tests.soak.family import family, kill, session
 from tests.soak.seed import SPARK_SECONDS, Kind, Outcome
 from tests.soak.worker import Job, work
 
@@ -141,6 +141,6 @@ class _Worker:
     def kill(self) -> None:
         """SIGKILL for it and all that it started."""
         assert self._process.pid is not None
-        if self._process.is_alive():
-            kill(family(self._process.pid))
+        leader = self._process.pid
+        kill([*family(leader), *session(leader)] if self._process.is_alive() else session(leader))
         self._process.join()

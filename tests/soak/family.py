@@ -22,6 +22,17 @@ def family(root: int) -> list[int]:
     return [process for process in found if Path(f"/proc/{process}").exists()]
 
 
+def session(leader: int) -> list[int]:
+    """The processes of a session, those among them whose parents are gone."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            process = int(entry.name)
+            if os.getsid(process) == leader:
+                found.append(process)
+    return found
+
+
 def command(process: int) -> str:
     """A process's command line, empty for one that is gone."""
     try:
