@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from enum import Enum, auto
@@ -31,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector.config import Config, SparkConfig, load, parse_duration
 from connector.consumers import find
 from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.log import whereabouts
 from connector.spool import Spool
 from connector.timestamps import parse
 from spark_sink import file_source
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         _run(load(given.config), events, verbose=given.verbose)
     except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
         if given.verbose:
-            traceback.print_exc()
+            sys.stderr.write(whereabouts(error))
         _say(clear_line(error))
         return error.exit_code if isinstance(error, SpannerCdcError) else 1
     return 0
