@@ -1,6 +1,6 @@
 """``python -m tests.soak``: seeded scenarios with random faults and kills, held against the truth.
 
-A daemon reads a scripted Spanner that breaks off, and is killed at named points and random moments; every sixth seed
+A daemon reads a scripted Spanner that breaks off, and is killed at named points and random moments; every fifth seed
 runs the whole service, of which Spark is killed too. What the file sink wrote is compared with what was committed.
 """
 

@@ -20,7 +20,7 @@ from tests.soak.family import family, kill, session
 from tests.soak.seed import SPARK_SECONDS, Kind, Outcome
 from tests.soak.worker import Job, work
 
-IN_ONE_PROCESS = 20
+IN_ONE_PROCESS = 10
 """Seeds in one process for each one in real processes: some tenth of the time."""
 
 _PATIENCE = SPARK_SECONDS + 120.0
@@ -91,6 +91,7 @@ class Campaign:
                 outcome = worker.run(job)
                 if self._over.is_set():
                     return
+                worker.revive()
                 if not outcome.failure and job.folder is not None:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 with self._lock:
@@ -126,10 +127,14 @@ class _Worker:
             failure = "the worker died"
         lines = self._log.read_text(errors="replace").splitlines()[-20:]
         self.kill()
-        self._pipe.close()
-        self._start()
         kind: Kind = "one process" if job.folder is None else "real processes"
         return Outcome(kind, job.seed, time.monotonic() - began, "\n".join([failure, *lines]))
+
+    def revive(self) -> None:
+        """Starts another process where this one is dead."""
+        if not self._process.is_alive():
+            self._pipe.close()
+            self._start()
 
     def end(self) -> None:
         """Lets it end by itself, or else kills it."""

@@ -150,15 +150,15 @@ def _kill(root: int, life: Life, waits: int | None) -> str:
         case "the daemon":
             kill([root])
             return "the daemon"
-        case "Spark's workers" if workers:
-            kill([waits] if waits is not None and waits in workers else workers)
+        case "Spark's workers" if workers and (waits is None or waits in workers):
+            kill(workers if waits is None else [waits])
             return "Spark's workers"
         case "the JVM" if jvms:
-            kill(jvms)
+            kill(jvms if waits is None else [*jvms, waits])  # what stands still would do so for long
             return "the JVM"
         case "everything":
             kill(all_of_it)
-            return "everything"
+            return "everything" if jvms else "the daemon"
     if drivers:
         kill(drivers)
         return "Spark's driver"
