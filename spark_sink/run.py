@@ -22,7 +22,7 @@ from enum import Enum, auto
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +45,9 @@ _COMMIT_WAIT = 5.0
 
 _PREDECESSOR = 60.0
 """Seconds that a sink waits for one before it, which delivers what is sealed and ends."""
+
+
+_JVM_IS_GONE = "Spark's JVM is gone. Run it again: it goes on from its checkpoint. Was it short of memory?"
 
 
 class Event(Enum):
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
         if given.verbose:
             sys.stderr.write(whereabouts(error))
-        _say(clear_line(error))
+        _say(_JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error))
         return error.exit_code if isinstance(error, SpannerCdcError) else 1
     return 0
 
@@ -82,11 +85,16 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack:
         spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
-        stack.callback(spark.stop)
+        stack.callback(_stop, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
         if _spool_appears(config, events) and _is_alone(config, events, stack):
             FileSink(spark, config).run(events)
+
+
+def _stop(spark: SparkSession) -> None:
+    with suppress(Py4JError, OSError):  # a JVM that is gone has been told of
+        spark.stop()
 
 
 class FileSink:
@@ -238,9 +246,12 @@ def _watch_input(events: Events) -> None:
 
 
 def _watch_query(query: StreamingQuery, events: Events) -> None:
-    with suppress(PySparkException, Py4JError):  # the main thread asks the query for its error
-        query.awaitTermination()
-    events.put(Event.QUERY_ENDED)
+    try:
+        # The main thread asks the query for its error. Where the JVM is gone, py4j may say so as a refused connection.
+        with suppress(PySparkException, Py4JError, OSError):
+            query.awaitTermination()
+    finally:
+        events.put(Event.QUERY_ENDED)
 
 
 def _absolute(moment: str | None) -> int | None:

@@ -39,6 +39,10 @@ class Program:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def kill_jvm(self) -> None:
+        """SIGKILL for its JVM alone."""
+        subprocess.run(["pkill", "--signal", "KILL", "--pgroup", str(self._process.pid), "--exact", "java"], check=True)
+
     def terminate(self) -> None:
         self._process.terminate()
 

@@ -65,6 +65,23 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     assert len(contents(out)) > 36
 
 
+def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    configured = config(tmp_path, rotate_interval=0)
+    with program(tmp_path / "log0", "-m", "tests.spark.held_sink", configured, str(tmp_path / "never")) as sink:
+        eventually(lambda: "2 files" in sink.said() or sink.has_ended(), "a micro-batch is under way")
+        sink.kill_jvm()
+        assert sink.code() == 1
+        assert sink.said().splitlines()[-1].startswith("spark_sink: Spark's JVM is gone"), sink.said()
+    with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
 def test_a_sink_waits_for_the_one_before_it_to_end_and_goes_on_from_its_commit(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
