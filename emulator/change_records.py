@@ -17,7 +17,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import ListValue, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from connector.timestamps import format_rfc3339
+from connector.timestamps import SECOND, format_rfc3339
 from emulator.history import (
     Change,
     Children,
@@ -38,7 +38,6 @@ _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _Data = _ChangeStreamRecord.DataChangeRecord
 _Type = types.Type.pb()
 _CACHED_BYTES = 64 * 1024 * 1024
-_SECOND = 1_000_000_000
 
 
 class RowForm(Protocol):
@@ -302,7 +301,7 @@ def _value(content: JsonValue) -> Value:
 
 
 def _timestamp(at: int) -> Timestamp:
-    return Timestamp(seconds=at // _SECOND, nanos=at % _SECOND)
+    return Timestamp(seconds=at // SECOND, nanos=at % SECOND)
 
 
 def _zulu(at: int) -> bytes:

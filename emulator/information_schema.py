@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from google.cloud.spanner_v1 import types
 
-from connector.timestamps import format_rfc3339
+from connector.timestamps import SECOND, format_rfc3339
 from emulator.scenario import Scenario
 from emulator.tables import SCALAR_TYPES, Column, Dialect, Table
 from emulator.wire import NULL, boolean, text
@@ -177,7 +177,7 @@ def _options(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def _period(nanoseconds: int) -> str:
-    seconds = nanoseconds // 1_000_000_000
+    seconds = nanoseconds // SECOND
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds and seconds % length == 0:
             return f"{seconds // length}{unit}"

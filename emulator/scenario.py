@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from random import Random
 
+from connector.timestamps import SECOND
 from emulator.capture import CAPTURE_TYPES
 from emulator.history import (
     Children,
@@ -21,7 +22,7 @@ from emulator.journal import CommittedMod, committed
 from emulator.script import Script
 from emulator.steady import ACCOUNTS, Load, steady_partitions
 from emulator.tables import Dialect, Table
-from emulator.timelines import SECOND, instants, timelines
+from emulator.timelines import instants, timelines
 from emulator.transactions import Transactions
 
 _DIALECTS: tuple[Dialect, ...] = ("googlesql", "postgresql")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-_SECOND = 1_000_000_000
+from connector.timestamps import SECOND
+
 _SHORTEST = 1e-6
 """Seconds. A shorter sleep may add nothing to a loop's time, which is a float, and would then never end."""
 _LONGEST = 3600.0
@@ -40,9 +41,9 @@ class ScriptedClock:
             except RuntimeError:  # no loop runs here
                 return self.origin
         assert self._loop is not None
-        return self.origin + int((self._loop.time() - self._started) * self.speed * _SECOND)
+        return self.origin + int((self._loop.time() - self._started) * self.speed * SECOND)
 
     async def sleep_until(self, instant: int) -> None:
         """Sleep until the clock shows `instant` or later; returns at once where it does."""
         while (left := instant - self.now()) > 0:  # noqa: ASYNC110 - a timer may come too early
-            await asyncio.sleep(min(max(left / _SECOND / self.speed, _SHORTEST), _LONGEST))
+            await asyncio.sleep(min(max(left / SECOND / self.speed, _SHORTEST), _LONGEST))

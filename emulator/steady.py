@@ -12,6 +12,7 @@ from itertools import count
 from operator import attrgetter
 from random import Random
 
+from connector.timestamps import SECOND
 from emulator.capture import reported_columns
 from emulator.history import (
     Change,
@@ -28,7 +29,7 @@ from emulator.history import (
 )
 from emulator.journal import Row
 from emulator.tables import Column, Dialect, Table
-from emulator.timelines import SECOND, draw_token
+from emulator.timelines import draw_token
 
 ACCOUNTS = Table(
     "Accounts",

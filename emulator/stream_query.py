@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import grpc
 
-from connector.timestamps import format_rfc3339, parse
+from connector.timestamps import MINUTE, format_rfc3339, parse
 from emulator.history import Partition
 from emulator.row_types import read_function
 from emulator.scenario import Scenario
 
 MILLISECOND = 1_000_000
-WINDOW = 30 * 60 * 1_000_000_000
+WINDOW = 30 * MINUTE
 """How far a query of the MUTABLE_KEY_RANGE mode may reach past its start and the present, in nanoseconds."""
 
-AHEAD = 10 * 60 * 1_000_000_000
+AHEAD = 10 * MINUTE
 """How far in the future a query may start, in nanoseconds: it waits until then."""
 
 _NAMES = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds", "read_options")

@@ -20,10 +20,9 @@ from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
+from connector.timestamps import MINUTE, SECOND
 from emulator.history import Child, Children, Partition, PartitionEnd, PartitionEvent, PartitionMode, PartitionStart
 
-SECOND = 1_000_000_000
-MINUTE = 60 * SECOND
 WHOLE = 1 << 32
 """How many places there are."""
 

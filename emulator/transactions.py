@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 
+from connector.timestamps import SECOND
 from emulator.journal import PlannedMod
 from emulator.plan import Planner
 from emulator.rows import Contents, Key
 from emulator.tables import TABLES, Column, Dialect, Table
-from emulator.timelines import SECOND
 from emulator.values import Value
 
 ADDED = Column("Added1", "STRING")

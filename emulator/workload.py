@@ -18,6 +18,7 @@ from google.cloud.spanner_v1.transaction import Transaction
 from google.protobuf.timestamp_pb2 import Timestamp
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
+from connector.timestamps import SECOND
 from emulator.journal import CommittedMod, Journal, PlannedMod, committed
 from emulator.plan import LARGEST, Plan, Planner
 from emulator.rows import Contents, Key
@@ -186,7 +187,7 @@ def _nanoseconds(moment: DatetimeWithNanoseconds | Timestamp | None) -> int:
     """Give a commit timestamp, as a batch or a transaction holds it, in nanoseconds since 1970; no float on the way."""
     assert moment is not None
     stamp = moment.timestamp_pb() if isinstance(moment, DatetimeWithNanoseconds) else moment
-    return int(stamp.seconds) * 1_000_000_000 + int(stamp.nanos)
+    return int(stamp.seconds) * SECOND + int(stamp.nanos)
 
 
 def by_transaction(mods: Iterable[CommittedMod]) -> Mapping[int, list[CommittedMod]]:

@@ -23,7 +23,7 @@ from connector.records import (
     Record,
 )
 from connector.rows import RowAssembler
-from connector.timestamps import format_rfc3339
+from connector.timestamps import SECOND, format_rfc3339
 from emulator import TABLES, FaultPlan, Framing, Scenario, ScriptedClock, ScriptedError, ScriptedSpanner
 from emulator.history import (
     Change,
@@ -41,7 +41,6 @@ from emulator.history import (
 )
 from emulator.tables import Dialect
 
-SECOND = 1_000_000_000
 ORIGIN = 1_790_000_000 * SECOND + 123_456_789
 FORMS: tuple[tuple[Dialect, PartitionMode], ...] = (
     ("googlesql", "IMMUTABLE_KEY_RANGE"),

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from connector.timestamps import MINUTE, SECOND
 from emulator.capture import CAPTURE_TYPES
 from emulator.history import (
     Change,
@@ -21,7 +22,7 @@ from emulator.history import (
 from emulator.journal import CommittedMod, Row
 from emulator.scenario import Scenario, steady
 from emulator.tables import TABLES
-from emulator.timelines import MINUTE, SECOND, WHOLE, Timelines, instants, timelines
+from emulator.timelines import WHOLE, Timelines, instants, timelines
 from emulator.transactions import rfc3339
 from emulator.values import Value
 

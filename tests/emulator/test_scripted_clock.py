@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
+from connector.timestamps import SECOND
 from emulator import ScriptedClock
 from tests.property import virtual_time
 
-_SECOND = 1_000_000_000
-_ORIGIN = 1_790_000_000 * _SECOND + 1
+_ORIGIN = 1_790_000_000 * SECOND + 1
 
 
 def test_it_stands_at_its_origin_until_a_loop_runs() -> None:
@@ -19,18 +19,18 @@ def test_it_stands_at_its_origin_until_a_loop_runs() -> None:
         await asyncio.sleep(2)
         return clock.now() - first
 
-    assert virtual_time.run(later()) == 2 * _SECOND
+    assert virtual_time.run(later()) == 2 * SECOND
 
 
 def test_it_goes_as_fast_as_it_is_told_to() -> None:
     async def main() -> tuple[int, float]:
         clock = ScriptedClock(_ORIGIN, speed=60)
         clock.start()
-        await clock.sleep_until(_ORIGIN + 3600 * _SECOND)
+        await clock.sleep_until(_ORIGIN + 3600 * SECOND)
         return clock.now(), asyncio.get_running_loop().time()
 
     now, took = virtual_time.run(main())
-    assert now >= _ORIGIN + 3600 * _SECOND
+    assert now >= _ORIGIN + 3600 * SECOND
     assert took == pytest.approx(60)
 
 
@@ -65,7 +65,7 @@ def test_it_can_be_asked_from_outside_its_loop() -> None:
         await asyncio.sleep(5)
 
     virtual_time.run(start())
-    assert clock.now() == _ORIGIN + 5 * _SECOND
+    assert clock.now() == _ORIGIN + 5 * SECOND
 
 
 def test_a_clock_that_stands_still_is_refused() -> None:

@@ -13,12 +13,13 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
+from connector.timestamps import SECOND
 from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, ScriptedError, ScriptedSpanner
 from emulator.fault_plan import FATAL, RECOVERABLE
 from emulator.history import PartitionMode
 from emulator.scripted import ResetError, SessionExpiredError
 from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, ORIGIN, SECOND, Answer, Asked, ask, engine, refusal, scenario
+from tests.emulator.scripted_stream import FORMS, ORIGIN, Answer, Asked, ask, engine, refusal, scenario
 from tests.property.virtual_time import run
 
 _CODES = {

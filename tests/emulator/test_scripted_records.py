@@ -10,6 +10,7 @@ from google.protobuf.struct_pb2 import Value
 from connector.decode import decoder
 from connector.dialects import DIALECTS
 from connector.records import DataChangeRecord
+from connector.timestamps import SECOND
 from emulator import Scenario
 from emulator.change_records import row_form
 from emulator.history import (
@@ -23,7 +24,7 @@ from emulator.history import (
     ReportedMod,
 )
 from emulator.tables import Dialect
-from tests.emulator.scripted_stream import COLUMNS, FORMS, MODS, ORIGIN, SECOND, change, scenario
+from tests.emulator.scripted_stream import COLUMNS, FORMS, MODS, ORIGIN, change, scenario
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}

@@ -5,10 +5,11 @@ import pytest
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
+from connector.timestamps import SECOND
 from emulator import ScriptedError, ScriptedSpanner
 from emulator.history import PartitionMode
 from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, SECOND, engine, scenario
+from tests.emulator.scripted_stream import FORMS, engine, scenario
 
 _ResultSetMetadata = types.ResultSetMetadata.pb()
 

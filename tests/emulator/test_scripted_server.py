@@ -13,12 +13,13 @@ from connector.decode import decoder
 from connector.discovery import current_timestamp, dialect_of, find_change_stream
 from connector.partition_query import PartitionQueries, PartitionQuery
 from connector.records import INITIAL_TOKEN, Record
+from connector.timestamps import SECOND
 from emulator import Fault, FaultKind, FaultPlan, Framing, ScriptedServer, connect
 from emulator.connection import answers
 from emulator.history import Event, History, Partition, PartitionMode
 from emulator.tables import Dialect
 from tests.emulator.raw_client import RawClient, connected
-from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, SECOND, Asked, ask, at, change, engine, scenario, shown
+from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, Asked, ask, at, change, engine, scenario, shown
 from tests.property.virtual_time import run
 
 _ResultSet = types.ResultSet.pb()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from connector.timestamps import SECOND
 from emulator import TABLES, Scenario, Table
 from emulator.history import (
     Change,
@@ -20,7 +21,7 @@ from emulator.history import (
     ReportedMod,
 )
 from emulator.tables import Dialect
-from tests.emulator.scripted_stream import ORIGIN, SECOND, at
+from tests.emulator.scripted_stream import ORIGIN, at
 
 HOUR = 3600
 DAY = 24 * HOUR * SECOND

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
+from connector.timestamps import SECOND
 from emulator.fault_plan import FaultPlan
 from emulator.framing import Framing
 from emulator.scenario import Scenario
 from tests.soak.trouble import END_POINTS, PRUNE_POINTS, SEAL_POINTS, SINK_POINTS, START_POINTS, Trouble
 
-SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
 EVERY_SPARK_SEED = 5
 _CALENDAR = 1_780_000_000 * SECOND

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.timestamps import MINUTE, format_rfc3339
+from connector.timestamps import MINUTE, SECOND, format_rfc3339
 from emulator.scenario import Scenario
 from tests.soak.truth import Verdict, committed, compare, event_files
 
-SECOND = 1_000_000_000
 ORIGIN = 1_790_000_000 * SECOND
 SCENARIO = Scenario.generate(4, origin=ORIGIN, seconds=100, value_capture_type=None, transactions=40)
 
