@@ -322,7 +322,10 @@ class Reading:
         check(len(tokens) == len(cut) > 0, "a cut is empty, or names a partition twice")
         if INITIAL_TOKEN in tokens:
             check(len(tokens) == 1, "the initial query and what it announces are both in the cut")
-            return
+        else:
+            self._check_cut_tokens(tokens, watermark)
+
+    def _check_cut_tokens(self, tokens: set[str], watermark: int) -> None:
         for token in tokens:
             partition = self.stream.partitions[token]
             check(not tokens & partition.parents, "a partition and its parent are both in the cut")
@@ -363,12 +366,7 @@ class MutableReading(Reading):
     def _may_come_again(self, token: str) -> bool:
         return token not in self.finished
 
-    def _check_cut(self, cut: list[CutPartition], watermark: int) -> None:
-        tokens = {at.token for at in cut}
-        check(len(tokens) == len(cut) > 0, "a cut is empty, or names a partition twice")
-        if INITIAL_TOKEN in tokens:
-            check(len(tokens) == 1, "the initial query and what it announces are both in the cut")
-            return
+    def _check_cut_tokens(self, tokens: set[str], watermark: int) -> None:
         for token in tokens:
             check(self.stream.partitions[token].covers(watermark + 1), "a cut holds a partition that is not alive")
 

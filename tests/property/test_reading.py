@@ -38,24 +38,14 @@ thorough = settings(
 )
 
 
+@pytest.mark.parametrize("kind", [Reading, MutableReading])
 @thorough
 @given(seed=st.integers(0, 2**32), shape=shapes, rough=roughness, ends=st.integers(0, 3))
 def test_every_history_is_delivered_once_in_commit_order_whatever_happens(
-    seed: int, shape: Shape, rough: Roughness, ends: int
+    kind: type[Reading], seed: int, shape: Shape, rough: Roughness, ends: int
 ) -> None:
     note(f"seed {seed}")
-    reading = Reading(seed, shape, rough, ends)
-    reading.run()
-    reading.check_forgotten()
-
-
-@thorough
-@given(seed=st.integers(0, 2**32), shape=shapes, rough=roughness, ends=st.integers(0, 3))
-def test_every_history_of_the_mutable_mode_is_delivered_once_in_commit_order_whatever_moves(
-    seed: int, shape: Shape, rough: Roughness, ends: int
-) -> None:
-    note(f"seed {seed}")
-    reading = MutableReading(seed, shape, rough, ends)
+    reading = kind(seed, shape, rough, ends)
     reading.run()
     reading.check_forgotten()
 
