@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -31,9 +32,7 @@ def start(churn_seconds: int | None) -> None:
     try:
         with find_or_start(churn_seconds=churn_seconds) as emulator:
             click.echo(f"SPANNER_EMULATOR_HOST={emulator.host}")
-            click.echo(f"running ({emulator.origin}); Ctrl-C ends it", err=True)
-            while True:
-                signal.pause()
+            _stay(emulator.origin)
     except KeyboardInterrupt:
         return
     except (EmulatorNotFoundError, EmulatorFailedError) as error:
@@ -56,11 +55,16 @@ def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: Partition
             click.echo(f"SPANNER_EMULATOR_HOST={server.host}")
             for name in ("project", "instance", "database", "change_stream"):
                 click.echo(f"{name}={getattr(told, name)}")
-            click.echo(f"running ({told.dialect}, {told.mode}); Ctrl-C ends it", err=True)
-            while True:
-                signal.pause()
+            _stay(f"{told.dialect}, {told.mode}")
     except KeyboardInterrupt:
         return
+
+
+def _stay(what: str) -> NoReturn:
+    """Tell what is running, and wait for the interrupt that ends it."""
+    click.echo(f"running ({what}); Ctrl-C ends it", err=True)
+    while True:
+        signal.pause()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
