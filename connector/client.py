@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Protocol
 from urllib.parse import quote
 
 import google.auth
@@ -26,7 +25,7 @@ from google.protobuf.struct_pb2 import Value
 from connector.config import SourceConfig
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.faults import Verdict, fault, setup_error
-from connector.rows import RowAssembler
+from connector.rows import ValueAssembler
 
 STREAMS_PER_CHANNEL = 50
 SETUP_TIMEOUT = 20.0
@@ -46,18 +45,10 @@ _CHANNEL_OPTIONS = (
 _SERVICE = "/google.spanner.v1.Spanner/"
 
 ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
-PartialResultSet = types.PartialResultSet.pb()
+_Metadata = types.ResultSetMetadata.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _Session = types.Session.pb()
 _PRIORITIES = {"low": 1, "medium": 2, "high": 3}
-
-
-class PartialResultSetMessage(Protocol):
-    """The fields of google.spanner.v1.PartialResultSet that are read; ``metadata`` comes with the first only."""
-
-    values: list[Value]
-    chunked_value: bool
-    metadata: types.ResultSetMetadata
 
 
 @dataclass(slots=True)
@@ -134,12 +125,14 @@ class SpannerClient:
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    assembler = RowAssembler()
-                    return [
-                        [_plain(value) for value in row]
-                        async for message in self.stream(sql, {})
-                        for row in assembler.rows(message, columns=len(message.metadata.row_type.fields) or None)
+                    assembler = ValueAssembler()
+                    values = [
+                        _plain(Value.FromString(value))
+                        async for messages in self.stream(sql, {})
+                        for value in assembler.values(messages)
                     ]
+                    columns = len(_Metadata.FromString(assembler.metadata or b"").row_type.fields) or 1
+                    return [values[start : start + columns] for start in range(0, len(values), columns)]
             except TimeoutError as error:
                 raise UnreachableError(
                     f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
@@ -153,9 +146,10 @@ class SpannerClient:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[PartialResultSetMessage]:
+    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
         """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
 
+        Each is the bytes of a google.spanner.v1.PartialResultSet; those that have come meanwhile come together.
         Not pulling lets gRPC's flow control hold the server back. Ending the iteration cancels the call.
 
         Raises:
@@ -169,10 +163,9 @@ class SpannerClient:
             call = held.channel.unary_stream(
                 f"{_SERVICE}ExecuteStreamingSql",
                 request_serializer=ExecuteSqlRequest.SerializeToString,
-                response_deserializer=PartialResultSet.FromString,
             )(request, metadata=self._metadata(session))
             while (message := await call.read()) is not grpc.aio.EOF:
-                yield message
+                yield [message]
         except grpc.RpcError as error:
             if fault(error).verdict is Verdict.NEW_SESSION and self._session == session:
                 self._session = None

@@ -6,16 +6,21 @@ Payloads stay in Spanner's own JSON encoding, spliced as text; types are convert
 (https://cloud.google.com/datastream/docs/events-and-streams) and of its Spanner source metadata.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from connector.records import DataChangeRecord, Mod, sequence_number
+from connector.changes import Changes, Int64s, integers, sequence_numbers
 from connector.schemas import SchemaRegistry
-from connector.timestamps import format_rfc3339
+from connector.texts import change_sequence_numbers, is_empty, rfc3339_texts, splice, uuid_texts
 
+_VERSION, _NO_VERSION = np.uint64(0x8 << 12), np.uint64((1 << 64) - 1 & ~(0xF << 12))
+_VARIANT, _NO_VARIANT = np.uint64(0x2 << 62), np.uint64((1 << 64) - 1 & ~(0x3 << 62))
 _STRING = pa.string()
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -89,22 +94,11 @@ class Source:
         return f"projects/{self.project}/locations/global/streams/{self.change_stream}"
 
 
-def spliced(keys: str, values: str) -> str:
-    """The text of one JSON object with the members of both, each byte for byte as it was."""
-    if values[1:-1].strip() == "":
-        return keys
-    if keys[1:-1].strip() == "":
-        return values
-    return f"{keys[:-1]},{values[1:]}"
-
-
-def change_sequence_number(commit_timestamp: int, record_sequence: str, mod_index: int) -> str:
-    """Three numbers of sixteen hex digits: sorted as text, they sort as the history of the database."""
-    return f"{commit_timestamp:016X}/{sequence_number(record_sequence):016X}/{mod_index:016X}"
-
-
 class EnvelopeBuilder:
     """Makes the envelope's columns of data change records.
+
+    Each column is made by one operation on a whole column of the records, and repeated where a record has several
+    mods; constants are repeated, payloads spliced as bytes.
 
     Args:
         source: where the records come from.
@@ -116,76 +110,72 @@ class EnvelopeBuilder:
         self._source = source
         self._stream_name = stream_name or source.stream_name
         self._read_method = read_method
+        self._origin = f"{source.database_name}\0{source.change_stream}\0".encode()
 
-    def build(self, records: Iterable[DataChangeRecord], registry: SchemaRegistry, epoch: int) -> pa.RecordBatch:
+    def build(self, changes: Changes, registry: SchemaRegistry, epoch: int) -> pa.RecordBatch:
         """One row a mod, in the order of the records, which are shown to ``registry``; columns are :data:`SCHEMA`."""
-        held = list(records)
-        rows = [index for index, record in enumerate(held) for _ in record.mods]
-        mods = [(record, index, mod) for record in held for index, mod in enumerate(record.mods)]
-        repeat = pa.array(rows, pa.int32())
         source = self._source
+        at, counts = changes.commit_timestamps, changes.mod_counts
+        row = _Rows(counts)
 
-        def each(values: Iterable[object], kind: pa.DataType) -> pa.Array:
-            return pa.array(values, kind).take(repeat)
+        def each(values: object) -> pa.Array:
+            return row.repeated(values if isinstance(values, pa.Array) else pa.array(values))
 
-        def constant(value: object, kind: pa.DataType) -> pa.Array:
-            return pa.repeat(pa.scalar(value, kind), len(rows))
+        def named(values: Sequence[object], codes: Int64s, kind: pa.DataType = _STRING) -> pa.Array:
+            if len(values) == 1 and kind is _STRING:
+                return row.constant(values[0], kind)
+            return each(pa.array(values, kind).take(pa.array(codes)))
 
-        known = [registry.observe(record) for record in held]
-        names = [self._qualified(record.table_name) for record in held]
-        mod_types = each([record.mod_type for record in held], _STRING)
-        mod_indexes = pa.array([index for _, index, _ in mods], pa.int64())
-        sequences = each([record.record_sequence for record in held], _STRING)
+        schemas, runs = registry.observed(changes)
+        shapes = integers(changes.column("shape"))
+        names = [self._qualified(shape.table_name) for shape in changes.shapes]
+        mod_types, sequences = changes.column("mod_type"), changes.column("record_sequence")
+        deleted = pc.equal(mod_types, DELETE)
+        mod_type = each(mod_types)
+        keys, new_values, old_values = _mods(changes)
+        times = np.repeat(at, counts)
         metadata = {
-            "commit_timestamp": each([format_rfc3339(record.commit_timestamp) for record in held], _STRING),
-            "snapshot": constant(value=False, kind=pa.bool_()),
-            "project_id": constant(source.project, _STRING),
-            "instance_id": constant(source.instance, _STRING),
-            "database_id": constant(source.database, _STRING),
-            "change_stream_name": constant(source.change_stream, _STRING),
-            "schema": each([schema for schema, _ in names], _STRING),
-            "database": constant(source.database, _STRING),
-            "table": each([table for _, table in names], _STRING),
-            "server_transaction_id": each([record.server_transaction_id for record in held], _STRING),
-            "record_sequence": sequences,
-            "mod_index": mod_indexes,
-            "transaction_tag": each([record.transaction_tag for record in held], _STRING),
-            "system_transaction": each([record.is_system_transaction for record in held], pa.bool_()),
-            "number_of_records_in_transaction": each(
-                [record.number_of_records_in_transaction for record in held], pa.int64()
-            ),
-            "number_of_partitions_in_transaction": each(
-                [record.number_of_partitions_in_transaction for record in held], pa.int64()
-            ),
+            "commit_timestamp": each(rfc3339_texts(at)),
+            "snapshot": row.constant(value=False, kind=pa.bool_()),
+            "project_id": row.constant(source.project),
+            "instance_id": row.constant(source.instance),
+            "database_id": row.constant(source.database),
+            "change_stream_name": row.constant(source.change_stream),
+            "schema": named([schema for schema, _ in names], shapes),
+            "database": row.constant(source.database),
+            "table": named([table for _, table in names], shapes),
+            "server_transaction_id": each(changes.column("server_transaction_id")),
+            "record_sequence": each(sequences),
+            "mod_index": pa.array(row.mod_indexes),
+            "transaction_tag": each(changes.column("transaction_tag")),
+            "system_transaction": each(changes.column("is_system_transaction")),
+            "number_of_records_in_transaction": each(changes.column("number_of_records_in_transaction")),
+            "number_of_partitions_in_transaction": each(changes.column("number_of_partitions_in_transaction")),
             "is_last_record_in_transaction_in_partition": each(
-                [record.is_last_record_in_transaction_in_partition for record in held], pa.bool_()
+                changes.column("is_last_record_in_transaction_in_partition")
             ),
-            "value_capture_type": each([record.value_capture_type for record in held], _STRING),
-            "mod_type": mod_types,
-            "change_type": mod_types,
-            "primary_keys": each(
-                [list(schema.primary_keys) for schema, _ in known],
-                SOURCE_METADATA.field("primary_keys").type,
+            "value_capture_type": each(changes.column("value_capture_type")),
+            "mod_type": mod_type,
+            "change_type": mod_type,
+            "primary_keys": named(
+                [list(schema.primary_keys) for schema, _ in schemas], runs, SOURCE_METADATA.field("primary_keys").type
             ),
-            "is_deleted": each([record.mod_type == DELETE for record in held], pa.bool_()),
+            "is_deleted": each(deleted),
         }
         columns = [
-            constant(self._stream_name, _STRING),
-            constant(self._read_method, _STRING),
-            each([record.table_name for record in held], _STRING),
-            each([key for _, key in known], _STRING),
-            pa.array(self._uuids(held), _STRING),
-            each([record.read_timestamp // 1000 for record in held], _TIMESTAMP),
-            each([record.commit_timestamp // 1000 for record in held], _TIMESTAMP),
-            _sort_keys(mods),
-            pa.array(
-                [change_sequence_number(r.commit_timestamp, r.record_sequence, index) for r, index, _ in mods],
-                _STRING,
-            ),
+            row.constant(self._stream_name),
+            row.constant(self._read_method),
+            named([shape.table_name for shape in changes.shapes], shapes),
+            named([key for _, key in schemas], runs),
+            self._uuids(changes, row),
+            each(integers(changes.column("read_timestamp")) // 1000).cast(_TIMESTAMP),
+            pa.array(times // 1000).cast(_TIMESTAMP),
+            _sort_keys(times, each(sequences), row.mod_indexes),
+            change_sequence_numbers(times, np.repeat(sequence_numbers(sequences), counts), row.mod_indexes),
             pa.StructArray.from_arrays(list(metadata.values()), fields=list(SOURCE_METADATA)),
-            pa.array([_payload(record, mod) for record, _, mod in mods], _STRING),
-            pa.array([_before(mod) for _, _, mod in mods], _STRING),
-            constant(epoch, pa.int64()),
+            splice(keys, _chosen(each(deleted), old_values, new_values)),
+            _before(keys, old_values),
+            row.constant(epoch, pa.int64()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -193,32 +183,67 @@ class EnvelopeBuilder:
         schema, dot, name = table.rpartition(".")
         return (schema, name) if dot else (self._source.default_schema, table)
 
-    def _uuids(self, records: Iterable[DataChangeRecord]) -> list[str]:
+    def _uuids(self, changes: Changes, row: "_Rows") -> pa.Array:
         """Version 8 UUIDs of the database, the change stream, the transaction, the record and the mod."""
-        origin = f"{self._source.database_name}\0{self._source.change_stream}"
-        out = []
-        for record in records:
-            name = f"{origin}\0{record.server_transaction_id}\0{record.record_sequence}"
-            digest = int.from_bytes(blake2b(name.encode(), digest_size=16).digest())
-            base = digest & ~(0xF << 76) & ~(0x3 << 62) | 0x8 << 76 | 0x2 << 62
-            for index in range(len(record.mods)):
-                text = f"{base ^ index:032x}"
-                out.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
-        return out
+        origin = self._origin
+        names = pc.binary_join_element_wise(
+            changes.column("server_transaction_id"), changes.column("record_sequence"), "\0"
+        ).cast(pa.binary())
+        digests = b"".join([blake2b(origin + name, digest_size=16).digest() for name in names.to_pylist()])
+        halves = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+        high = np.bitwise_or(np.bitwise_and(halves[:, 0], _NO_VERSION), _VERSION)
+        low = np.bitwise_or(np.bitwise_and(halves[:, 1], _NO_VARIANT), _VARIANT)
+        lows = np.bitwise_xor(np.repeat(low, row.counts), row.mod_indexes.astype(np.uint64))
+        return uuid_texts(np.repeat(high, row.counts), lows)
 
 
-def _sort_keys(mods: list[tuple[DataChangeRecord, int, Mod]]) -> pa.ListArray:
-    flat: list[str] = []
-    for record, index, _ in mods:
-        at = record.commit_timestamp
-        flat += (str(at // 1_000_000), str(at), record.record_sequence, str(index))
-    offsets = pa.array(range(0, len(flat) + 1, 4), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(flat, _STRING), type=SCHEMA.field("sort_keys").type)
+class _Rows:
+    """How many rows each record has, and what is made of that."""
+
+    def __init__(self, counts: Int64s) -> None:
+        self.counts = counts
+        self._rows = int(counts.sum())
+        self._single = bool((counts == 1).all())
+        self._records = None if self._single else pa.array(np.repeat(np.arange(len(counts)), counts))
+
+    @cached_property
+    def mod_indexes(self) -> Int64s:
+        """For each row the mod's number in its record."""
+        firsts = np.cumsum(self.counts) - self.counts
+        return np.arange(self._rows, dtype=np.int64) - np.repeat(firsts, self.counts)
+
+    def repeated(self, values: pa.Array) -> pa.Array:
+        """The record's value for each of its rows."""
+        return values if self._records is None else values.take(self._records)
+
+    def constant(self, value: object, kind: pa.DataType = _STRING) -> pa.Array:
+        """The same value for every row."""
+        return pa.repeat(pa.scalar(value, kind), self._rows)
 
 
-def _payload(record: DataChangeRecord, mod: Mod) -> str:
-    return spliced(mod.keys, mod.old_values if record.mod_type == DELETE else mod.new_values)
+def _mods(changes: Changes) -> tuple[pa.Array, pa.Array, pa.Array]:
+    keys, new_values, old_values = changes.column("mods").flatten().flatten()
+    return keys, new_values, old_values
 
 
-def _before(mod: Mod) -> str | None:
-    return None if mod.old_values[1:-1].strip() == "" else spliced(mod.keys, mod.old_values)
+def _chosen(mask: pa.Array, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
+    count = mask.true_count
+    if count == 0:
+        return if_false
+    return if_true if count == len(mask) else pc.if_else(mask, if_true, if_false)
+
+
+def _before(keys: pa.Array, old_values: pa.Array) -> pa.Array:
+    empty = is_empty(old_values)
+    if empty.true_count == len(empty):
+        return pa.nulls(len(empty), _STRING)
+    return pc.if_else(empty, pa.scalar(None, _STRING), splice(keys, old_values))
+
+
+def _sort_keys(times: Int64s, sequences: pa.Array, mod_indexes: Int64s) -> pa.ListArray:
+    rows = len(times)
+    numbers = [pa.array(column).cast(_STRING) for column in (times // 1_000_000, times, mod_indexes)]
+    flat = pa.concat_arrays([numbers[0], numbers[1], sequences, numbers[2]])
+    interleaved = np.arange(4 * rows).reshape(4, rows).T.ravel()
+    offsets = pa.array(np.arange(0, 4 * rows + 1, 4, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, flat.take(pa.array(interleaved)), type=SCHEMA.field("sort_keys").type)

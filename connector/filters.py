@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from connector.records import DataChangeRecord
+import numpy as np
+
+from connector.changes import Changes, integers
 
 
 class RecordFilter:
@@ -23,11 +25,18 @@ class RecordFilter:
         self._tags = tuple(skip_transaction_tags)
         self._tables: dict[str, bool] = {}
 
-    def __call__(self, record: DataChangeRecord) -> bool:
-        """Whether the record becomes events."""
-        if self._tags and record.transaction_tag.startswith(self._tags):
-            return False
-        table = record.table_name
+    def __call__(self, changes: Changes) -> Changes:
+        """The records that become events."""
+        tables = np.array([self._keeps(shape.table_name) for shape in changes.shapes], np.bool_)
+        if not tables.all():
+            changes = changes.kept(tables[integers(changes.column("shape"))])
+        if self._tags and len(changes):
+            tags = changes.column("transaction_tag").dictionary_encode()
+            mask = np.array([not tag.startswith(self._tags) for tag in tags.dictionary.to_pylist()], np.bool_)
+            changes = changes.kept(mask[integers(tags.indices)])
+        return changes
+
+    def _keeps(self, table: str) -> bool:
         if table not in self._tables:
             self._tables[table] = self.keeps(table)
         return self._tables[table]

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from connector.changes import integers
 from connector.epoch import Epoch
-from connector.records import DataChangeRecord
 
 
 @dataclass(slots=True)
@@ -30,15 +30,18 @@ class ReaderMetrics:
     late_records: int = 0
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
-    def received(self, record: DataChangeRecord) -> None:
-        """A data change record came that was not known."""
-        self.records += 1
-        self.mods += len(record.mods)
+    def received(self, records: int, mods: int) -> None:
+        """Data change records came that were not known."""
+        self.records += records
+        self.mods += mods
 
     def sealed(self, epoch: Epoch) -> None:
         """An epoch was delivered."""
         self.epochs += 1
         self.sealed_watermark = epoch.high
-        for record in epoch.records:
-            self.mods_by_type[record.mod_type] += len(record.mods)
-            self.sealed_mods += len(record.mods)
+        changes = epoch.changes
+        mods, types = changes.mod_counts, changes.column("mod_type").dictionary_encode()
+        of_type = integers(types.indices)
+        for code, mod_type in enumerate(types.dictionary.to_pylist()):
+            self.mods_by_type[mod_type] += int(mods[of_type == code].sum())
+        self.sealed_mods += int(mods.sum())

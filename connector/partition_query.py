@@ -11,10 +11,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from connector.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
-from connector.decode import Decoder
+from connector.decode import Decoder, Item
 from connector.dialects import Dialect
-from connector.records import INITIAL_TOKEN, Record
-from connector.rows import RowAssembler
+from connector.records import INITIAL_TOKEN
 from connector.timestamps import SECOND, format_rfc3339
 
 SILENT_HEARTBEATS = 5
@@ -43,7 +42,7 @@ class PartitionQueries:
         change_stream: its name, checked to be an identifier.
         partition_mode: its partition mode.
         heartbeat: nanoseconds.
-        decode: the decoder of the dialect and the partition mode.
+        decoder: makes a decoder for each query.
         clock: nanoseconds since the epoch, for read timestamps.
     """
 
@@ -55,19 +54,19 @@ class PartitionQueries:
         partition_mode: str,
         *,
         heartbeat: int,
-        decode: Decoder,
+        decoder: Callable[[], Decoder],
         clock: Callable[[], int],
     ) -> None:
         self._client = client
         self._sql = dialect.query(change_stream, partition_mode)
         self._names = dialect.parameters
         self._heartbeat = heartbeat
-        self._decode = decode
+        self._decoder = decoder
         self._clock = clock
         self._silence = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat) / SECOND
 
-    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
-        """The records of each message, in order; ends when the query ends with OK.
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        """The records of the messages, in order, as they come; ends when the query ends with OK.
 
         Raises:
             grpc.RpcError: as :func:`connector.faults.fault` explains.
@@ -81,21 +80,16 @@ class PartitionQueries:
             token: Parameter(None if query.token == INITIAL_TOKEN else query.token, STRING),
             heartbeat: Parameter(str(self._heartbeat * 1000 // SECOND), INT64),
         }
-        assembler = RowAssembler()
-        async with aclosing(self._client.stream(self._sql, parameters)) as messages:
+        decode = self._decoder()
+        async with aclosing(self._client.stream(self._sql, parameters)) as stream:
             while True:
                 try:
                     async with asyncio.timeout(self._silence):
-                        message = await anext(messages, None)
+                        messages = await anext(stream, None)
                 except TimeoutError as error:
                     raise SilentStreamError(f"no message for {self._silence:.0f} s") from error
-                if message is None:
+                if messages is None:
                     return
-                received = self._clock()
-                records = [
-                    record
-                    for (value,) in assembler.rows(message, columns=None)
-                    for record in self._decode(value, received)
-                ]
-                if records:
-                    yield records
+                items = decode(messages, self._clock())
+                if items:
+                    yield items

@@ -13,7 +13,7 @@ import grpc
 
 from connector.client import SpannerClient
 from connector.config import SourceConfig, parse_duration, resolve_moment
-from connector.decode import UnknownRecordError, decoder
+from connector.decode import decoder
 from connector.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
 from connector.envelope import Source
@@ -26,6 +26,7 @@ from connector.partition_query import PartitionQueries, PartitionQuery, SilentSt
 from connector.records import INITIAL_TOKEN
 from connector.scheduler import EpochSink, Range, Scheduler
 from connector.timestamps import MINUTE, format_rfc3339
+from connector.walk import UnknownRecordError
 
 WINDOW = 30 * MINUTE
 """How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
@@ -134,7 +135,7 @@ class OpenStream:
             self.stream.name,
             self.stream.partition_mode,
             heartbeat=self.config.heartbeat,
-            decode=decoder(self.dialect, self.stream.partition_mode),
+            decoder=decoder(self.dialect, self.stream.partition_mode),
             clock=time.time_ns,
         )
 

@@ -18,7 +18,8 @@ from zlib import crc32
 import grpc
 import tenacity
 
-from connector.decode import UnknownRecordError
+from connector.changes import Changes
+from connector.decode import Item
 from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactions
 from connector.errors import SpannerCdcError, StreamError, UnreachableError
 from connector.faults import Verdict, fault, query_error
@@ -35,9 +36,9 @@ from connector.records import (
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
-    Record,
 )
 from connector.timestamps import SECOND, format_rfc3339
+from connector.walk import UnknownRecordError
 
 TICK = 0.02
 """Seconds between two moves of the watermark, at least."""
@@ -206,7 +207,7 @@ class Scheduler:
             self._metrics.sealed(epoch)
 
     def _guard(self, epoch: Epoch) -> None:
-        for miss in incomplete_transactions(epoch.records):
+        for miss in incomplete_transactions(epoch.changes):
             self._metrics.incomplete_transactions += 1
             _log.error(
                 "a transaction is incomplete",
@@ -267,9 +268,9 @@ class Scheduler:
         finished = False
         try:
             async with aclosing(self._queries.read(PartitionQuery(token, start, bound))) as messages:
-                async for records in messages:
+                async for items in messages:
                     self._flow.arrived(token)
-                    self._receive(token, records)
+                    self._receive(token, items)
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
             finished = self._graph.ended(token, proven=proven)
@@ -306,34 +307,42 @@ class Scheduler:
         window = max(self._clock_passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
         return window if self._end is None else min(window, self._end)
 
-    def _receive(self, token: str, records: list[Record]) -> None:
-        proven = self._graph[token].progress
-        for record in records:
-            match record:
-                case DataChangeRecord():
-                    at = record.commit_timestamp
-                    if self._buffer.add(token, record, progress=proven):
-                        self._metrics.received(record)
-                    elif at > proven:
+    def _receive(self, token: str, items: list[Item]) -> None:
+        partition = self._graph[token]
+        for item in items:
+            match item:
+                case Changes():
+                    held, late = self._buffer.add_all(token, item, progress=partition.progress)
+                    self._metrics.received(len(held), held.mods)
+                    for record in late.records():
                         self._late(token, record)
-                    self._graph.proved(token, at - 1)
-                    self._clock_passed = max(self._clock_passed, at)
+                    self._proved_by_data(token, item.last)
+                case DataChangeRecord():
+                    at = item.commit_timestamp
+                    if self._buffer.add(token, item, progress=partition.progress):
+                        self._metrics.received(1, len(item.mods))
+                    elif at > partition.progress:
+                        self._late(token, item)
+                    self._proved_by_data(token, at)
                 case HeartbeatRecord():
-                    self._graph.proved(token, record.timestamp)
-                    self._clock_passed = max(self._clock_passed, record.timestamp)
+                    self._graph.proved(token, item.timestamp)
+                    self._clock_passed = max(self._clock_passed, item.timestamp)
                     self._metrics.heartbeats += 1
                 case ChildPartitionsRecord():
-                    self._graph.announced(token, record)
-                    self._metrics.child_partitions += len(record.children)
+                    self._graph.announced(token, item)
+                    self._metrics.child_partitions += len(item.children)
                 case PartitionStartRecord():
-                    self._graph.started(token, record)
-                    self._metrics.child_partitions += len(record.tokens)
+                    self._graph.started(token, item)
+                    self._metrics.child_partitions += len(item.tokens)
                 case PartitionEndRecord():
-                    self._graph.terminated(token, record)
+                    self._graph.terminated(token, item)
                 case PartitionEventRecord():
-                    self._graph.moved(token, record)
-            proven = self._graph[token].progress
+                    self._graph.moved(token, item)
         self._changed.set()
+
+    def _proved_by_data(self, token: str, at: int) -> None:
+        self._graph.proved(token, at - 1)
+        self._clock_passed = max(self._clock_passed, at)
 
     def _late(self, token: str, record: DataChangeRecord) -> None:
         """A record that the watermark had passed before it came: Spanner promises that there is none."""

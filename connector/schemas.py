@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Self
 
+import numpy as np
 import orjson
 
-from connector.records import ColumnType, DataChangeRecord
+from connector.changes import Changes, Int64s, integers
+from connector.records import ColumnType
 
 
 def canonical_type(text: str | bytes) -> str:
@@ -115,18 +117,37 @@ class SchemaRegistry:
         self._by_key = {self._keys[table]: schema for table, schema in self._schemas.items()}
         self._seen: dict[str, tuple[ColumnType, ...]] = {}
 
-    def observe(self, record: DataChangeRecord) -> tuple[TableSchema, str]:
-        """The schema of the record's table, widened by the record, and its key."""
-        table = record.table_name
-        if self._seen.get(table) is not record.column_types:
-            self._seen[table] = record.column_types
+    def observe(self, table: str, column_types: tuple[ColumnType, ...]) -> tuple[TableSchema, str]:
+        """The schema of a table, widened by what a record of it names, and its key."""
+        if self._seen.get(table) is not column_types:
+            self._seen[table] = column_types
             known = self._schemas.get(table)
-            schema = known.widened(record.column_types) if known else TableSchema.of(table, record.column_types)
+            schema = known.widened(column_types) if known else TableSchema.of(table, column_types)
             if schema is not known:
                 self._schemas[table] = schema
                 self._keys[table] = schema.key
                 self._by_key[schema.key] = schema
         return self._schemas[table], self._keys[table]
+
+    def observed(self, changes: Changes) -> tuple[list[tuple[TableSchema, str]], Int64s]:
+        """Shows it records in commit order: the different schemas that they meet, and for each the number of its own.
+
+        Only where the next record is of another shape can a schema change.
+        """
+        if len(changes) == 0:
+            return [], np.empty(0, np.int64)
+        shapes = integers(changes.column("shape"))
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(shapes)) + 1))
+        found: dict[str, int] = {}
+        schemas: list[tuple[TableSchema, str]] = []
+        numbers = []
+        for code in shapes[firsts].tolist():
+            schema, key = self.observe(changes.shapes[code].table_name, changes.shapes[code].column_types)
+            if key not in found:
+                found[key] = len(schemas)
+                schemas.append((schema, key))
+            numbers.append(found[key])
+        return schemas, np.repeat(np.array(numbers, np.int64), np.diff(firsts, append=len(shapes)))
 
     @property
     def keys(self) -> Mapping[str, str]:

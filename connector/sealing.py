@@ -11,17 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
 from connector import consumers
+from connector.changes import Changes, integers
 from connector.envelope import SCHEMA, EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.errors import SpoolInUseError
 from connector.manifest import CutToken, Manifest, SegmentFile, SourceName, crc32c
 from connector.partitions import CutPartition
-from connector.records import DataChangeRecord
 from connector.schemas import SchemaRegistry, TableSchema
 from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
 from connector.timestamps import SECOND
@@ -106,7 +108,7 @@ class SpoolWriter:
         header: its header.
         at: where it is.
         envelope: makes rows of records.
-        keeps: which records are written, asked after transactions are complete.
+        keeps: leaves out records that are not written, asked after transactions are complete.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class SpoolWriter:
         header: SpoolHeader,
         at: Checkpoint,
         envelope: EnvelopeBuilder,
-        keeps: Callable[[DataChangeRecord], bool],
+        keeps: Callable[[Changes], Changes],
     ) -> None:
         self._spool = spool
         self._header = header
@@ -147,11 +149,8 @@ class SpoolWriter:
             SpoolError: the disk refuses; the epoch does not exist then.
         """
         number = self.epoch + 1
-        kept = [record for record in epoch.records if self._keeps(record)]
-        tables: Counter[str] = Counter()
-        for record in kept:
-            tables[record.table_name] += len(record.mods)
-        file = self._write_segment(number, kept) if tables.total() else None
+        kept = self._keeps(epoch.changes)
+        file = self._write_segment(number, kept) if kept.mods else None
         for key in self._registry.schemas.keys() - self._written:
             self._spool.storage.replace(schema_path(key), self._registry.by_key(key).to_json())
             self._written.add(key)
@@ -162,7 +161,7 @@ class SpoolWriter:
             watermark_low=epoch.low,
             watermark_high=epoch.high,
             files=(file,) if file else (),
-            tables=dict(tables),
+            tables=_mods_by_table(kept) if file else {},
             schema_keys=dict(self._registry.keys),
             cut=tuple(CutToken(token=at.token, start_timestamp=at.start_timestamp) for at in cut),
             final=final,
@@ -212,12 +211,12 @@ class SpoolWriter:
     def _set_floor(self, first: int) -> None:
         self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % first)
 
-    def _write_segment(self, number: int, records: list[DataChangeRecord]) -> SegmentFile:
+    def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         sink = pa.BufferOutputStream()
         rows = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(sink, SCHEMA, options=options) as writer:
-            for chunk in _chunks(records):
+            for chunk in _chunks(changes):
                 batch = self._envelope.build(chunk, self._registry, number)
                 rows += batch.num_rows
                 writer.write_batch(batch)
@@ -229,8 +228,8 @@ class SpoolWriter:
             rows=rows,
             bytes=data.size,
             crc32c=crc32c(data),
-            first_commit_timestamp=records[0].commit_timestamp,
-            last_commit_timestamp=records[-1].commit_timestamp,
+            first_commit_timestamp=changes.first,
+            last_commit_timestamp=changes.last,
         )
 
     def _sweep(self) -> None:
@@ -274,14 +273,16 @@ def _gone_on(spool: Spool) -> SpoolInUseError:
     return SpoolInUseError(f"the spool at {spool.path} has gone on without this daemon")
 
 
-def _chunks(records: list[DataChangeRecord]) -> Iterator[list[DataChangeRecord]]:
-    chunk: list[DataChangeRecord] = []
-    size = 0
-    for record in records:
-        chunk.append(record)
-        size += record.size
-        if size >= BATCH_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _mods_by_table(changes: Changes) -> dict[str, int]:
+    mods = np.bincount(integers(changes.column("shape")), changes.mod_counts, len(changes.shapes)).astype(np.int64)
+    tables: Counter[str] = Counter()
+    for shape, count in zip(changes.shapes, mods.tolist(), strict=True):
+        tables[shape.table_name] += count
+    return {table: count for table, count in tables.items() if count}
+
+
+def _chunks(changes: Changes) -> Iterator[Changes]:
+    ends = np.cumsum(changes.sizes) // BATCH_BYTES
+    starts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(changes)]
+    for start, stop in pairwise(starts):
+        yield changes.part(start, stop)

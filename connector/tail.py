@@ -42,8 +42,8 @@ class EventPrinter:
 
     def _write(self, epoch: Epoch) -> None:
         self._epoch += 1
-        kept = [record for record in epoch.records if self._keeps(record)]
-        if kept:
+        kept = self._keeps(epoch.changes)
+        if kept.mods:
             self._out.writelines(self._events.lines(self._envelope.build(kept, self._registry, self._epoch)))
         self._out.flush()
 

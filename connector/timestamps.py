@@ -66,7 +66,8 @@ def parse(text: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _format_second(second: int) -> str:
+def format_second(second: int) -> str:
+    """``YYYY-MM-DDTHH:MM:SS``, in UTC, of seconds since the epoch."""
     days, rest = divmod(second, 86400)
     # Howard Hinnant's civil_from_days, with eras of 400 years beginning on the first of March
     days += 719468
@@ -87,4 +88,4 @@ def format_rfc3339(nanos: int) -> str:
     """
     second, fraction = divmod(nanos, SECOND)
     digits = f"{fraction // 1000:06}" if fraction % 1000 == 0 else f"{fraction:09}"
-    return f"{_format_second(second)}.{digits}Z"
+    return f"{format_second(second)}.{digits}Z"
