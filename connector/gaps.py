@@ -73,9 +73,8 @@ def restart_at(spool: Spool, moment: int, *, now: int) -> GapRecord:
         text = format_rfc3339(moment)
         if moment <= newest.watermark_high + 1:
             ends = format_rfc3339(newest.watermark_high)
-            raise ConfigurationError(
-                [f"--restart-at: {text} is not after the spool's watermark {ends}, from where reading goes on anyway"]
-            )
+            close = f"is not after the spool's watermark {ends} by more than a nanosecond"
+            raise ConfigurationError([f"--restart-at: {text} {close}: reading goes on from there anyway"])
         if moment > now:
             raise ConfigurationError([f"--restart-at: {text} is in the future; it is {format_rfc3339(now)}"])
         manifest = Manifest(
