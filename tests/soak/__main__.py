@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -38,7 +38,7 @@ def main(
     prepare_environment(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     if seed is not None:
-        sys.exit(_replay(Job(seed, None if in_one_process else folder / f"seed-{seed}")))
+        sys.exit(_replay(Job(seed, None if in_one_process else folder / f"seed-{seed}"), folder))
     began = time.monotonic()
     ends = began + minutes * 60
 
@@ -74,8 +74,8 @@ def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: flo
     return 1
 
 
-def _replay(job: Job) -> int:
-    spark = cache(spark_session)
+def _replay(job: Job, folder: Path) -> int:
+    spark = cache(partial(spark_session, folder))
     outcome = run(job, spark, lambda line: click.echo(line, err=True))
     click.echo(summary([outcome], outcome.seconds))
     click.echo(f"FAILED: {outcome.failure}" if outcome.failure else "It went well.")

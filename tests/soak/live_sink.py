@@ -27,10 +27,11 @@ def prepare_environment(root: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
-def spark_session() -> SparkSession:
-    folder = Path(tempfile.mkdtemp(prefix="soak-spark-"))
+def spark_session(folder: Path) -> SparkSession:
+    """A session whose own files are below ``folder``, which outlives it."""
+    own = Path(tempfile.mkdtemp(dir=folder, prefix="spark-"))
     memory = {"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"}
-    return session(SparkConfig(master="local[2]", config=memory), folder, verbose=False)
+    return session(SparkConfig(master="local[2]", config=memory), own, verbose=False)
 
 
 class LiveSink:

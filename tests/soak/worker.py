@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -35,13 +35,13 @@ def run(job: Job, spark: Callable[[], SparkSession], say: Callable[[str], None])
 
 
 def work(jobs: Connection, log: Path) -> None:
-    """Runs every job that comes and sends its outcome, until there are no more."""
+    """Runs every job that comes and sends its outcome, until there are no more. Spark's files lie beside `log`."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
     logging.disable()
-    spark = cache(spark_session)
+    spark = cache(partial(spark_session, log.parent))
     while (job := jobs.recv()) is not None:
         jobs.send(run(job, spark, lambda line: print(line, flush=True)))  # noqa: T201
     if spark.cache_info().currsize:
