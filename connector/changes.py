@@ -8,7 +8,7 @@ records are cheaper as.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -60,7 +60,7 @@ class Shape:
 class Changes:
     """Data change records, as columns of :data:`COLUMNS`; ``shapes`` are what its column ``shape`` counts in."""
 
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch = field(repr=False)
     shapes: tuple[Shape, ...]
 
     @classmethod

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -282,7 +281,10 @@ def _mods_by_table(changes: Changes) -> dict[str, int]:
 
 
 def _chunks(changes: Changes) -> Iterator[Changes]:
-    ends = np.cumsum(changes.sizes) // BATCH_BYTES
-    starts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(changes)]
-    for start, stop in pairwise(starts):
+    """Parts that end with the record that makes them as large as a batch is to be."""
+    ends = np.cumsum(changes.sizes)
+    start, before = 0, 0
+    while start < len(changes):
+        stop = min(int(np.searchsorted(ends, before + BATCH_BYTES)) + 1, len(changes))
         yield changes.part(start, stop)
+        start, before = stop, int(ends[stop - 1])

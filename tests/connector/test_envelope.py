@@ -2,22 +2,23 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.changes import Changes
 from connector.envelope import (
     SCHEMA,
     SOURCE_METADATA,
     EnvelopeBuilder,
     Source,
-    change_sequence_number,
-    spliced,
 )
 from connector.records import DataChangeRecord, Mod
 from connector.schemas import SchemaRegistry
+from connector.texts import change_sequence_numbers, splice
 from tests.connector.builders import AT, COLUMNS, column, record
 
 SOURCE = Source("project", "instance", "database", "Everything", "public")
@@ -25,7 +26,7 @@ SOURCE = Source("project", "instance", "database", "Everything", "public")
 
 def built(*records: DataChangeRecord, epoch: int = 7, source: Source = SOURCE, **options: Any) -> list[dict[str, Any]]:
     options = {"stream_name": None, "read_method": "spanner-cdc"} | options
-    batch = EnvelopeBuilder(source, **options).build(records, SchemaRegistry(), epoch)
+    batch = EnvelopeBuilder(source, **options).build(Changes.of(records), SchemaRegistry(), epoch)
     assert batch.schema == SCHEMA
     # Nanoseconds would need pandas; the two timestamps are microseconds, told as integers.
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
@@ -73,7 +74,7 @@ def test_every_field_of_the_source_metadata_is_there_with_its_type() -> None:
 
 def test_an_insert_has_all_of_these_values() -> None:
     registry = SchemaRegistry()
-    _, key = registry.observe(record())
+    _, key = registry.observe("Singers", COLUMNS)
     row = one(transaction_tag="app=x", is_system_transaction=True, number_of_partitions_in_transaction=2)
     uuid = row.pop("uuid")
     assert UUID(uuid).version == 8
@@ -183,13 +184,21 @@ positions = st.tuples(st.integers(0, 2**62), st.integers(0, 2**40), st.integers(
 
 @given(st.lists(positions, min_size=2, max_size=20, unique=True))
 def test_change_sequence_numbers_sort_as_text_like_the_history(some: list[tuple[int, int, int]]) -> None:
-    texts = [change_sequence_number(at, str(sequence), mod) for at, sequence, mod in sorted(some)]
+    columns = [np.array(column, np.int64) for column in zip(*sorted(some), strict=True)]
+    texts = change_sequence_numbers(*columns).to_pylist()
     assert all(one < other for one, other in pairwise(texts))
     assert {len(text) for text in texts} == {50}
 
 
 def test_a_record_sequence_counts_as_a_number_in_the_change_sequence_number() -> None:
-    assert change_sequence_number(AT, "9", 0) < change_sequence_number(AT, "00000010", 0)
+    first, second = (one(record_sequence=text)["change_sequence_number"] for text in ("9", "00000010"))
+    assert first < second
+
+
+def spliced(keys: str, values: str) -> str:
+    (whole,) = splice(pa.array([keys]), pa.array([values])).to_pylist()
+    assert isinstance(whole, str)
+    return whole
 
 
 texts = st.dictionaries(st.text(max_size=5), st.text(max_size=8) | st.none() | st.floats(allow_nan=False), max_size=4)

@@ -1,5 +1,6 @@
 import pytest
 
+from connector.changes import Changes
 from connector.epoch import EpochBuffer, IncompleteTransaction, incomplete_transactions, minute_end
 from connector.records import DataChangeRecord
 from connector.timestamps import MINUTE
@@ -178,13 +179,13 @@ def test_what_is_discarded_is_no_longer_counted() -> None:
 def test_a_transaction_that_misses_records_is_told() -> None:
     whole = [at(1, "whole", "1", records=2), at(1, "whole", "2", records=2)]
     missing = at(1, "missing", "1", records=3)
-    assert incomplete_transactions([*whole, missing]) == [IncompleteTransaction("missing", START + 1, 3, 1)]
+    assert incomplete_transactions(Changes.of([*whole, missing])) == [IncompleteTransaction("missing", START + 1, 3, 1)]
 
 
 def test_a_transaction_with_a_record_too_many_is_told() -> None:
     twice = at(1, "twice")
-    assert incomplete_transactions([twice, twice]) == [IncompleteTransaction("twice", START + 1, 1, 2)]
+    assert incomplete_transactions(Changes.of([twice, twice])) == [IncompleteTransaction("twice", START + 1, 1, 2)]
 
 
 def test_whole_transactions_are_not_told() -> None:
-    assert incomplete_transactions([at(1, "a"), at(1, "b")]) == []
+    assert incomplete_transactions(Changes.of([at(1, "a"), at(1, "b")])) == []

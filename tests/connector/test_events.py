@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.changes import Changes
 from connector.envelope import EnvelopeBuilder, Source
 from connector.events import EventWriter
 from connector.records import ColumnType, DataChangeRecord, Mod
@@ -53,7 +54,7 @@ def written(type_json: str, text: str) -> str:
 def events(*records: DataChangeRecord) -> list[dict[str, Any]]:
     registry = SchemaRegistry()
     source = Source("p", "i", "d", "s", "d")
-    batch = EnvelopeBuilder(source, stream_name=None, read_method="spanner-cdc").build(records, registry, 1)
+    batch = EnvelopeBuilder(source, stream_name=None, read_method="spanner-cdc").build(Changes.of(records), registry, 1)
     lines = list(EventWriter(registry.by_key).lines(batch))
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     return [orjson.loads(line) for line in lines]

@@ -1,6 +1,8 @@
 """Which records become events."""
 
+from connector.changes import Changes
 from connector.filters import RecordFilter
+from tests.connector.builders import record
 
 
 def test_without_patterns_every_table_is_kept() -> None:
@@ -20,3 +22,15 @@ def test_patterns_that_fit_no_table_are_told() -> None:
         "Albms",
         "x*",
     ]
+
+
+def test_records_of_tables_and_tags_that_are_left_out_become_no_events() -> None:
+    records = [record(table_name=name, transaction_tag=tag) for name in ("A", "B") for tag in ("", "app=x", "loop=y")]
+    kept = RecordFilter(exclude=["B"], skip_transaction_tags=["loop="])(Changes.of(records))
+    assert kept.records() == tuple(records[:2])
+
+
+def test_a_filter_that_leaves_out_nothing_copies_nothing() -> None:
+    changes = Changes.of([record()])
+    assert RecordFilter()(changes) is changes
+    assert len(RecordFilter(exclude=["*"])(changes)) == 0

@@ -1,22 +1,27 @@
-"""Rows from messages whose values were cut into chunks."""
-
-from dataclasses import dataclass, field
+"""Values from messages in which they were cut into chunks."""
 
 import pytest
+from google.cloud.spanner_v1 import types
+from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.rows import RowAssembler, merge
+from connector.rows import ValueAssembler, merge
 
 Node = str | bool | None | list["Node"]
 
 
-@dataclass
-class Message:
-    values: list[Value]
-    chunked_value: bool = False
-    columns: int | None = field(default=None)
+_PartialResultSet = types.PartialResultSet.pb()
+
+
+def message(*nodes: Node, chunked: bool = False) -> bytes:
+    told: bytes = _PartialResultSet(values=map(value, nodes), chunked_value=chunked).SerializeToString()
+    return told
+
+
+def nodes_of(values: list[bytes]) -> list[Node]:
+    return [node(Value.FromString(one)) for one in values]
 
 
 def value(node: Node) -> Value:
@@ -92,24 +97,38 @@ def test_a_value_cut_anywhere_is_whole_again(whole: Node, at: int) -> None:
     first, rest, _ = _split(whole, at)
     if not rest or not first:
         return
-    assembler = RowAssembler()
-    rows = list(assembler.rows(Message([value(first)], chunked_value=True), columns=1))
-    rows += list(assembler.rows(Message([value(rest)]), columns=None))
-    assert [node(row[0]) for row in rows] == [whole]
+    assembler = ValueAssembler()
+    apart = assembler.values([message(first, chunked=True)]) + assembler.values([message(rest)])
+    together = ValueAssembler().values([message(first, chunked=True), message(rest)])
+    assert nodes_of(apart) == nodes_of(together) == [whole]
 
 
-def test_a_row_may_span_messages_and_a_message_many_rows() -> None:
-    assembler = RowAssembler()
-    first = list(assembler.rows(Message([value("a"), value("b"), value("c")]), columns=2))
-    second = list(assembler.rows(Message([value("d"), value("e")]), columns=None))
-    assert [[node(cell) for cell in row] for row in first + second] == [["a", "b"], ["c", "d"]]
+def test_of_many_messages_the_values_come_in_order() -> None:
+    found = ValueAssembler().values([message("a", ["b"]), message(), message(None), message("d")])
+    assert nodes_of(found) == ["a", ["b"], None, "d"]
+
+
+def test_the_first_messages_metadata_is_kept() -> None:
+    metadata = types.ResultSetMetadata.pb()()
+    metadata.row_type.fields.add(name="ChangeRecord")
+    assembler = ValueAssembler()
+    assembler.values([_PartialResultSet(metadata=metadata).SerializeToString(), message("a")])
+    assembler.values([message("b")])
+    assert assembler.metadata == metadata.SerializeToString()
 
 
 def test_a_chunk_may_span_three_messages() -> None:
-    assembler = RowAssembler()
-    rows = [
-        *assembler.rows(Message([value("x"), value("a")], chunked_value=True), columns=1),
-        *assembler.rows(Message([value("b")], chunked_value=True), columns=None),
-        *assembler.rows(Message([value("c"), value("y")]), columns=None),
-    ]
-    assert [node(row[0]) for row in rows] == ["x", "abc", "y"]
+    parts = [message("x", "a", chunked=True), message("b", chunked=True), message("c", "y")]
+    assembler = ValueAssembler()
+    apart = [value for part in parts for value in assembler.values([part])]
+    assert nodes_of(apart) == nodes_of(ValueAssembler().values(parts)) == ["x", "abc", "y"]
+
+
+def test_between_chunks_may_lie_a_message_without_values() -> None:
+    parts = [message("a", chunked=True), message(), message("b")]
+    assert nodes_of(ValueAssembler().values(parts)) == ["ab"]
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        ValueAssembler().values([b"\xff"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from connector.records import ColumnType
 from connector.schemas import SchemaRegistry, TableSchema, canonical_type
-from tests.connector.builders import COLUMNS, column, record
+from tests.connector.builders import COLUMNS, column
 
 SINGERS = TableSchema.of("Singers", COLUMNS)
 
@@ -129,16 +129,16 @@ def test_the_file_says_its_version() -> None:
 
 def test_a_registry_begins_with_what_is_known() -> None:
     registry = SchemaRegistry([SINGERS])
-    assert registry.observe(record(column_types=COLUMNS[:1])) == (SINGERS, SINGERS.key)
+    assert registry.observe("Singers", COLUMNS[:1]) == (SINGERS, SINGERS.key)
     assert registry.keys == {"Singers": SINGERS.key}
     assert registry.by_key(SINGERS.key) is registry.schema("Singers")
 
 
 def test_a_registry_widens_a_table_record_by_record() -> None:
     registry = SchemaRegistry()
-    _, first = registry.observe(record(column_types=COLUMNS[:1]))
-    schema, second = registry.observe(record(column_types=COLUMNS))
-    again, third = registry.observe(record(column_types=COLUMNS[:1]))
+    _, first = registry.observe("Singers", COLUMNS[:1])
+    schema, second = registry.observe("Singers", COLUMNS)
+    again, third = registry.observe("Singers", COLUMNS[:1])
     assert schema == again == SINGERS
     assert first != second == third
     assert registry.by_key(first).columns == COLUMNS[:1]
@@ -146,7 +146,7 @@ def test_a_registry_widens_a_table_record_by_record() -> None:
 
 def test_tables_are_known_apart() -> None:
     registry = SchemaRegistry([SINGERS])
-    _, key = registry.observe(record(table_name="Albums"))
+    _, key = registry.observe("Albums", COLUMNS)
     assert registry.keys == {"Singers": SINGERS.key, "Albums": key}
     assert key != SINGERS.key
 

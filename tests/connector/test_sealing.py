@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 
 from connector import consumers
+from connector.changes import Changes
 from connector.envelope import SCHEMA, EnvelopeBuilder, Source
 from connector.epoch import Epoch
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
+from connector.filters import RecordFilter
 from connector.manifest import SourceName
 from connector.partitions import CutPartition
 from connector.records import DataChangeRecord
@@ -34,11 +36,11 @@ def spool(tmp_path: Path) -> Spool:
     return spool
 
 
-def everything(_: DataChangeRecord) -> bool:
-    return True
+def everything(changes: Changes) -> Changes:
+    return changes
 
 
-def writer_of(spool: Spool, keeps: Callable[[DataChangeRecord], bool] = everything) -> SpoolWriter:
+def writer_of(spool: Spool, keeps: Callable[[Changes], Changes] = everything) -> SpoolWriter:
     """A writer as a daemon that starts has it."""
     fresh = Spool(spool.storage)
     header = fresh.check_source(NAME)
@@ -145,7 +147,7 @@ def test_an_empty_epoch_has_no_file_and_moves_the_checkpoint(spool: Spool) -> No
 
 
 def test_what_is_filtered_out_is_not_written(spool: Spool) -> None:
-    writer = writer_of(spool, lambda one: one.table_name != "Albums")
+    writer = writer_of(spool, RecordFilter(exclude=["Albums"]))
     assert writer.seal(epoch_of(1, record(table_name="Albums")), CUT, now=NOW).files == ()
     assert writer.seal(epoch_of(2, record(), record(table_name="Albums")), CUT, now=NOW).tables == {"Singers": 1}
 

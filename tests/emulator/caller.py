@@ -9,11 +9,11 @@ import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
-from connector.decode import decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL, Dialect
 from connector.records import Record
-from connector.rows import RowAssembler
+from connector.rows import ValueAssembler
 from connector.timestamps import format_rfc3339, parse
+from connector.walk import walk
 from emulator import SampleDatabase
 
 _SERVICE = "/google.spanner.v1.Spanner/"
@@ -52,14 +52,16 @@ class Answer:
     @cached_property
     def rows(self) -> list[list[Value]]:
         """The rows."""
-        assembler, width = RowAssembler(), max(1, len(self.messages[0].metadata.row_type.fields))
-        return [list(row) for message in self.messages for row in assembler.rows(message, columns=width)]
+        width = max(1, len(self.messages[0].metadata.row_type.fields))
+        values = ValueAssembler().values([message.SerializeToString() for message in self.messages])
+        cells = [Value.FromString(value) for value in values]
+        return [cells[start : start + width] for start in range(0, len(cells), width)]
 
     @cached_property
     def records(self) -> list[Record]:
         """The records of a change stream query."""
         assert self.code is grpc.StatusCode.OK, self.details
-        decode = decoder(self.dialect, IMMUTABLE)
+        decode = walk(self.dialect, IMMUTABLE)
         return [record for (value,) in self.rows for record in decode(value, 0)]
 
 

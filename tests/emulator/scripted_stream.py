@@ -4,14 +4,15 @@ Times are in seconds after ORIGIN. In the IMMUTABLE_KEY_RANGE mode `left` gives 
 MUTABLE_KEY_RANGE mode it starts them at 20 and ends at 25; `right` goes on for ever.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import grpc
 from google.cloud.spanner_v1 import types
 
-from connector.decode import decoder
+from connector.changes import Changes
+from connector.decode import Item, decoder
 from connector.dialects import DIALECTS
 from connector.records import (
     ChildPartitionsRecord,
@@ -22,7 +23,6 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
-from connector.rows import RowAssembler
 from connector.timestamps import SECOND, format_rfc3339
 from emulator import TABLES, FaultPlan, Framing, Scenario, ScriptedClock, ScriptedError, ScriptedSpanner
 from emulator.history import (
@@ -183,10 +183,14 @@ def shown(record: Record) -> str:
 
 async def records_of(messages: AsyncIterator[bytes], told: Scenario) -> AsyncIterator[list[Record]]:
     """The records that each message completes, by the connector's decoder."""
-    assembler, decode = RowAssembler(), decoder(DIALECTS[_DIALECT_NAMES[told.dialect]], told.mode)
+    decode = decoder(DIALECTS[_DIALECT_NAMES[told.dialect]], told.mode)()
     async for message in messages:
-        parsed = _PartialResultSet.FromString(message)
-        yield [record for (value,) in assembler.rows(parsed, columns=None) for record in decode(value, 0)]
+        yield loose(decode([message], 0))
+
+
+def loose(items: Iterable[Item]) -> list[Record]:
+    """What was decoded, each record as an object."""
+    return [record for item in items for record in (item.records() if isinstance(item, Changes) else [item])]
 
 
 async def ask(

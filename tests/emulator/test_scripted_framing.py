@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.rows import RowAssembler, merge
+from connector.rows import ValueAssembler, merge
 from emulator import Framing, Scenario
 from emulator.change_records import row_form
 from emulator.framing import chunks
@@ -74,8 +74,9 @@ def test_every_framing_gives_the_same_rows(dialect: Dialect, mode: PartitionMode
 
 
 def _assert_framed(messages: Sequence[types.PartialResultSet], rows: list[Value]) -> None:
-    assembler = RowAssembler()
-    assert [value for message in messages for (value,) in assembler.rows(message, columns=1)] == rows
+    assembler = ValueAssembler()
+    values = [value for message in messages for value in assembler.values([message.SerializeToString()])]
+    assert [Value.FromString(value) for value in values] == rows
     assert [message.HasField("metadata") for message in messages] == [True] + [False] * (len(messages) - 1)
     assert not messages[-1].chunked_value
     assert not any(message.chunked_value and message.resume_token for message in messages)

@@ -7,10 +7,10 @@ import pytest
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
-from connector.decode import decoder
 from connector.dialects import DIALECTS
 from connector.records import DataChangeRecord
 from connector.timestamps import SECOND
+from connector.walk import walk
 from emulator import Scenario
 from emulator.change_records import row_form
 from emulator.history import (
@@ -39,7 +39,7 @@ def test_the_connector_decodes_every_field_of_every_change_as_the_history_has_it
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     told = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
-    form, decode = row_form(dialect, mode), decoder(DIALECTS[_NAMES[dialect]], mode)
+    form, decode = row_form(dialect, mode), walk(DIALECTS[_NAMES[dialect]], mode)
     for truth in [*told.history.changes(), change(1), change(2, 2)]:
         (got,) = decode(_value(form(truth)), 0)
         assert isinstance(got, DataChangeRecord)

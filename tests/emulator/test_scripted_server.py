@@ -19,7 +19,7 @@ from emulator.connection import answers
 from emulator.history import Event, History, Partition, PartitionMode
 from emulator.tables import Dialect
 from tests.emulator.raw_client import RawClient, connected
-from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, Asked, ask, at, change, engine, scenario, shown
+from tests.emulator.scripted_stream import FORMS, MODS, ORIGIN, Asked, ask, at, change, engine, loose, scenario, shown
 from tests.property.virtual_time import run
 
 _ResultSet = types.ResultSet.pb()
@@ -52,13 +52,13 @@ async def _read_with_connector(server: ScriptedServer, tokens: list[str]) -> dic
             stream.name,
             stream.partition_mode,
             heartbeat=SECOND,
-            decode=decoder(dialect, stream.partition_mode),
+            decoder=decoder(dialect, stream.partition_mode),
             clock=time.time_ns,
         )
         found: dict[str, list[Record]] = {}
         for token in (INITIAL_TOKEN, *tokens):
             query = PartitionQuery(token, ORIGIN, at(29))
-            found[token] = [record async for records in queries.read(query) for record in records]
+            found[token] = loose([item async for items in queries.read(query) for item in items])
     return {token: [shown(record) for record in records] for token, records in found.items()}
 
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import cast
 
-from connector.client import Parameter, PartialResultSetMessage, SpannerClient
+from connector.client import Parameter, SpannerClient
 from connector.decode import decoder
 from connector.dialects import GOOGLESQL, MUTABLE, POSTGRESQL, Dialect
 from connector.epoch import Epoch, incomplete_transactions
@@ -105,7 +105,7 @@ class Reading:
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.sleep(0)
         assert epoch.low == self.at.watermark < epoch.high, "the watermark went back, or left a gap"
-        assert not incomplete_transactions(epoch.records), "a transaction is incomplete"
+        assert not incomplete_transactions(epoch.changes), "a transaction is incomplete"
         self.epochs.append(epoch)
         self.at = Checkpoint(epoch.high, tuple(cut), (*self.at.singers, *singers_of(epoch.records)))
         self.checkpoints.append(self.at)
@@ -120,7 +120,7 @@ class Wire(EngineClient):
         self._names = dialect.parameters
         self._asked = asked
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[PartialResultSetMessage]:
+    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
         start, end, token, _ = (parameters[name].value for name in self._names)
         assert start is not None
         noted = Asked(token or INITIAL_TOKEN, parse(start), None if end is None else parse(end), self._clock.now())
@@ -195,7 +195,7 @@ def _scheduler(reading: Reading, engine: ScriptedSpanner, end: int, heartbeat: i
         told.change_stream,
         told.mode,
         heartbeat=heartbeat,
-        decode=decoder(dialect, told.mode),
+        decoder=decoder(dialect, told.mode),
         clock=clock.now,
     )
     return Scheduler(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from connector.epoch import Epoch, EpochBuffer
+from connector.epoch import Epoch, EpochBuffer, Part
 from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
 from connector.records import (
     INITIAL_TOKEN,
@@ -159,7 +159,12 @@ class OrderedByArrival(EpochBuffer):
         held = {id(r): n for n, r in enumerate(r for queue in self._partitions.values() for r in queue)}
         super().advance(watermark)
         fresh = [self._ready.pop() for _ in range(len(self._ready) - before)]
-        self._ready.extend(sorted(fresh, key=lambda r: (r.commit_timestamp, held[id(r)])))
+        self._ready.extend(sorted(fresh, key=lambda r: (_at(r), held[id(r)])))
+
+
+def _at(part: Part) -> int:
+    assert isinstance(part, DataChangeRecord)
+    return part.commit_timestamp
 
 
 class CutInTheMiddleOfAnInstant(EpochBuffer):

@@ -279,7 +279,7 @@ class Reading:
         first = len(self.delivered)
         due = [r for r in self.stream.expected[first:] if r.commit_timestamp <= epoch.high]
         check(list(epoch.records) == due, "an epoch is not the history from its low to its high")
-        check(not incomplete_transactions(epoch.records), "an epoch splits a transaction")
+        check(not incomplete_transactions(epoch.changes), "an epoch splits a transaction")
         cut = self.graph.cut(epoch.high)
         self._check_cut(cut, epoch.high)
         self.delivered += epoch.records

@@ -15,7 +15,7 @@ import grpc
 import orjson
 from google.cloud.spanner_v1 import types
 
-from connector.client import Parameter, PartialResultSetMessage, SpannerClient
+from connector.client import Parameter, SpannerClient
 from connector.decode import decoder
 from connector.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
 from connector.epoch import Epoch, incomplete_transactions, minute_end
@@ -50,12 +50,12 @@ class EngineClient:
     def __init__(self, engine: ScriptedSpanner) -> None:
         self._engine = engine
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[PartialResultSetMessage]:
+    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
         values = {name: parameter.value for name, parameter in parameters.items()}
         try:
             async with aclosing(self._engine.execute(sql, values)) as messages:
                 async for message in messages:
-                    yield _PartialResultSet.FromString(message)
+                    yield [message]
         except ScriptedError as error:
             raise grpc.aio.AioRpcError(error.code, _NO_METADATA, _NO_METADATA, error.message) from error
 
@@ -80,7 +80,7 @@ class Memory:
         assert epoch.low == self.watermark < epoch.high, "epochs leave a gap, or overlap"
         assert minute_end(epoch.low + 1) >= epoch.high, "an epoch spans two minutes"
         assert all(epoch.low < record.commit_timestamp <= epoch.high for record in epoch.records)
-        assert not incomplete_transactions(epoch.records), "an epoch splits a transaction"
+        assert not incomplete_transactions(epoch.changes), "an epoch splits a transaction"
         assert cut, "a cut is empty"
         self.delivered += [of_record(record) for record in epoch.records]
         self.watermark, self.cut = epoch.high, tuple(cut)
@@ -178,7 +178,7 @@ class WholeReader:
             scenario.change_stream,
             scenario.mode,
             heartbeat=self.heartbeat,
-            decode=decoder(dialect, scenario.mode),
+            decoder=decoder(dialect, scenario.mode),
             clock=clock.now,
         )
         metrics = ReaderMetrics()

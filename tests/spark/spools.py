@@ -79,7 +79,7 @@ class SpoolMaker:
             header,
             at,
             EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc"),
-            lambda record: True,
+            lambda changes: changes,
         )
         self.watermark = at.watermark
 

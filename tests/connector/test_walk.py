@@ -9,7 +9,6 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from connector.decode import UnknownRecordError, decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.records import (
     ChildPartition,
@@ -24,6 +23,7 @@ from connector.records import (
     Record,
 )
 from connector.timestamps import parse
+from connector.walk import UnknownRecordError, walk
 
 AT = "2026-01-02T03:04:05.123456789Z"
 TYPES: list[Any] = [
@@ -56,7 +56,7 @@ def one(records: list[Record]) -> Record:
 
 
 def as_googlesql(mods: list[list[str]] = MODS) -> DataChangeRecord:
-    record = one(decoder(GOOGLESQL, IMMUTABLE)(googlesql(data=[data_change(mods=mods)]), 7))
+    record = one(walk(GOOGLESQL, IMMUTABLE)(googlesql(data=[data_change(mods=mods)]), 7))
     assert isinstance(record, DataChangeRecord)
     return record
 
@@ -83,7 +83,7 @@ def as_postgresql() -> DataChangeRecord:
         "transaction_tag": "app=x",
         "is_system_transaction": False,
     }
-    record = one(decoder(POSTGRESQL, IMMUTABLE)(postgresql(data_change_record=document), 7))
+    record = one(walk(POSTGRESQL, IMMUTABLE)(postgresql(data_change_record=document), 7))
     assert isinstance(record, DataChangeRecord)
     return record
 
@@ -120,13 +120,13 @@ def test_payloads_are_the_bytes_that_spanner_sent() -> None:
         '"value_capture_type":"NEW_ROW","number_of_records_in_transaction":"1",'
         '"number_of_partitions_in_transaction":"1","transaction_tag":"","is_system_transaction":false}}'
     )
-    record = one(decoder(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0))
+    record = one(walk(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0))
     assert isinstance(record, DataChangeRecord)
     assert record.mods[0].new_values == odd
 
 
 def test_column_types_that_repeat_are_one_object() -> None:
-    decode = decoder(GOOGLESQL, IMMUTABLE)
+    decode = walk(GOOGLESQL, IMMUTABLE)
     first, second = (one(decode(googlesql(data=[data_change()]), 0)) for _ in range(2))
     assert isinstance(first, DataChangeRecord)
     assert isinstance(second, DataChangeRecord)
@@ -134,8 +134,8 @@ def test_column_types_that_repeat_are_one_object() -> None:
 
 
 def test_heartbeats_are_read_in_both_dialects() -> None:
-    assert decoder(GOOGLESQL, IMMUTABLE)(googlesql(heartbeat=[[AT]]), 0) == [HeartbeatRecord(parse(AT))]
-    assert decoder(POSTGRESQL, IMMUTABLE)(postgresql(heartbeat_record={"timestamp": AT}), 0) == [
+    assert walk(GOOGLESQL, IMMUTABLE)(googlesql(heartbeat=[[AT]]), 0) == [HeartbeatRecord(parse(AT))]
+    assert walk(POSTGRESQL, IMMUTABLE)(postgresql(heartbeat_record={"timestamp": AT}), 0) == [
         HeartbeatRecord(parse(AT))
     ]
 
@@ -144,19 +144,19 @@ def test_heartbeats_are_read_in_both_dialects() -> None:
 def test_child_partitions_have_no_parents_where_they_are_empty_or_null(parents: list[str | None] | None) -> None:
     expected = frozenset(parent for parent in parents or [] if parent)
     wanted = [ChildPartitionsRecord(parse(AT), "00000001", (ChildPartition("c", expected),))]
-    assert decoder(GOOGLESQL, IMMUTABLE)(googlesql(children=[[AT, "00000001", [["c", parents]]]]), 0) == wanted
+    assert walk(GOOGLESQL, IMMUTABLE)(googlesql(children=[[AT, "00000001", [["c", parents]]]]), 0) == wanted
     document = {
         "start_timestamp": AT,
         "record_sequence": "00000001",
         "child_partitions": [{"token": "c", "parent_partition_tokens": parents}],
     }
-    assert decoder(POSTGRESQL, IMMUTABLE)(postgresql(child_partitions_record=document), 0) == wanted
+    assert walk(POSTGRESQL, IMMUTABLE)(postgresql(child_partitions_record=document), 0) == wanted
 
 
 @pytest.mark.parametrize("row", [[[[["x"]], [], []]], [["y"]], [[[], [], [], [["new"]]]]])
 def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(GOOGLESQL, IMMUTABLE)(ParseDict(row, Value()), 0)
+        walk(GOOGLESQL, IMMUTABLE)(ParseDict(row, Value()), 0)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> Non
 )
 def test_a_postgresql_row_of_another_form_is_refused_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0)
+        walk(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0)
 
 
 ChangeStreamRecord = types.ChangeStreamRecord
@@ -177,7 +177,7 @@ def of_proto(record: Any) -> Value:
 
 
 def mutable(record: Any) -> Record:
-    decoded = {one(decoder(dialect, MUTABLE)(of_proto(record), 7)) for dialect in (GOOGLESQL, POSTGRESQL)}
+    decoded = {one(walk(dialect, MUTABLE)(of_proto(record), 7)) for dialect in (GOOGLESQL, POSTGRESQL)}
     return one(list(decoded))
 
 
@@ -282,10 +282,10 @@ def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() ->
 )
 def test_a_record_without_its_timestamp_or_its_tokens_is_refused_and_does_not_pass_for_1970(record: Any) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(GOOGLESQL, MUTABLE)(of_proto(record), 0)
+        walk(GOOGLESQL, MUTABLE)(of_proto(record), 0)
 
 
 @pytest.mark.parametrize("text", ["", "?", "!!!!", b64encode(b"\x0a\x02\x12").decode()])
 def test_a_row_of_the_mutable_mode_of_another_form_is_refused_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
-        decoder(GOOGLESQL, MUTABLE)(Value(string_value=text), 0)
+        walk(GOOGLESQL, MUTABLE)(Value(string_value=text), 0)
