@@ -22,8 +22,9 @@ format: setup
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: setup
-	@$(BIN)/python -m benchmarks
+# SHORT=1 for little more than a minute; ONLY=wire-to-arrow for one of them.
+bench: setup $(VENV)/.bench
+	@$(BIN)/python -m benchmarks $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
 # MINUTES=10, or SEEDS=200: scenarios with faults and kills, held against the truth. A failure names its seed.
 soak: setup
@@ -46,6 +47,10 @@ $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]" && touch $@ || \
+	  echo "matplotlib could not be installed: there will be no plot"
 
 clean:
 	rm -rf $(VENV) demo-output build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

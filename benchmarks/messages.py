@@ -1,116 +1,175 @@
-"""The bytes of a change stream's answer: partial result sets of both dialects in three framings.
+"""The answers of a replayed change stream: real records, framed as the service might, as many as are wanted.
 
-Eleven columns, NEW_ROW, as PERFORMANCE's figures have it: one record in a message, sixteen, or one of fifty mods.
+Every record is one of the sample's. Its commit timestamp, its transaction and its keys are put in their places as text
+of a fixed length, so that what differs from record to record is replaced in bytes that are encoded already. A block is
+one second of commit time; it is encoded once, and any other second of any partition is that block with two texts
+replaced, at the speed of copying. So a replay of any length needs little memory, and its commit timestamps only grow.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
-from google.cloud.spanner_v1 import types
-from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from connector.timestamps import format_rfc3339
+from benchmarks.http2 import Buffer
+from benchmarks.sample import Sample, prefixed
+from connector.timestamps import SECOND, format_rfc3339, parse
+from emulator.wire import field
 
-PartialResultSet = types.PartialResultSet.pb()
 FRAMINGS = {"1/msg": (1, 1), "16/msg": (16, 1), "50-mod": (1, 50)}
 """Records a message, mods a record."""
 
-_COLUMNS = [("Id", "INT64")] + [(f"Column{n}", "STRING" if n % 2 else "INT64") for n in range(1, 11)]
-_START = 1_767_225_600_000_000_000
+BLOCK = {1: 20_000, 50: 2_000}
+"""Records of a partition in a second of commit time, by the mods of a record."""
+
+START = parse("2026-01-01T00:00:00Z")
+"""When a replay begins, nanoseconds since the epoch."""
+
+_SECOND, _FRACTION = "2026-01-01T00:00:00", ".999999"
+_SERIAL, _RECORD = "777000777", "88888"
+"""Stand in a block's bytes where its partition and second go, and in a record's where its number goes."""
+
+_RENDERED = 12
+"""Blocks that are kept, of 20 to 40 MB each, so that the rounds of a benchmark render none."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The messages of one query, and how many mods they hold."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a replay, from its start to ``end`` (nanoseconds since the epoch, inclusive), with so many mods."""
 
-    messages: list[bytes]
+    end: int
     mods: int
 
 
-def answer(dialect: str, framing: str, mods: int) -> Answer:
-    """An answer of about ``mods`` mods."""
-    records, per_record = FRAMINGS[framing]
-    count = max(mods // (records * per_record), 1)
-    encode = _googlesql if dialect == "googlesql" else _postgresql
-    messages = []
-    for number in range(count):
-        result = PartialResultSet(resume_token=b"t")
-        if number == 0:
-            result.metadata.CopyFrom(_metadata(dialect))
-        for record in range(records):
-            result.values.append(encode(number * records + record, per_record))
-        messages.append(result.SerializeToString())
-    return Answer(messages, count * records * per_record)
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A change stream without an end, whose partitions all begin at :data:`START`.
+
+    Args:
+        dialect: ``googlesql`` or ``postgresql``.
+        framing: a key of :data:`FRAMINGS`.
+        partitions: how many there are.
+    """
+
+    dialect: str
+    framing: str
+    partitions: int = 1
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The partitions' tokens."""
+        return tuple(f"replayed-{number:03}" for number in range(self.partitions))
+
+    def span(self, mods: int) -> Span:
+        """A part of about that many mods: as many whole messages of every partition as come next to it."""
+        together, size = FRAMINGS[self.framing]
+        messages = max(mods // (self.partitions * together * size), 1)
+        block, number = divmod(messages * together - 1, BLOCK[size])
+        end = START + block * SECOND + _microsecond(number, BLOCK[size]) * 1000
+        return Span(end, messages * together * size * self.partitions)
+
+    def prepare(self) -> None:
+        """Renders the blocks that are kept."""
+        for index in range(_RENDERED):
+            block, partition = divmod(index, self.partitions)
+            rendered(self.dialect, self.framing, partition, block)
+
+    def answer(self, token: str | None, end: int) -> Iterator[Buffer]:
+        """The answer of a partition's query, or of the initial one: messages with gRPC's prefixes."""
+        if token is None:
+            rows = b"".join(field(2, _announcement(self.dialect, token)) for token in self.tokens)
+            return iter([prefixed(field(1, Sample.of(self.dialect).metadata) + rows)])
+        return self._partition(self.tokens.index(token), end)
+
+    def _partition(self, number: int, end: int) -> Iterator[Buffer]:
+        block, left = 0, self._messages(end)
+        while left > 0:
+            ends, body = rendered(self.dialect, self.framing, number, block)
+            whole = memoryview(body)[: ends[min(left, len(ends)) - 1]]
+            if block == 0:  # the metadata come with the first message
+                yield prefixed(field(1, Sample.of(self.dialect).metadata) + body[5 : ends[0]])
+                whole = whole[ends[0] :]
+            yield whole
+            left -= len(ends)
+            block += 1
+
+    def _messages(self, end: int) -> int:
+        """How many messages a partition has up to a timestamp."""
+        together, size = FRAMINGS[self.framing]
+        seconds, nanoseconds = divmod(end - START, SECOND)
+        begun = ((nanoseconds // 1000 + 1) * BLOCK[size] - 1) // 1_000_000 + 1
+        return (seconds * BLOCK[size] + begun) // together
 
 
-def _metadata(dialect: str) -> object:
-    # The type of the one column; the baseline's result set parses values by it.
-    def array(fields: list[tuple[str, object]]) -> dict[str, object]:
-        named = [{"name": name, "type": kind} for name, kind in fields]
-        return {"code": "ARRAY", "arrayElementType": {"code": "STRUCT", "structType": {"fields": named}}}
-
-    text, time, json_, flag = {"code": "STRING"}, {"code": "TIMESTAMP"}, {"code": "JSON"}, {"code": "BOOL"}
-    number = {"code": "INT64"}
-    column = [("name", text), ("type", json_), ("is_primary_key", flag), ("ordinal_position", number)]
-    mod = [("keys", json_), ("new_values", json_), ("old_values", json_)]
-    data = [
-        ("commit_timestamp", time), ("record_sequence", text), ("server_transaction_id", text),
-        ("is_last_record_in_transaction_in_partition", flag), ("table_name", text), ("column_types", array(column)),
-        ("mods", array(mod)), ("mod_type", text), ("value_capture_type", text),
-        ("number_of_records_in_transaction", number), ("number_of_partitions_in_transaction", number),
-        ("transaction_tag", text), ("is_system_transaction", flag),
-    ]  # fmt: skip
-    child = array([("token", text), ("parent_partition_tokens", {"code": "ARRAY", "arrayElementType": text})])
-    change = array(
-        [
-            ("data_change_record", array(data)),
-            ("heartbeat_record", array([("timestamp", time)])),
-            (
-                "child_partitions_record",
-                array([("start_timestamp", time), ("record_sequence", text), ("children", child)]),
-            ),
-        ]
-    )
-    kind = change if dialect == "googlesql" else {"code": "JSON", "typeAnnotation": "PG_JSONB"}
-    node = {"rowType": {"fields": [{"name": "ChangeRecord", "type": kind}]}}
-    return types.ResultSetMetadata.pb(types.ResultSetMetadata.from_json(json.dumps(node)))
+def _microsecond(number: int, count: int) -> int:
+    """When in its second a record is committed, of so many."""
+    return number * 1_000_000 // count
 
 
-def _row(number: int, mods: int) -> tuple[str, list[tuple[str, str]]]:
-    at = format_rfc3339(_START + number * 1_000_000)
-    rows = []
-    for index in range(mods):
-        values = {
-            name: str(number * 1000 + index) if kind == "INT64" else "abcdefghij" * 2 for name, kind in _COLUMNS[1:]
-        }
-        keys = json.dumps({"Id": str(number * 100 + index)}, separators=(",", ":"))
-        rows.append((keys, json.dumps(values, separators=(",", ":"))))
-    return at, rows
+@lru_cache(_RENDERED)
+def rendered(dialect: str, framing: str, partition: int, block: int) -> tuple[tuple[int, ...], bytes]:
+    """A second of a partition: where its messages end, and their bytes."""
+    ends, body = _block(dialect, framing)
+    second = format_rfc3339(START + block * SECOND)[: len(_SECOND)]
+    body = body.replace(_SECOND.encode(), second.encode())
+    return ends, body.replace(_SERIAL.encode(), b"%03d%06d" % (partition, block))
 
 
-def _googlesql(number: int, mods: int) -> Value:
-    at, rows = _row(number, mods)
-    columns = [[name, f'{{"code":"{kind}"}}', name == "Id", str(n)] for n, (name, kind) in enumerate(_COLUMNS, 1)]
-    data = [
-        at, "00000000", f"transaction{number}", True, "Singers", columns, [[k, v, "{}"] for k, v in rows],
-        "INSERT", "NEW_ROW", "1", "1", "", False,
-    ]  # fmt: skip
-    return ParseDict([[[data], [], []]], Value())
+@lru_cache
+def _block(dialect: str, framing: str) -> tuple[tuple[int, ...], bytes]:
+    together, mods = FRAMINGS[framing]
+    templates = [_template(dialect, row) for row in Sample.of(dialect).records[mods]]
+    count = BLOCK[mods]
+    rows = [field(2, _numbered(templates[number % len(templates)], number, count)) for number in range(count)]
+    token = field(4, Sample.of(dialect).resume_token)
+    messages = [prefixed(b"".join(rows[at : at + together]) + token) for at in range(0, count, together)]
+    return tuple(accumulate(map(len, messages))), b"".join(messages)
 
 
-def _postgresql(number: int, mods: int) -> Value:
-    at, rows = _row(number, mods)
-    columns = [
-        {"is_primary_key": name == "Id", "name": name, "ordinal_position": n, "type": {"code": kind}}
-        for n, (name, kind) in enumerate(_COLUMNS, 1)
-    ]
-    data = {
-        "column_types": columns, "commit_timestamp": at, "is_last_record_in_transaction_in_partition": True,
-        "is_system_transaction": False, "mod_type": "INSERT",
-        "mods": [{"keys": json.loads(k), "new_values": json.loads(v), "old_values": {}} for k, v in rows],
-        "number_of_partitions_in_transaction": 1, "number_of_records_in_transaction": 1, "record_sequence": "00000000",
-        "server_transaction_id": f"transaction{number}", "table_name": "Singers", "transaction_tag": "",
-        "value_capture_type": "NEW_ROW",
-    }  # fmt: skip
-    return Value(string_value=json.dumps({"data_change_record": data}, separators=(",", ":")))
+def _numbered(template: bytes, number: int, count: int) -> bytes:
+    """The record of that number in its second."""
+    fraction = b".%06d" % _microsecond(number, count)
+    row = template.replace((_SECOND + _FRACTION).encode(), _SECOND.encode() + fraction)
+    return row.replace((_SERIAL + _RECORD).encode(), b"%b%05d" % (_SERIAL.encode(), number))
+
+
+def _template(dialect: str, row: Value) -> bytes:
+    """A sample's row with what differs from record to record replaced by texts that stand for it."""
+    transaction = f"{_SERIAL}{_RECORD}MDgzODQ5Nw=="
+    if dialect == "postgresql":
+        data = json.loads(row.string_value)["data_change_record"]
+        keys = [next(iter(mod["keys"].values())) for mod in data["mods"]]
+        text = row.string_value.replace(data["commit_timestamp"], f"{_SECOND}{_FRACTION}+00:00")
+        known = f'"server_transaction_id":"{data["server_transaction_id"]}"'
+        template = Value(string_value=text.replace(known, f'"server_transaction_id":"{transaction}"'))
+    else:
+        template = Value.FromString(row.SerializeToString())
+        cells = template.list_value.values[0].list_value.values[0].list_value.values[0].list_value.values
+        cells[0].string_value, cells[2].string_value = f"{_SECOND}{_FRACTION}Z", transaction
+        mods = [mod.list_value.values[0].string_value for mod in cells[6].list_value.values]
+        keys = [next(iter(json.loads(mod).values())) for mod in mods]
+    encoded: bytes = template.SerializeToString()
+    for index, key in enumerate(keys):
+        encoded = encoded.replace(f'"{key}"'.encode(), f'"1{_SERIAL}{_RECORD}{index:02}"'.encode())
+    return encoded
+
+
+def _announcement(dialect: str, token: str) -> bytes:
+    """The sample's row that names a partition, with another token and start."""
+    row = Value.FromString(Sample.of(dialect).announcement.SerializeToString())
+    start = format_rfc3339(START)
+    if dialect == "postgresql":
+        node = json.loads(row.string_value)
+        record = node["child_partitions_record"]
+        record["start_timestamp"] = start.replace("Z", "+00:00")
+        record["child_partitions"][0]["token"] = token
+        row.string_value = json.dumps(node, separators=(",", ":"))
+    else:
+        record = row.list_value.values[0].list_value.values[2].list_value.values[0].list_value.values
+        record[0].string_value = start
+        record[2].list_value.values[0].list_value.values[0].string_value = token
+    announcement: bytes = row.SerializeToString()
+    return announcement

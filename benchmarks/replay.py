@@ -1,57 +1,127 @@
-"""A gRPC server that replays prepared bytes to any streaming query; it runs in a process of its own."""
+"""A server that replays a change stream's bytes as fast as a client takes them, in a process of its own.
+
+It is one thread that waits for sockets; what goes over them is :mod:`benchmarks.http2`'s. Requests are told apart by
+their messages: one with a statement is a query, whose partition token says which answer it gets; any other wants a
+session.
+"""
 
 import multiprocessing
+import selectors
+import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
 
-import grpc
-from google.cloud.spanner_v1 import types
+from benchmarks.http2 import Buffer, Connection
+from benchmarks.messages import Replay
+from benchmarks.request import Request
+from benchmarks.sample import prefixed
+from emulator.wire import field, number_field
 
-Session = types.Session.pb()
-CreateSessionRequest = types.CreateSessionRequest.pb()
-_SERVICE = "google.spanner.v1.Spanner"
-
-
-class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, messages: list[bytes]) -> None:
-        self._messages = messages
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        match handler_call_details.method:
-            case "/google.spanner.v1.Spanner/CreateSession":
-                return grpc.unary_unary_rpc_method_handler(self._create, CreateSessionRequest.FromString, _serialize)
-            case "/google.spanner.v1.Spanner/ExecuteStreamingSql":
-                return grpc.unary_stream_rpc_method_handler(lambda request, context: iter(self._messages))
-            case _:
-                return None
-
-    @staticmethod
-    def _create(request: object, context: object) -> object:
-        return Session(name=f"{request.database}/sessions/s", multiplexed=True)  # type: ignore[attr-defined]
+_SENT_AT_ONCE = 256 * 1024
+_RECEIVED_AT_ONCE = 64 * 1024
 
 
-def _serialize(message: object) -> bytes:
-    return message.SerializeToString()  # type: ignore[attr-defined, no-any-return]
+@dataclass(frozen=True, slots=True)
+class ReplayServer:
+    """Where a server is reached, and its process."""
+
+    host: str
+    pid: int
+    replay: Replay
 
 
-def _serve(messages: list[bytes], port: Connection) -> None:
-    server = grpc.server(ThreadPoolExecutor(4), [_Handler(messages)])
-    port.send(server.add_insecure_port("127.0.0.1:0"))
-    server.start()
-    server.wait_for_termination()
+class _Client:
+    """A client's socket, and what could not be sent yet."""
+
+    def __init__(self, connected: socket.socket, replay: Replay) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected
+        self._connection = Connection(lambda request: answer(replay, request))
+        self._unsent: list[Buffer] = []
+
+    def receive(self) -> bool:
+        """Takes what has come; returns whether the client is still there."""
+        try:
+            data = self.socket.recv(_RECEIVED_AT_ONCE)
+        except BlockingIOError:
+            return True
+        self._connection.receive(data)
+        return bool(data)
+
+    def send(self) -> bool:
+        """Sends some of what there is; returns whether there is more."""
+        self._unsent = self._unsent or self._connection.buffers(_SENT_AT_ONCE)
+        if self._unsent:
+            try:
+                self._unsent = _rest(self._unsent, self.socket.sendmsg(self._unsent))
+            except BlockingIOError:
+                return True
+        return bool(self._unsent) or self._connection.has_more
+
+
+def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+        sent -= len(buffer)
+    return []
+
+
+def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
+    """What a request is answered with."""
+    asked = Request.of(request)
+    if not asked.is_query:
+        session = asked.resource if "/sessions/" in asked.resource else f"{asked.resource}/sessions/replayed"
+        return iter([prefixed(field(1, session.encode()) + number_field(6, 1))])
+    return replay.answer(asked.partition_token, asked.end)
+
+
+def serve(listener: socket.socket, replay: Replay) -> None:
+    """Serves until the process is ended."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, ready in selector.select():
+                if key.data is None:
+                    client = _Client(listener.accept()[0], replay)
+                    selector.register(client.socket, selectors.EVENT_READ, client)
+                elif not _turn(key.data, ready, selector):
+                    selector.unregister(key.data.socket)
+                    key.data.socket.close()
+
+
+def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool:
+    try:
+        if ready & selectors.EVENT_READ and not client.receive():
+            return False
+        more = client.send()
+    except ConnectionError:
+        return False
+    selector.modify(client.socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if more else 0), client)
+    return True
+
+
+def _run(replay: Replay, port: Pipe) -> None:
+    replay.prepare()
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        port.send(listener.getsockname()[1])
+        serve(listener, replay)
 
 
 @contextmanager
-def replaying(messages: list[bytes]) -> Iterator[str]:
-    """A server's ``host:port`` for as long as the context is open."""
+def replaying(replay: Replay) -> Iterator[ReplayServer]:
+    """A server for as long as the context is open."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(messages, sender), daemon=True)
+    process = context.Process(target=_run, args=(replay, sender), daemon=True)
     process.start()
+    sender.close()
     try:
-        yield f"127.0.0.1:{receiver.recv()}"
+        assert process.pid is not None
+        yield ReplayServer(f"127.0.0.1:{receiver.recv()}", process.pid, replay)
     finally:
         process.kill()
         process.join()

@@ -1,0 +1,69 @@
+"""From replayed bytes to Arrow record batches, and to a sealed spool, against google-cloud-spanner's rows.
+
+The reader is the daemon's: its client, its scheduler with graph and watermark, its epochs. It runs in a process of its
+own, the baseline in another, and the replay server in a third; rounds of the one and the other take turns. The
+baseline reads a part of what ours reads, since its time is proportional too.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from benchmarks import baseline, reading
+from benchmarks.messages import FRAMINGS, Replay, Span
+from benchmarks.replay import replaying
+from benchmarks.result import Result
+from benchmarks.subject import Measure, Subject, Work, cpu_of, subject
+
+DIALECTS = ("googlesql", "postgresql")
+_WARM_UP = 2_000
+_LENGTHS = {"1/msg": 1, "16/msg": 2, "50-mod": 5}
+"""How many times as many mods a round has in each framing, so that each takes about as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: mods of a round at one a message, the baseline's share of them, and how many rounds."""
+
+    mods: int
+    rounds: int
+    baseline_share: float = 0.2
+
+
+def to_arrow(size: Size) -> Iterator[Result]:
+    """The headline: from the wire to record batches of envelopes."""
+    for dialect, framing in product(DIALECTS, FRAMINGS):
+        yield compared("wire-to-arrow", Replay(dialect, framing), reading.to_arrow, baseline.to_arrow, size)
+
+
+def to_spool(size: Size) -> Iterator[Result]:
+    """From the wire to sealed epochs on disk; the baseline writes one Arrow file, without making it durable."""
+    for dialect, framing in product(DIALECTS, FRAMINGS):
+        yield compared("wire-to-spool", Replay(dialect, framing), reading.to_spool, baseline.to_file, size)
+
+
+def compared(name: str, replay: Replay, ours: Work, theirs: Work, size: Size) -> Result:
+    """Rounds of the one and the other, in turns, after one of each that does not count."""
+    span = replay.span(size.mods * _LENGTHS[replay.framing])
+    share = replay.span(int(span.mods * size.baseline_share))
+    rounds, loads = [], []
+    with replaying(replay) as server, subject() as us, subject() as them:
+        for who, work in ((us, ours), (them, theirs)):
+            _read(who, work, server.host, replay, replay.span(_WARM_UP))
+        for _ in range(size.rounds):
+            before = cpu_of(server.pid)
+            found = _read(us, ours, server.host, replay, span)
+            loads.append((cpu_of(server.pid) - before) / found.wall)
+            rounds.append((found, _read(them, theirs, server.host, replay, share)))
+    load = round(statistics.median(loads), 3)
+    peak = round(max(us.peak_bytes for us, _ in rounds) / 1024**2)
+    return Result.compared(name, replay.dialect, replay.framing, rounds, {"server_cpu": load, "peak_mib": peak})
+
+
+def _read(who: Subject, work: Work, host: str, replay: Replay, span: Span) -> Measure:
+    with tempfile.TemporaryDirectory() as folder:
+        found = who.run(work, host, replay, span, folder)
+    assert found.events == span.mods, f"{span.mods} mods were served, {found.events} were read"
+    return found
