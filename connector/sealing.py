@@ -191,7 +191,8 @@ class SpoolWriter:
         if self._spool.floor() > first:
             raise _gone_on(self._spool)
         last = first - 1
-        while last + 1 <= passed and last + 1 < self.epoch and self._sealed[last + 1][1] + grace <= now:
+        # A clock that was set back has epochs sealed in its future: it must not keep them for as long.
+        while last + 1 <= passed and last + 1 < self.epoch and abs(now - self._sealed[last + 1][1]) >= grace:
             last += 1
         if last < first:
             return 0

@@ -353,6 +353,14 @@ def test_an_epoch_is_kept_for_a_grace_period_after_its_seal(spool: Spool) -> Non
     assert writer.prune(now=NOW + 10, grace=10) == 1
 
 
+@pytest.mark.parametrize("grace", [0, 60 * SECOND])
+def test_a_clock_that_was_set_back_by_hours_keeps_nothing_longer(spool: Spool, grace: int) -> None:
+    writer = writer_of(spool)
+    sealed(writer, 2)
+    consumers.record(spool, "c", 2, now=NOW)
+    assert writer.prune(now=NOW - 7 * 3600 * SECOND, grace=grace) == 1
+
+
 def test_the_numbers_go_on_after_pruning_and_a_restart(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)

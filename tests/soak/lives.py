@@ -160,7 +160,7 @@ def _kill(root: int, life: Life, waits: int | None) -> str:
             kill(all_of_it)
             return "everything" if jvms else "the daemon"
     if drivers:
-        kill(drivers)
+        kill(drivers if waits is None else [*drivers, waits])
         return "Spark's driver"
     return ""
 
