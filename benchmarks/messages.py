@@ -71,9 +71,10 @@ class Replay:
         end = START + block * SECOND + _microsecond(number, BLOCK[size]) * 1000
         return Span(end, messages * together * size * self.partitions)
 
-    def prepare(self) -> None:
-        """Renders the blocks that are kept."""
-        for index in range(_RENDERED):
+    def prepare(self, span: Span) -> None:
+        """Renders the blocks of a span, or as many of its first as are kept."""
+        blocks = (span.end - START) // SECOND + 1
+        for index in range(min(blocks * self.partitions, _RENDERED)):
             block, partition = divmod(index, self.partitions)
             rendered(self.dialect, self.framing, partition, block)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 
 from benchmarks.http2 import Buffer, Connection
-from benchmarks.messages import Replay
+from benchmarks.messages import Replay, Span
 from benchmarks.request import Request
 from benchmarks.sample import prefixed
 from emulator.wire import field, number_field
@@ -104,19 +104,19 @@ def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool
     return True
 
 
-def _run(replay: Replay, port: Pipe) -> None:
-    replay.prepare()
+def _run(replay: Replay, span: Span, port: Pipe) -> None:
+    replay.prepare(span)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         port.send(listener.getsockname()[1])
         serve(listener, replay)
 
 
 @contextmanager
-def replaying(replay: Replay) -> Iterator[ReplayServer]:
-    """A server for as long as the context is open."""
+def replaying(replay: Replay, span: Span) -> Iterator[ReplayServer]:
+    """A server for as long as the context is open; it has rendered ``span`` before it is reached."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(replay, sender), daemon=True)
+    process = context.Process(target=_run, args=(replay, span, sender), daemon=True)
     process.start()
     sender.close()
     try:

@@ -8,6 +8,7 @@ baseline reads a part of what ours reads, since its time is proportional too.
 import statistics
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,6 +25,21 @@ _LENGTHS = {"1/msg": 1, "16/msg": 2, "50-mod": 5}
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that are compared: what it does, and the process that does it."""
+
+    process: Subject
+    work: Work
+
+    def read(self, host: str, replay: Replay, span: Span) -> Measure:
+        """Measures the work, with an empty folder to write to."""
+        with tempfile.TemporaryDirectory() as folder:
+            found = self.process.run(self.work, host, replay, span, folder)
+        assert found.events == span.mods, f"{span.mods} mods were served, {found.events} were read"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """How much is measured: mods of a round at one a message, the baseline's share of them, and how many rounds."""
 
@@ -35,35 +51,37 @@ class Size:
 def to_arrow(size: Size) -> Iterator[Result]:
     """The headline: from the wire to record batches of envelopes."""
     for dialect, framing in product(DIALECTS, FRAMINGS):
-        yield compared("wire-to-arrow", Replay(dialect, framing), reading.to_arrow, baseline.to_arrow, size)
+        with sides(reading.to_arrow, baseline.to_arrow) as (ours, theirs):
+            yield compared("wire-to-arrow", Replay(dialect, framing), ours, theirs, size)
 
 
 def to_spool(size: Size) -> Iterator[Result]:
     """From the wire to sealed epochs on disk; the baseline writes one Arrow file, without making it durable."""
     for dialect, framing in product(DIALECTS, FRAMINGS):
-        yield compared("wire-to-spool", Replay(dialect, framing), reading.to_spool, baseline.to_file, size)
+        with sides(reading.to_spool, baseline.to_file) as (ours, theirs):
+            yield compared("wire-to-spool", Replay(dialect, framing), ours, theirs, size)
 
 
-def compared(name: str, replay: Replay, ours: Work, theirs: Work, size: Size) -> Result:
+@contextmanager
+def sides(ours: Work, theirs: Work) -> Iterator[tuple[Side, Side]]:
+    """Both sides, each in a new process."""
+    with subject() as us, subject() as them:
+        yield Side(us, ours), Side(them, theirs)
+
+
+def compared(name: str, replay: Replay, ours: Side, theirs: Side, size: Size) -> Result:
     """Rounds of the one and the other, in turns, after one of each that does not count."""
     span = replay.span(size.mods * _LENGTHS[replay.framing])
     share = replay.span(int(span.mods * size.baseline_share))
     rounds, loads = [], []
-    with replaying(replay) as server, subject() as us, subject() as them:
-        for who, work in ((us, ours), (them, theirs)):
-            _read(who, work, server.host, replay, replay.span(_WARM_UP))
+    with replaying(replay, span) as server:
+        for side in (ours, theirs):
+            side.read(server.host, replay, replay.span(_WARM_UP))
         for _ in range(size.rounds):
             before = cpu_of(server.pid)
-            found = _read(us, ours, server.host, replay, span)
+            found = ours.read(server.host, replay, span)
             loads.append((cpu_of(server.pid) - before) / found.wall)
-            rounds.append((found, _read(them, theirs, server.host, replay, share)))
+            rounds.append((found, theirs.read(server.host, replay, share)))
     load = round(statistics.median(loads), 3)
     peak = round(max(us.peak_bytes for us, _ in rounds) / 1024**2)
     return Result.compared(name, replay.dialect, replay.framing, rounds, {"server_cpu": load, "peak_mib": peak})
-
-
-def _read(who: Subject, work: Work, host: str, replay: Replay, span: Span) -> Measure:
-    with tempfile.TemporaryDirectory() as folder:
-        found = who.run(work, host, replay, span, folder)
-    assert found.events == span.mods, f"{span.mods} mods were served, {found.events} were read"
-    return found

@@ -1,0 +1,37 @@
+"""The reader stays ahead of google-cloud-spanner's rows by what it was measured to be, with much to spare.
+
+Ratios of processor time, of runs that take turns: a busy machine slows the one and the other.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import baseline, reading
+from benchmarks.messages import Replay
+from benchmarks.wire import Side, Size, compared, sides
+
+FLOORS = {
+    ("googlesql", "1/msg"): 1.2,
+    ("googlesql", "16/msg"): 1.4,
+    ("googlesql", "50-mod"): 1.2,
+    ("postgresql", "1/msg"): 0.4,
+    ("postgresql", "16/msg"): 0.3,
+    ("postgresql", "50-mod"): 0.3,
+}
+"""Half of what a run on two busy cores gives, or less."""
+
+_SIZE = Size(mods=8_000, rounds=3, baseline_share=0.5)
+
+
+@pytest.fixture(scope="module", name="both")
+def _both() -> Iterator[tuple[Side, Side]]:
+    with sides(reading.to_arrow, baseline.to_arrow) as both:
+        yield both
+
+
+@pytest.mark.parametrize(("dialect", "framing"), FLOORS)
+def test_from_the_wire_to_arrow(both: tuple[Side, Side], dialect: str, framing: str) -> None:
+    found = compared("wire-to-arrow", Replay(dialect, framing), *both, _SIZE)
+    assert found.cpu is not None
+    assert found.cpu.median > FLOORS[dialect, framing], str(found)
