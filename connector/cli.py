@@ -118,6 +118,7 @@ def cli() -> None:
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
 @click.option("--database-role", help="A role of fine-grained access control.")
 @click.option("--endpoint", help="A regional or private Spanner endpoint.")
+@click.option("--workers", default=1, show_default=True, help="How many processes read.")
 @_common
 def tail_command(*, common: _Common, envelope: str, tables: tuple[str, ...], **source: object) -> None:
     """Prints events as JSON lines on stdout, in commit order."""

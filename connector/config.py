@@ -114,6 +114,7 @@ class SourceConfig(_Section):
     heartbeat: Duration = SECOND
     rpc_priority: Literal["low", "medium", "high"] = "high"
     database_role: str | None = None
+    workers: int | None = Field(default=None, ge=1, le=64, strict=True)
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
     emulator_host: str | None = None

@@ -25,7 +25,7 @@ from connector.metrics import ReaderMetrics
 from connector.partitions import CutPartition
 from connector.progress import reporting
 from connector.reader import OpenStream, opened
-from connector.scheduler import Range
+from connector.scheduler import Range, Scheduler
 from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.spool import Spool, SpoolHeader
 from connector.status import serving
@@ -202,18 +202,22 @@ async def _read_into(
     assert isinstance(retention, int)
     sink = SpoolSink(writer, spool, max_bytes=config.spool.max_bytes, retention=retention, metrics=metrics)
     sink.watermark = at.watermark
-    scheduler = stream.scheduler(
-        Range(at.cut, at.watermark, end), sink, seal_interval=config.spool.seal_interval, metrics=metrics
-    )
-    _log.info(
-        "reading",
-        change_stream=stream.stream.name,
-        spool=spool.path,
-        epoch=at.epoch,
-        watermark=format_rfc3339(at.watermark),
-        partitions=len(at.cut),
-        end=format_rfc3339(end) if end is not None else "none",
-    )
+    span = Range(at.cut, at.watermark, end)
+    async with stream.scheduler(span, sink, seal_interval=config.spool.seal_interval, metrics=metrics) as scheduler:
+        _log.info(
+            "reading",
+            change_stream=stream.stream.name,
+            spool=spool.path,
+            epoch=at.epoch,
+            watermark=format_rfc3339(at.watermark),
+            partitions=len(at.cut),
+            end=format_rfc3339(end) if end is not None else "none",
+        )
+        await _run(scheduler, sink, metrics, stop)
+    _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
+
+
+async def _run(scheduler: Scheduler, sink: SpoolSink, metrics: ReaderMetrics, stop: Stop) -> None:
     pruning = asyncio.create_task(sink.keep_pruned(), name="prune")
     running = asyncio.create_task(stop.run(scheduler), name="reader")
     try:
@@ -228,7 +232,6 @@ async def _read_into(
         pruning.cancel()
         running.cancel()
         await asyncio.wait({pruning, running})  # the spool's lock is held until no thread of ours writes
-    _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:

@@ -96,6 +96,12 @@ def _whereabouts(error: BaseException, told: set[int]) -> Iterator[str]:
     yield f"{type(error).__module__}.{type(error).__qualname__}\n"
 
 
+def style() -> tuple[bool, bool]:
+    """How this process logs, for one that it starts: whether as JSON, and whether more."""
+    as_json = any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+    return as_json, logging.getLogger("connector").isEnabledFor(logging.DEBUG)
+
+
 def configure(*, json: bool, verbose: bool) -> None:
     """Sends the logs of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)

@@ -28,6 +28,8 @@ class ReaderMetrics:
     sealed_mods: int = 0
     incomplete_transactions: int = 0
     late_records: int = 0
+    workers: int = 0
+    worker_restarts: int = 0
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
     def received(self, records: int, mods: int) -> None:

@@ -13,6 +13,7 @@ import grpc
 
 from connector.client import SpannerClient
 from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.cores import cores
 from connector.decode import decoder
 from connector.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
@@ -21,15 +22,21 @@ from connector.errors import ConfigurationError, DataLostError, SpannerCdcError,
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
+from connector.frames import Setup
+from connector.log import style
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN
-from connector.scheduler import EpochSink, Range, Scheduler
+from connector.scheduler import EpochSink, Queries, Range, Scheduler
 from connector.timestamps import MINUTE, format_rfc3339
 from connector.walk import UnknownRecordError
+from connector.workers import Workers
 
 WINDOW = 30 * MINUTE
 """How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
+
+MOST_BY_DEFAULT = 4
+"""So many workers at most, where it is not configured how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,24 +146,69 @@ class OpenStream:
             clock=time.time_ns,
         )
 
-    def scheduler(self, span: Range, sink: EpochSink, *, seal_interval: int, metrics: ReaderMetrics) -> Scheduler:
-        """A reader of the range into the sink."""
+    @property
+    def workers(self) -> int:
+        """How many processes read it; with one of them it is this one.
+
+        Where it is not configured, one for each two cores, for the coordinator and the sink want some, too; an
+        emulator is not worth more than one.
+        """
+        if self.config.workers is not None:
+            return self.config.workers
+        if self.client.emulator_host is not None:
+            return 1
+        return max(1, min(cores() // 2, MOST_BY_DEFAULT))
+
+    @asynccontextmanager
+    async def scheduler(
+        self, span: Range, sink: EpochSink, *, seal_interval: int, metrics: ReaderMetrics
+    ) -> AsyncIterator[Scheduler]:
+        """A reader of the range into the sink, with its workers.
+
+        Raises:
+            SpannerCdcError: a worker cannot begin.
+        """
 
         async def spanner_clock() -> int:
             return await current_timestamp(self.client)
 
-        return Scheduler(
-            self.queries(),
+        async with self._read_in_workers(metrics) as queries:
+            yield Scheduler(
+                queries,
+                self.stream.name,
+                span,
+                sink,
+                seal_interval=seal_interval,
+                window=WINDOW if self.stream.partition_mode == MUTABLE else None,
+                spanner_clock=spanner_clock,
+                known_clock=self.now,
+                flow=FlowControl(),
+                metrics=metrics,
+            )
+
+    @asynccontextmanager
+    async def _read_in_workers(self, metrics: ReaderMetrics) -> AsyncIterator[Queries]:
+        """The stream's queries, in other processes if there is to be more than one."""
+        if self.workers == 1:
+            yield self.queries()
+            return
+        as_json, verbose = style()
+        client = self.client
+        setup = Setup(
+            client.database,
+            client.emulator_host,
+            client.endpoint,
+            client.database_role,
+            client.rpc_priority,
+            self.dialect.name,
             self.stream.name,
-            span,
-            sink,
-            seal_interval=seal_interval,
-            window=WINDOW if self.stream.partition_mode == MUTABLE else None,
-            spanner_clock=spanner_clock,
-            known_clock=self.now,
-            flow=FlowControl(),
-            metrics=metrics,
+            self.stream.partition_mode,
+            self.config.heartbeat,
+            as_json,
+            verbose,
         )
+        async with Workers(setup, self.workers, metrics).running() as workers:
+            yield workers
 
 
 @asynccontextmanager

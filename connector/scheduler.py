@@ -9,7 +9,7 @@ The graph (:mod:`connector.partitions`) decides; this module only does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,7 +26,7 @@ from connector.faults import Verdict, fault, query_error
 from connector.flow import FlowControl
 from connector.log import Log
 from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.partition_query import PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition, PartitionGraph
 from connector.records import (
     INITIAL_TOKEN,
@@ -49,6 +49,13 @@ _NEAR_END = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
 _log = Log(__name__)
+
+
+class Queries(Protocol):
+    """Sends partitions' queries, in this process or in others."""
+
+    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        """As of :class:`connector.partition_query.PartitionQueries`."""
 
 
 class EpochSink(Protocol):
@@ -89,7 +96,7 @@ class Scheduler:
 
     def __init__(
         self,
-        queries: PartitionQueries,
+        queries: Queries,
         stream: str,
         span: Range,
         sink: EpochSink,

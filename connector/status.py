@@ -27,6 +27,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
     "spool_bytes": ("Bytes of segments in the spool", lambda m: m.spool_bytes),
+    "workers": ("Worker processes that read; 0 where the reader is one process", lambda m: m.workers),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "queries": ("Partition queries sent", lambda m: m.queries),
@@ -35,6 +36,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "child_partitions": ("Partitions announced", lambda m: m.child_partitions),
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
+    "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
     "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }

@@ -77,6 +77,8 @@ async def tail(
             stream.filter,
         )
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
-        scheduler = stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics)
-        async with reporting(metrics):
+        async with (
+            stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
+            reporting(metrics),
+        ):
             await stop.run(scheduler)

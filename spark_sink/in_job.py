@@ -124,6 +124,7 @@ def config_document(options: InJobOptions, spool: str) -> bytes:
         "end": options.end,
         "heartbeat": options.heartbeat,
         "emulator_host": options.emulator_host,
+        "workers": 1,  # the cores are Spark's
     }
     return orjson.dumps(
         {
