@@ -222,10 +222,11 @@ def integers(array: pa.Array) -> Int64s:
 
 
 def sequence_numbers(record_sequences: pa.Array) -> Int64s:
-    """Each record sequence as a number, as :func:`connector.records.sequence_number` has it."""
+    """Each as :func:`connector.records.sequence_number` has it, at most what 64 bits hold."""
     encoded = record_sequences.dictionary_encode()
-    numbers = np.array([sequence_number(text) for text in encoded.dictionary.to_pylist()], np.uint64)
-    return numbers[integers(encoded.indices)].astype(np.int64)
+    largest = np.iinfo(np.int64).max
+    numbers = [min(sequence_number(text), largest) for text in encoded.dictionary.to_pylist()]
+    return np.array(numbers, np.int64)[integers(encoded.indices)]
 
 
 def _ranks(texts: pa.Array, key: Callable[[str], tuple[int, str]]) -> Int64s:

@@ -12,7 +12,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from connector.changes import Changes
-from connector.dialects import Dialect
+from connector.dialects import MUTABLE, POSTGRESQL, Dialect
+from connector.googlesql_columns import GooglesqlColumns, is_known
+from connector.postgresql_columns import PostgresqlColumns
 from connector.records import Record
 from connector.rows import ValueAssembler
 from connector.walk import UnknownRecordError, Walk, walk
@@ -31,11 +33,14 @@ class Decoder:
     Args:
         walk: takes any row.
         columns: takes many at once, or None where there is no such way.
+        knows: whether ``columns`` may take rows of a query with these google.spanner.v1.ResultSetMetadata.
     """
 
-    def __init__(self, walk: Walk, columns: Columns | None) -> None:
+    def __init__(self, walk: Walk, columns: Columns | None, knows: Callable[[bytes | None], bool]) -> None:
         self._walk = walk
         self._columns = columns
+        self._knows = knows
+        self._known = False
         self._values = ValueAssembler()
 
     def __call__(self, messages: Sequence[bytes], read_timestamp: int) -> list[Item]:
@@ -45,13 +50,16 @@ class Decoder:
             UnknownRecordError: a row that no version of the format describes.
         """
         try:
+            begins = self._values.metadata is None
             values = self._values.values(messages)
+            if begins:
+                self._known = self._knows(self._values.metadata)
             return self._decoded(values, read_timestamp)
         except (DecodeError, ValueError) as error:
             raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from error
 
     def _decoded(self, values: list[bytes], read_timestamp: int) -> list[Item]:
-        if self._columns is None or len(values) <= FEW:
+        if self._columns is None or not self._known or len(values) <= FEW:
             return [item for value in values for item in self._walk(Value.FromString(value), read_timestamp)]
         changes = self._columns(values, read_timestamp)
         if changes is not None:
@@ -63,4 +71,10 @@ class Decoder:
 def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:
     """Makes the decoders of the queries of a change stream; they share what they have learned of its tables."""
     walker = walk(dialect, partition_mode)
-    return lambda: Decoder(walker, None)
+    if partition_mode == MUTABLE:
+        return lambda: Decoder(walker, None, lambda _: False)
+    if dialect is POSTGRESQL:
+        documents = PostgresqlColumns()
+        return lambda: Decoder(walker, documents, lambda _: True)
+    rows = GooglesqlColumns()
+    return lambda: Decoder(walker, rows, is_known)

@@ -72,6 +72,11 @@ SCHEMA = pa.schema(
 
 DELETE = "DELETE"
 
+# A value that is no scalar yet is looked at for its type in every call, which costs as much as a hundred rows.
+_DELETED = pa.scalar(DELETE, _STRING)
+_NOTHING = pa.scalar(None, _STRING)
+_SEPARATOR = pa.scalar("\0", _STRING)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -130,7 +135,7 @@ class EnvelopeBuilder:
         shapes = integers(changes.column("shape"))
         names = [self._qualified(shape.table_name) for shape in changes.shapes]
         mod_types, sequences = changes.column("mod_type"), changes.column("record_sequence")
-        deleted = pc.equal(mod_types, DELETE)
+        deleted = pc.equal(mod_types, _DELETED)
         mod_type = each(mod_types)
         keys, new_values, old_values = _mods(changes)
         times = np.repeat(at, counts)
@@ -187,7 +192,7 @@ class EnvelopeBuilder:
         """Version 8 UUIDs of the database, the change stream, the transaction, the record and the mod."""
         origin = self._origin
         names = pc.binary_join_element_wise(
-            changes.column("server_transaction_id"), changes.column("record_sequence"), "\0"
+            changes.column("server_transaction_id"), changes.column("record_sequence"), _SEPARATOR
         ).cast(pa.binary())
         digests = b"".join([blake2b(origin + name, digest_size=16).digest() for name in names.to_pylist()])
         halves = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
@@ -237,7 +242,7 @@ def _before(keys: pa.Array, old_values: pa.Array) -> pa.Array:
     empty = is_empty(old_values)
     if empty.true_count == len(empty):
         return pa.nulls(len(empty), _STRING)
-    return pc.if_else(empty, pa.scalar(None, _STRING), splice(keys, old_values))
+    return pc.if_else(empty, _NOTHING, splice(keys, old_values))
 
 
 def _sort_keys(times: Int64s, sequences: pa.Array, mod_indexes: Int64s) -> pa.ListArray:

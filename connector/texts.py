@@ -16,6 +16,7 @@ _Characters = npt.NDArray[np.uint8]
 _HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 _LOWER_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 _TO_THE_END = 2**31 - 1
+_COMMA = pa.scalar(b",", pa.binary())
 
 
 def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64s) -> pa.Array:
@@ -76,7 +77,7 @@ def splice(keys: pa.Array, values: pa.Array) -> pa.Array:
     keys_empty, values_empty = is_empty(keys), is_empty(values)
     head = pc.binary_slice(keys.cast(pa.binary()), 0, -1)
     tail = pc.binary_slice(values.cast(pa.binary()), 1, _TO_THE_END)
-    both = pc.binary_join_element_wise(head, tail, b",").view(pa.string())
+    both = pc.binary_join_element_wise(head, tail, _COMMA).view(pa.string())
     if keys_empty.true_count:
         both = pc.if_else(keys_empty, values, both)
     return pc.if_else(values_empty, keys, both) if values_empty.true_count else both

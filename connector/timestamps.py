@@ -30,8 +30,12 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _second(text: str) -> int:
-    """Seconds since the epoch of ``YYYY-MM-DDTHH:MM:SS``; many records share one."""
+def second(text: str) -> int:
+    """Seconds since the epoch of ``YYYY-MM-DDTHH:MM:SS``; many records share one.
+
+    Raises:
+        ValueError: the text is no such moment.
+    """
     if _SECOND.fullmatch(text) is None:
         raise ValueError(f"not an RFC 3339 timestamp: {text!r}")
     hour, minute, second = int(text[11:13]), int(text[14:16]), int(text[17:19])
@@ -53,12 +57,12 @@ def parse(text: str) -> int:
     if text[-1:] == "Z" and text[19:20] == "." and text[10:11] == "T":
         digits = text[20:-1]
         if 1 <= len(digits) <= 9 and digits.isascii() and digits.isdigit():
-            return _second(text[:19]) * SECOND + int(digits.ljust(9, "0"))
+            return second(text[:19]) * SECOND + int(digits.ljust(9, "0"))
     match = _RFC_3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 timestamp with a zone: {text!r}")
     day, time, fraction, sign, hours, minutes = match.groups()
-    nanos = _second(f"{day}T{time}") * SECOND + int((fraction or "0").ljust(9, "0"))
+    nanos = second(f"{day}T{time}") * SECOND + int((fraction or "0").ljust(9, "0"))
     if sign:
         offset = (int(hours) * 3600 + int(minutes or 0) * 60) * SECOND
         nanos += offset if sign == "-" else -offset

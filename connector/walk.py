@@ -120,17 +120,26 @@ class _GooglesqlWalk:
         raw = value.SerializeToString()
         known = self._types.get(raw)
         if known is None:
-            known = tuple(
-                ColumnType(
-                    name=column.list_value.values[0].string_value,
-                    type=canonical_type(column.list_value.values[1].string_value),
-                    is_primary_key=column.list_value.values[2].bool_value,
-                    ordinal_position=int(column.list_value.values[3].string_value),
-                )
-                for column in value.list_value.values
-            )
+            known = googlesql_column_types(value.list_value)
             _remember(self._types, raw, known)
         return known
+
+
+def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
+    """A GoogleSQL record's ``column_types``.
+
+    Raises:
+        IndexError, ValueError: they are of another form.
+    """
+    return tuple(
+        ColumnType(
+            name=column.list_value.values[0].string_value,
+            type=canonical_type(column.list_value.values[1].string_value),
+            is_primary_key=column.list_value.values[2].bool_value,
+            ordinal_position=int(column.list_value.values[3].string_value),
+        )
+        for column in columns.values
+    )
 
 
 def _child_partitions(row: ListValue) -> ChildPartitionsRecord:
@@ -179,7 +188,9 @@ class _PgColumn(msgspec.Struct):
     ordinal_position: int
 
 
-class _PgData(msgspec.Struct):
+class PostgresqlData(msgspec.Struct):
+    """A data change record; its payloads and column types are slices of the document."""
+
     commit_timestamp: str
     record_sequence: str
     server_transaction_id: str
@@ -195,19 +206,39 @@ class _PgData(msgspec.Struct):
     is_system_transaction: bool = False
 
 
-class _PgRecord(msgspec.Struct):
-    data_change_record: _PgData | None = None
+class PostgresqlRecord(msgspec.Struct):
+    """A row's document, which has one of these."""
+
+    data_change_record: PostgresqlData | None = None
     heartbeat_record: _PgHeartbeat | None = None
     child_partitions_record: _PgChildPartitions | None = None
+
+
+def postgresql_records() -> "msgspec.json.Decoder[PostgresqlRecord]":
+    """Reads a row's document; a number may come as a JSON string, as INT64 does everywhere else in Spanner."""
+    return msgspec.json.Decoder(PostgresqlRecord, strict=False)
+
+
+_PG_COLUMNS: msgspec.json.Decoder[list[_PgColumn]] = msgspec.json.Decoder(list[_PgColumn], strict=False)
+
+
+def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
+    """A PostgreSQL record's ``column_types``, a JSON array.
+
+    Raises:
+        msgspec.DecodeError, ValueError: they are of another form.
+    """
+    return tuple(
+        ColumnType(c.name, canonical_type(bytes(c.type)), c.is_primary_key, c.ordinal_position)
+        for c in _PG_COLUMNS.decode(raw)
+    )
 
 
 class _PostgresqlWalk:
     """A JSON document of one of three keys; payloads are its raw slices."""
 
     def __init__(self) -> None:
-        # A number may come as a JSON string, as INT64 does everywhere else in Spanner.
-        self._record: msgspec.json.Decoder[_PgRecord] = msgspec.json.Decoder(_PgRecord, strict=False)
-        self._columns: msgspec.json.Decoder[list[_PgColumn]] = msgspec.json.Decoder(list[_PgColumn], strict=False)
+        self._record = postgresql_records()
         self._types: dict[bytes, tuple[ColumnType, ...]] = {}
 
     def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
@@ -227,7 +258,7 @@ class _PostgresqlWalk:
             raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
         raise UnknownRecordError("a change record is of a kind that this version does not know")
 
-    def _data(self, row: _PgData, read_timestamp: int) -> DataChangeRecord:
+    def _data(self, row: PostgresqlData, read_timestamp: int) -> DataChangeRecord:
         mods = tuple(Mod(_text(mod.keys), _text(mod.new_values), _text(mod.old_values)) for mod in row.mods)
         return DataChangeRecord(
             commit_timestamp=parse(row.commit_timestamp),
@@ -250,10 +281,7 @@ class _PostgresqlWalk:
     def _column_types(self, raw: bytes) -> tuple[ColumnType, ...]:
         known = self._types.get(raw)
         if known is None:
-            known = tuple(
-                ColumnType(c.name, canonical_type(bytes(c.type)), c.is_primary_key, c.ordinal_position)
-                for c in self._columns.decode(raw)
-            )
+            known = postgresql_column_types(raw)
             _remember(self._types, raw, known)
         return known
 

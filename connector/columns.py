@@ -1,0 +1,163 @@
+"""What the fast ways of both dialects share: columns of data change records from lists of their fields."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.changes import COLUMNS, Changes, Int64s, Shape, integers, mod_lists
+from connector.records import ColumnType
+from connector.timestamps import SECOND, parse, second
+
+_RECORD_BYTES, _MOD_BYTES = 200, 30
+"""What a record and a mod take beside their payloads, about."""
+
+_EMPTY = pa.scalar("{}", pa.string())
+_SHAPES = 10_000
+_SHORTEST, _LONGEST = 22, 30
+"""Of timestamps from one digit after the second's point to nine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of data change records, each a list with an item a record, and those of their mods."""
+
+    commit_timestamp: Sequence[str]
+    record_sequence: Sequence[str]
+    server_transaction_id: Sequence[str]
+    is_last_record_in_transaction_in_partition: Sequence[bool]
+    table_name: Sequence[str]
+    column_types: Sequence[bytes]
+    mod_counts: Int64s
+    keys: Sequence[bytes]
+    new_values: Sequence[bytes]
+    old_values: Sequence[bytes]
+    mod_type: Sequence[str]
+    value_capture_type: Sequence[str]
+    number_of_records_in_transaction: Sequence[int]
+    number_of_partitions_in_transaction: Sequence[int]
+    transaction_tag: Sequence[str]
+    is_system_transaction: Sequence[bool]
+
+
+class Assembler:
+    """Makes columns of fields; what it has learned of column types it keeps.
+
+    Args:
+        column_types: reads what a record's column types are in the dialect.
+    """
+
+    def __init__(self, column_types: Callable[[bytes], tuple[ColumnType, ...]]) -> None:
+        self._column_types = column_types
+        self._shapes: dict[tuple[str, bytes], Shape] = {}
+
+    def changes(self, fields: Fields, read_timestamp: int) -> Changes | None:
+        """The records as columns; None where they are not in the order of their commit timestamps.
+
+        Raises:
+            ValueError, IndexError: a field does not hold what it should (Arrow's errors are ValueErrors).
+        """
+        rows = len(fields.commit_timestamp)
+        at = timestamps(fields.commit_timestamp)
+        if bool((at[1:] < at[:-1]).any()):
+            return None
+        codes, shapes = self._numbered(fields.table_name, fields.column_types)
+        payloads, mod_sizes = _payloads(fields.keys, fields.new_values, fields.old_values)
+        columns = {
+            "commit_timestamp": pa.array(at),
+            "server_transaction_id": pa.array(fields.server_transaction_id, pa.string()),
+            "record_sequence": _texts(fields.record_sequence),
+            "is_last_record_in_transaction_in_partition": pa.array(
+                fields.is_last_record_in_transaction_in_partition, pa.bool_()
+            ),
+            "shape": codes,
+            "mods": mod_lists(fields.mod_counts, *payloads),
+            "mod_type": _texts(fields.mod_type),
+            "value_capture_type": _texts(fields.value_capture_type),
+            "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
+            "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
+            "transaction_tag": _texts(fields.transaction_tag),
+            "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
+            "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
+            "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
+        }
+        return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), shapes)
+
+    def _numbered(self, tables: Sequence[str], column_types: Sequence[bytes]) -> tuple[pa.Array, tuple[Shape, ...]]:
+        if _are_same(tables) and _are_same(column_types):
+            shape = self._shape((tables[0], column_types[0]))
+            return pa.repeat(pa.scalar(0, pa.int32()), len(tables)), (shape,)
+        numbers: dict[tuple[str, bytes], int] = {}
+        codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
+        return pa.array(codes, pa.int32()), tuple(self._shape(named) for named in numbers)
+
+    def _shape(self, named: tuple[str, bytes]) -> Shape:
+        known = self._shapes.get(named)
+        if known is None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            known = self._shapes[named] = Shape(named[0], self._column_types(named[1]))
+        return known
+
+
+def timestamps(texts: Sequence[str]) -> Int64s:
+    """Nanoseconds since the epoch of RFC 3339 texts, as :func:`connector.timestamps.parse` reads each.
+
+    Raises:
+        ValueError: one of them is no such text.
+    """
+    joined = "".join(texts).encode()
+    width, odd = divmod(len(joined), len(texts))
+    if not odd and _SHORTEST <= width <= _LONGEST:
+        characters = np.frombuffer(joined, np.uint8).reshape(-1, width)
+        digits = characters[:, 20:-1] - ord("0")
+        if (
+            bool((characters[:, (10, 19, -1)] == np.frombuffer(b"T.Z", np.uint8)).all())
+            and bool((digits <= 9).all())
+            and all(len(text) == width for text in texts)
+        ):
+            seconds = characters[:, :19]
+            firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
+            runs = np.array([second(texts[first][:19]) for first in firsts.tolist()], np.int64)
+            powers = 10 ** np.arange(8, 8 - digits.shape[1], -1, dtype=np.int64)
+            found: Int64s = np.repeat(runs, np.diff(firsts, append=len(texts))) * SECOND + digits @ powers
+            return found
+    return np.array([parse(text) for text in texts], np.int64)
+
+
+def _payloads(*columns: Sequence[bytes]) -> tuple[list[pa.Array], Int64s]:
+    """The columns of the payloads of mods, and how many bytes each mod has in all of them."""
+    found = []
+    sizes = np.full(len(columns[0]), _MOD_BYTES, np.int64)
+    for texts in columns:
+        column = _same(texts, pa.string())
+        lengths = integers(pc.binary_length(column))
+        if not lengths.all():  # nothing captured is an object without members, however it came
+            column = pc.if_else(pa.array(lengths == 0), _EMPTY, column)
+        found.append(column)
+        sizes += lengths
+    return found, sizes
+
+
+def _texts(texts: Sequence[str]) -> pa.Array:
+    return _same(texts, pa.string())
+
+
+def _same(values: Sequence[Hashable], kind: pa.DataType) -> pa.Array:
+    """The values as an array, made at once where all are the same, as of most columns they are."""
+    if _are_same(values):
+        return pa.repeat(pa.array(values[:1], kind)[0], len(values))
+    return pa.array(values, kind)
+
+
+def _are_same(values: Sequence[Hashable]) -> bool:
+    return len(values) > 0 and values[-1] == values[0] and values.count(values[0]) == len(values)
+
+
+def _sizes(counts: Int64s, mod_sizes: Int64s) -> Int64s:
+    ends = np.cumsum(counts)
+    totals = np.concatenate(([0], np.cumsum(mod_sizes)))
+    sizes: Int64s = totals[ends] - totals[ends - counts] + _RECORD_BYTES
+    return sizes

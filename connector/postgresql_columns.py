@@ -1,0 +1,67 @@
+"""Many rows of the PostgreSQL dialect at once to columns: each is a JSON document, whose payloads stay its slices."""
+
+import msgspec
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from connector.changes import Changes
+from connector.columns import Assembler, Fields
+from connector.merging import has_only, merging
+from connector.walk import PostgresqlData, postgresql_column_types, postgresql_records
+
+_Rows = merging("Value0", 1, strings=bytes, lists_apart=True)
+
+
+class PostgresqlColumns:
+    """Takes rows of data change records."""
+
+    def __init__(self) -> None:
+        self._assembler = Assembler(postgresql_column_types)
+        self._decode = postgresql_records().decode
+
+    def __call__(self, values: list[bytes], read_timestamp: int) -> Changes | None:
+        """The rows as columns; None where they are to be walked. See :data:`connector.decode.Columns`."""
+        try:
+            texts = self._texts(values)
+            if texts is None:
+                return None
+            records = [found for text in texts if (found := self._decode(text).data_change_record) is not None]
+            if len(records) != len(texts):
+                return None
+            return self._assembler.changes(_fields(records), read_timestamp)
+        except (DecodeError, msgspec.DecodeError, ValueError):  # the walk tells what is wrong, or that nothing is
+            return None
+
+    def _texts(self, values: list[bytes]) -> list[bytes] | None:
+        rows = _Rows.FromString(b"".join(values))
+        texts = list(rows.string)
+        return texts if len(texts) == len(values) and has_only(rows, "string") and not rows.lists else None
+
+
+def _fields(records: list[PostgresqlData]) -> Fields:
+    mods = [mod for record in records for mod in record.mods]
+    return Fields(
+        commit_timestamp=[record.commit_timestamp for record in records],
+        record_sequence=[record.record_sequence for record in records],
+        server_transaction_id=[record.server_transaction_id for record in records],
+        is_last_record_in_transaction_in_partition=[
+            record.is_last_record_in_transaction_in_partition for record in records
+        ],
+        table_name=[record.table_name for record in records],
+        column_types=[bytes(record.column_types) for record in records],
+        mod_counts=np.array([len(record.mods) for record in records], np.int64),
+        keys=_payloads([bytes(mod.keys) for mod in mods]),
+        new_values=_payloads([bytes(mod.new_values) for mod in mods]),
+        old_values=_payloads([bytes(mod.old_values) for mod in mods]),
+        mod_type=[record.mod_type for record in records],
+        value_capture_type=[record.value_capture_type for record in records],
+        number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],
+        number_of_partitions_in_transaction=[record.number_of_partitions_in_transaction for record in records],
+        transaction_tag=[record.transaction_tag for record in records],
+        is_system_transaction=[record.is_system_transaction for record in records],
+    )
+
+
+def _payloads(texts: list[bytes]) -> list[bytes]:
+    """A payload that is null is one without members."""
+    return [b"{}" if text == b"null" else text for text in texts] if b"null" in texts else texts
