@@ -9,23 +9,20 @@ what would be a walk over an object for each value.
 What is merged cannot be told apart any more: whoever parses so must know how much each value holds, and count.
 """
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto as _Field
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
-_KINDS = {"null": 1, "number": 2, "string": 3, "flag": 4, "struct": 5}
+from connector.message_class import Field, message_class
+
+_KINDS: dict[str, tuple[int, type]] = {
+    "null": (1, int),
+    "number": (2, float),
+    "string": (3, str),
+    "flag": (4, bool),
+    "struct": (5, bytes),
+}
 """Fields of google.protobuf.Value, beside its list."""
 
-_WIRE = {
-    "null": _Field.TYPE_INT64,
-    "number": _Field.TYPE_DOUBLE,
-    "flag": _Field.TYPE_BOOL,
-    "struct": _Field.TYPE_BYTES,
-}
 _LIST = 6
-_TEXTS = {str: _Field.TYPE_STRING, bytes: _Field.TYPE_BYTES}
 
 
 def merging(top: str, depth: int, *, strings: type[str | bytes], lists_apart: bool) -> type[Message]:
@@ -40,25 +37,18 @@ def merging(top: str, depth: int, *, strings: type[str | bytes], lists_apart: bo
         strings: what the strings are given as.
         lists_apart: whether the last level has ``lists``, the bytes of each of its ListValues.
     """
-    file = FileDescriptorProto(name=f"{top}-{depth}.proto", package="merging", syntax="proto2")
+    messages: dict[str, list[Field]] = {}
     for number in range(depth):
-        _add(file.message_type.add(name=f"List{number}"), "values", 1, f".merging.Value{number}")
-        value = file.message_type.add(name=f"Value{number}")
-        for name, field in _KINDS.items():
-            kind = _TEXTS[strings] if name == "string" else _WIRE[name]
-            value.field.add(name=name, number=field, label=_Field.LABEL_REPEATED, type=kind)
+        fields: list[Field] = [
+            (name, field, strings if name == "string" else kind) for name, (field, kind) in _KINDS.items()
+        ]
         if number < depth - 1:
-            _add(value, "lists", _LIST, f".merging.List{number + 1}")
+            fields.append(("lists", _LIST, f"List{number + 1}"))
         elif lists_apart:
-            value.field.add(name="lists", number=_LIST, label=_Field.LABEL_REPEATED, type=_Field.TYPE_BYTES)
-    pool = DescriptorPool()
-    pool.Add(file)
-    found: type[Message] = GetMessageClass(pool.FindMessageTypeByName(f"merging.{top}"))
-    return found
-
-
-def _add(message: DescriptorProto, name: str, number: int, of: str) -> None:
-    message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_MESSAGE, type_name=of)
+            fields.append(("lists", _LIST, bytes))
+        messages[f"Value{number}"] = fields
+        messages[f"List{number}"] = [("values", 1, f"Value{number}")]
+    return message_class(top, messages)
 
 
 def has_only(level: Message, *kinds: str) -> bool:

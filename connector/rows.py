@@ -5,37 +5,18 @@ continued by the next message's first. Strings are concatenated; lists too, and 
 the first of the other are strings or lists, these are merged in turn.
 
 Messages stay bytes here, and values too, for a parser merges what is joined: of messages of which none is chunked
-one parse gives all values. It needs a description of PartialResultSet that leaves values as bytes, made below.
+one parse gives all values, by a description of PartialResultSet that leaves them as bytes.
 """
 
 from collections.abc import Sequence
 
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 
-_METADATA, _VALUES, _CHUNKED = 1, 2, 3
-"""Fields of PartialResultSet."""
+from connector.message_class import message_class
 
-
-def _partial_result_sets() -> type[Message]:
-    file = FileDescriptorProto(name="partial_result_sets.proto", syntax="proto2")
-    message = file.message_type.add(name="PartialResultSets")
-    for name, number, kind in (
-        ("metadata", _METADATA, FieldDescriptorProto.TYPE_BYTES),
-        ("values", _VALUES, FieldDescriptorProto.TYPE_BYTES),
-        ("chunked_value", _CHUNKED, FieldDescriptorProto.TYPE_BOOL),
-    ):
-        message.field.add(name=name, number=number, type=kind, label=FieldDescriptorProto.LABEL_REPEATED)
-    pool = DescriptorPool()
-    pool.Add(file)
-    found: type[Message] = GetMessageClass(pool.FindMessageTypeByName("PartialResultSets"))
-    return found
-
-
-_PartialResultSets = _partial_result_sets()
+_PartialResultSets = message_class(
+    "Messages", {"Messages": [("metadata", 1, bytes), ("values", 2, bytes), ("chunked_value", 3, bool)]}
+)
 
 
 class ValueAssembler:

@@ -8,9 +8,10 @@ payloads are written out as JSON text. Column types repeat from record to record
 """
 
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from math import inf, isfinite
 from sys import getsizeof
+from typing import TypeVar
 
 import msgspec
 import orjson
@@ -20,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import ListValue, Value
 
 from connector.dialects import MUTABLE, POSTGRESQL, Dialect
+from connector.message_class import message_class
 from connector.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -35,10 +37,17 @@ from connector.records import (
 from connector.schemas import canonical_type
 from connector.timestamps import SECOND, parse
 
+_Raw = TypeVar("_Raw", bound=Hashable)
+
 Walk = Callable[[Value, int], list[Record]]
 """Takes a row's one value and the time it was received, nanoseconds since the epoch."""
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
+_RawRecord = message_class(
+    "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("column_metadata", 6, bytes)]}
+)
+"""A ChangeStreamRecord whose column metadata stay bytes: those of the last record, mostly, and known by them."""
+
 _NOT_FINITE = {inf: "Infinity", -inf: "-Infinity"}
 _MOD_OVERHEAD = 150
 _RECORD_OVERHEAD = 700
@@ -290,21 +299,21 @@ class _ProtoWalk:
     """The bytes of a google.spanner.v1.ChangeStreamRecord, in base64."""
 
     def __init__(self) -> None:
-        self._types: dict[bytes, tuple[ColumnType, ...]] = {}
+        self._types: dict[tuple[bytes, ...], tuple[ColumnType, ...]] = {}
 
     def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
         try:
-            found = _ChangeStreamRecord.FromString(b64decode(value.string_value, validate=True))
-            return [self._record(found, read_timestamp)]
+            raw = b64decode(value.string_value, validate=True)
+            return [self._record(_ChangeStreamRecord.FromString(raw), raw, read_timestamp)]
         except (DecodeError, IndexError, TypeError, ValueError) as error:
             raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
 
-    def _record(self, found: types.ChangeStreamRecord, read_timestamp: int) -> Record:
+    def _record(self, found: types.ChangeStreamRecord, raw: bytes, read_timestamp: int) -> Record:
         kind = found.WhichOneof("record")
         row = getattr(found, kind or "heartbeat_record")
         match kind:
             case "data_change_record":
-                return self._data(row, read_timestamp)
+                return self._data(row, raw, read_timestamp)
             case "heartbeat_record":
                 return HeartbeatRecord(_nanoseconds(row, "timestamp"))
             case "partition_start_record":
@@ -317,8 +326,10 @@ class _ProtoWalk:
                 return PartitionEventRecord(_nanoseconds(row, "commit_timestamp"), len(row.move_in_events))
         raise UnknownRecordError("a change record is of a kind that this version does not know")
 
-    def _data(self, row: types.ChangeStreamRecord.DataChangeRecord, read_timestamp: int) -> DataChangeRecord:
-        columns = self._column_types(row.column_metadata)
+    def _data(
+        self, row: types.ChangeStreamRecord.DataChangeRecord, raw: bytes, read_timestamp: int
+    ) -> DataChangeRecord:
+        columns = self._column_types(row.column_metadata, raw)
         mods = tuple(
             Mod(*(_object(columns, values) for values in (mod.keys, mod.new_values, mod.old_values)))
             for mod in row.mods
@@ -342,10 +353,9 @@ class _ProtoWalk:
         )
 
     def _column_types(
-        self, metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata]
+        self, metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata], record: bytes
     ) -> tuple[ColumnType, ...]:
-        # A length before each keeps two lists of other columns from having the same bytes.
-        raw = b"".join(b"%d:%b" % (column.ByteSize(), column.SerializeToString()) for column in metadata)
+        raw = tuple(_RawRecord.FromString(record).data_change_record.column_metadata)
         known = self._types.get(raw)
         if known is None:
             known = tuple(ColumnType(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
@@ -369,7 +379,9 @@ def _nanoseconds(row: Message, field: str) -> int:
 def _object(
     columns: tuple[ColumnType, ...], values: Iterable[types.ChangeStreamRecord.DataChangeRecord.ModValue]
 ) -> str:
-    return orjson.dumps({columns[v.column_metadata_index].name: _json(v.value) for v in values}).decode()
+    # Most values are strings, and what is no string has an empty one: so the kind need not be asked for.
+    members = {columns[v.column_metadata_index].name: v.value.string_value or _json(v.value) for v in values}
+    return orjson.dumps(members).decode()
 
 
 def _json(value: Value) -> object:
@@ -389,7 +401,7 @@ def _text(raw: msgspec.Raw) -> str:
     return "{}" if text == "null" else text
 
 
-def _remember(cache: dict[bytes, tuple[ColumnType, ...]], raw: bytes, known: tuple[ColumnType, ...]) -> None:
+def _remember(cache: dict[_Raw, tuple[ColumnType, ...]], raw: _Raw, known: tuple[ColumnType, ...]) -> None:
     if len(cache) >= _CACHED_TYPES:
         cache.clear()
     cache[raw] = known
