@@ -177,17 +177,11 @@ class Changes:
     def in_order(self) -> "Changes":
         """Sorted into the history of the database, as :attr:`connector.records.DataChangeRecord.order` has it."""
         at = self.commit_timestamps
-        steps = np.diff(at)
-        if bool((steps > 0).all()):
-            return self
-        keys: tuple[npt.NDArray[np.int64], ...] = (at,)
-        if not bool((steps != 0).all()) or len(np.unique(at)) < len(at):
-            keys = (
-                _ranks(self.column("record_sequence"), lambda text: (sequence_number(text), text)),
-                _ranks(self.column("server_transaction_id"), lambda text: (0, text)),
-                at,
-            )
-        order = np.lexsort(keys)
+        order = np.argsort(at, kind="stable")
+        if bool((np.diff(at[order]) == 0).any()):
+            sequences = _ranks(self.column("record_sequence"), lambda text: (sequence_number(text), text))
+            transactions = _ranks(self.column("server_transaction_id"), lambda text: (0, text))
+            order = np.lexsort((sequences, transactions, at))
         if bool((np.diff(order) == 1).all()):
             return self
         return Changes(self.batch.take(pa.array(order)), self.shapes)

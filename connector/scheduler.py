@@ -321,7 +321,7 @@ class Scheduler:
                 case Changes():
                     held, late = self._buffer.add_all(token, item, progress=partition.progress)
                     self._metrics.received(len(held), held.mods)
-                    for record in late.records():
+                    for record in late.records() if len(late) else ():
                         self._late(token, record)
                     self._proved_by_data(token, item.last)
                 case DataChangeRecord():
