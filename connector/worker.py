@@ -9,6 +9,7 @@ flow control reaches Spanner; meanwhile the watchdog sleeps.
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
@@ -196,6 +197,7 @@ async def serve(connected: socket.socket) -> None:
     assert isinstance(first.message, Setup)
     setup = first.message
     log.configure(json=setup.json_logs, verbose=setup.verbose)
+    _log.debug("a worker reads", change_stream=setup.change_stream, pid=os.getpid())
     client = SpannerClient(
         setup.database,
         emulator_host=setup.emulator_host,

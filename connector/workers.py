@@ -132,8 +132,11 @@ class Workers:
             is_short = loop.time() - began < SHORT_LIFE
             short = short + 1 if is_short else 0
             in_vain = in_vain + 1 if is_short and not worker.has_brought else 0
-            if (lives == 1 and not worker.begun.is_set() and not worker.was_killed) or in_vain == MOST_IN_VAIN:
+            if lives == 1 and not worker.begun.is_set() and not worker.was_killed:
                 return worker.refusal or Failure("ours", f"a worker {how}", hint=_LOOK_ABOVE)
+            if in_vain == MOST_IN_VAIN:
+                more = f", and {in_vain - 1} before it brought nothing either"
+                return worker.refusal or Failure("ours", f"a worker {how}{more}", hint=_LOOK_ABOVE)
             pause = min(_FIRST_PAUSE * 2 ** (short - 2), _LONGEST_PAUSE) if short > 1 else 0.0
             _log.warning(
                 "a worker has died and is replaced; its queries are sent again",
@@ -142,7 +145,7 @@ class Workers:
                 queries=worker.queries,
                 pause_s=pause,
             )
-            seat.worker, seat.resting = self._next(), True
+            seat.worker, seat.resting = self._next(), pause > 0
             worker.over(Failure("call", f"the worker that read it {how}", code="UNAVAILABLE"))
             self._metrics.worker_restarts += 1
             self._report()

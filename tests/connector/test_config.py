@@ -21,6 +21,7 @@ def test_the_defaults_are_the_contracts() -> None:
     config = validated({"source": SOURCE})
     assert (config.source.start, config.source.end, config.source.heartbeat) == ("now", None, SECOND)
     assert config.source.rpc_priority == "high"
+    assert config.source.workers is None
     assert (config.spool.path, config.spool.seal_interval, config.spool.max_bytes) == ("./spool", SECOND, 10 * 2**30)
     assert (config.envelope.format, config.envelope.read_method) == ("datastream", "spanner-cdc")
     assert (config.sink.type, config.sink.path, config.sink.format) == ("files", "./events", "jsonl")
@@ -55,6 +56,12 @@ def test_a_missing_field_is_named() -> None:
 def test_an_end_before_the_start_is_refused() -> None:
     (fault,) = faults(source={**SOURCE, "start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"})
     assert "before start" in fault
+
+
+@pytest.mark.parametrize("workers", [0, -1, 65, 1.5, "many", True])
+def test_a_number_of_workers_that_cannot_be_is_refused(workers: object) -> None:
+    (fault,) = faults(source={**SOURCE, "workers": workers})
+    assert fault.startswith("source.workers: ")
 
 
 def test_a_name_that_is_no_identifier_never_meets_sql() -> None:

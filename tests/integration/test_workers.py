@@ -1,0 +1,170 @@
+"""`spanner-cdc read` with workers: what it seals, when workers or the daemon are killed, what it tells."""
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
+
+import pytest
+
+from connector.timestamps import SECOND, format_rfc3339
+from emulator import Fault, FaultKind, FaultPlan, SampleDatabase, Scenario, ScriptedServer
+from emulator.fault_plan import RECOVERABLE
+from emulator.history import PartitionMode
+from tests.emulator.subjects import sample_of
+from tests.integration.commands import Background, configuration, manifests, reading, run, tail, until
+from tests.integration.contract import Event
+from tests.integration.delivered import assert_delivered, rows
+from tests.soak.family import command, family
+
+MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
+QUICK = RECOVERABLE - {FaultKind.SILENCE, FaultKind.SLOWNESS}
+in_both_modes = pytest.mark.parametrize("mode", MODES)
+
+
+def churning(mode: PartitionMode, *, seconds: float, passed: float = 0.0, transactions: int = 400) -> Scenario:
+    """A scenario of so many seconds, of which some have passed."""
+    origin = time.time_ns() - int(passed * SECOND)
+    return Scenario.generate(
+        9, origin=origin, seconds=seconds, dialect="googlesql", mode=mode, churn=30, transactions=transactions
+    )
+
+
+@contextmanager
+def served(told: Scenario, faults: FaultPlan | None = None) -> Iterator[SampleDatabase]:
+    with ScriptedServer.started(told, begins=time.time_ns(), faults=faults) as server:
+        yield sample_of(server)
+
+
+def config(folder: Path, sample: SampleDatabase, told: Scenario, *, workers: int) -> Path:
+    history = told.history
+    folder.mkdir(exist_ok=True)
+    bounds = {"start": format_rfc3339(history.origin), "end": format_rfc3339(history.horizon)}
+    return configuration(folder, sample, source={**bounds, "workers": workers})
+
+
+def workers_of(daemon: Background) -> list[int]:
+    return [process for process in family(daemon.process.pid) if "connector.worker" in command(process)]
+
+
+def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
+    found = [row for manifest in manifests(folder / "spool") for row in rows(folder / "spool", manifest)]
+    return [{**row, "read_timestamp": None, "epoch": None} for row in found]
+
+
+@in_both_modes
+def test_two_workers_seal_what_one_process_seals_in_the_same_order(mode: PartitionMode, tmp_path: Path) -> None:
+    told = churning(mode, seconds=60, passed=90)
+    found = []
+    for workers in (1, 2):
+        with served(told, FaultPlan(workers, share=0.3, kinds=QUICK)) as sample:
+            done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
+        assert done.code == 0, done.err
+        assert ("workers have begun" in done.err) is (workers > 1)
+        assert_delivered(tmp_path / str(workers) / "spool", told.committed)
+        found.append(without_read_timestamp_and_epoch(tmp_path / str(workers)))
+    assert found[0] == found[1]
+
+
+@in_both_modes
+def test_workers_that_are_killed_cost_nothing_and_are_replaced(mode: PartitionMode, tmp_path: Path) -> None:
+    told = churning(mode, seconds=12)
+    random = Random(3)
+    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+        for kill in range(1, 4):
+            sealed = len(manifests(tmp_path / "spool"))
+            daemon.until(lambda sealed=sealed: len(manifests(tmp_path / "spool")) > sealed + 1, "seals")  # type: ignore[misc]
+            os.kill(random.choice(workers_of(daemon)), SIGKILL)
+            daemon.until(lambda kill=kill: daemon.said.count("has died and is replaced") == kill, "a replacement")  # type: ignore[misc]
+            daemon.until(lambda: len(workers_of(daemon)) == 2, "two workers")
+        done = daemon.wait()
+    assert done.code == 0, done.err
+    assert " ERROR " not in done.err
+    assert "was ended by SIGKILL" in done.err
+    assert_delivered(tmp_path / "spool", told.committed)
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGINT, SIGKILL])
+def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+        daemon.until(lambda: bool(manifests(tmp_path / "spool")), "a seal")
+        workers = workers_of(daemon)
+        assert len(workers) == 2
+        done = daemon.stop(number)
+    assert done.code == {SIGTERM: 0, SIGINT: 130, SIGKILL: -SIGKILL}[number]
+    until(lambda: not any("connector.worker" in command(worker) for worker in workers), "no worker")
+    assert "has died" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_one_worker_is_no_process_of_its_own(tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(told) as sample, reading(config(tmp_path, sample, told, workers=1)) as daemon:
+        daemon.until(lambda: bool(manifests(tmp_path / "spool")), "a seal")
+        assert family(daemon.process.pid) == [daemon.process.pid]
+
+
+def test_against_an_emulator_nothing_is_started_that_was_not_asked_for(tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    path = tmp_path / "config.yaml"
+    with served(told) as sample:
+        configuration(tmp_path, sample, source={"start": format_rfc3339(told.history.origin)})
+        with reading(path) as daemon:
+            assert family(daemon.process.pid) == [daemon.process.pid]
+
+
+def test_what_spanner_refuses_is_told_in_the_same_line(tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=60, passed=90)
+    lines = []
+    for workers in (1, 2):
+        token = min(told.history.partitions)
+        faults = FaultPlan().rule(Fault(FaultKind.EXPIRED_PARTITION), token=token, times=9)
+        with served(told, faults) as sample:
+            done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
+        assert done.code == 3
+        lines.append(done.complaint.replace(str(tmp_path / str(workers)), ""))
+    assert "no longer retained" in lines[0]
+    assert lines[1] == lines[0]
+
+
+def test_tail_may_have_workers_too(tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=30, passed=60)
+    history = told.history
+    bounds = ("--start", format_rfc3339(history.origin), "--end", format_rfc3339(history.horizon))
+    with served(told) as sample:
+        found = [tail(sample, *bounds, *more) for more in ((), ("--workers", "2"))]
+    events = [[{**event, "read_timestamp": None} for event in done.events] for done in found]
+    assert events[0] == events[1]
+    assert len(events[0]) == len(told.committed)
+    assert ["workers have begun" in done.err for done in found] == [False, True]
+
+
+def test_the_status_page_tells_how_many_there_are_and_how_many_were_replaced(tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+        url = daemon.said.partition("url=")[2].split()[0]
+
+        def counted() -> tuple[object, object]:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                node = json.load(answer)
+            return node["workers"], node["worker_restarts"]
+
+        assert counted() == (2, 0)
+        os.kill(workers_of(daemon)[0], SIGKILL)
+        daemon.until(lambda: counted() == (2, 1), "the replacement is counted")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_workers_log_has_the_form_that_the_daemon_logs_in(log_format: str, tmp_path: Path) -> None:
+    told = churning("IMMUTABLE_KEY_RANGE", seconds=20, passed=60)
+    with served(told) as sample:
+        done = run("read", config(tmp_path, sample, told, workers=2), "--log-format", log_format, "--verbose")
+    told_of = [line for line in done.err.splitlines() if "a worker reads" in line]
+    assert len(told_of) == 2
+    assert all(line.startswith("{") is (log_format == "json") for line in told_of)
