@@ -1,9 +1,8 @@
-"""Calls to Spanner on raw gRPC stubs: channels, the session, headers, and statements that return rows.
+"""Calls to Spanner on raw gRPC stubs: credentials, the session, headers, and statements that return rows.
 
 google-cloud-spanner's result sets are not used for the stream: they cost twenty times as much, restart on their own
 without limit and hand rows out at resume tokens only. Its protocol buffers are. One multiplexed session serves all
-queries; a channel carries at most :data:`STREAMS_PER_CHANNEL` streams, for Google's front ends queue silently at
-about a hundred. There is no deadline on a stream: whoever reads it watches over its silence.
+queries. There is no deadline on a stream: whoever reads it watches over its silence.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ import google.auth
 import google.auth.transport.grpc
 import google.auth.transport.requests
 import grpc
-import grpc.aio
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
@@ -26,8 +24,8 @@ from connector.config import SourceConfig
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.faults import Verdict, fault, setup_error
 from connector.rows import ValueAssembler
+from connector.transport import Transport
 
-STREAMS_PER_CHANNEL = 50
 SETUP_TIMEOUT = 20.0
 """Seconds that a call before reading begins may take."""
 
@@ -35,26 +33,14 @@ _ENDPOINT = "spanner.googleapis.com:443"
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 _VERSION = version("spanner-cdc-spark")
 _API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{_VERSION}"
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", 256 * 1024 * 1024),
-    ("grpc.max_send_message_length", 16 * 1024 * 1024),
-    ("grpc.use_local_subchannel_pool", 1),  # or all channels share one connection
-    ("grpc.keepalive_time_ms", 120_000),
-    ("grpc.primary_user_agent", f"spanner-cdc-spark/{_VERSION}"),
-)
-_SERVICE = "/google.spanner.v1.Spanner/"
+_STREAMING = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+_CREATE = "/google.spanner.v1.Spanner/CreateSession"
 
-ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+_ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _Metadata = types.ResultSetMetadata.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _Session = types.Session.pb()
 _PRIORITIES = {"low": 1, "medium": 2, "high": 3}
-
-
-@dataclass(slots=True)
-class _Channel:
-    channel: grpc.aio.Channel
-    streams: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +72,7 @@ class SpannerClient:
     endpoint: str | None = None
     database_role: str | None = None
     rpc_priority: str = "high"
-    _channels: list[_Channel] = field(default_factory=list)
-    _credentials: grpc.ChannelCredentials | None = None
+    _transport: Transport | None = None
     _session: str | None = None
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -105,14 +90,13 @@ class SpannerClient:
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:
         """Finds the credentials and closes every channel at the end."""
-        if self.emulator_host is None:
-            self._credentials = await asyncio.to_thread(_credentials)
+        credentials = None if self.emulator_host else await asyncio.to_thread(_credentials)
+        host = self.emulator_host or self.endpoint or _ENDPOINT
+        self._transport = Transport(host, credentials, user_agent=f"spanner-cdc-spark/{_VERSION}")
         try:
             yield self
         finally:
-            for held in self._channels:
-                await held.channel.close()
-            self._channels.clear()
+            await self._transport.close()
 
     async def rows(self, sql: str) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
@@ -146,37 +130,37 @@ class SpannerClient:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
+    async def stream(
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+    ) -> AsyncGenerator[list[bytes]]:
         """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
 
         Each is the bytes of a google.spanner.v1.PartialResultSet; those that have come meanwhile come together.
         Not pulling lets gRPC's flow control hold the server back. Ending the iteration cancels the call.
+
+        Args:
+            sql: the statement.
+            parameters: its parameters, by name.
+            behind: whether much is to be expected at once; being wrong costs only speed.
 
         Raises:
             grpc.RpcError: as :func:`connector.faults.fault` explains.
         """
         session = await self._current_session()
         request = self._request(session, sql, parameters)
-        held = self._lease()
-        call = None
+        headers = self._headers("session", session)
+        assert self._transport is not None
         try:
-            call = held.channel.unary_stream(
-                f"{_SERVICE}ExecuteStreamingSql",
-                request_serializer=ExecuteSqlRequest.SerializeToString,
-            )(request, metadata=self._metadata(session))
-            while (message := await call.read()) is not grpc.aio.EOF:
-                yield [message]
+            async with self._transport.streaming(_STREAMING, request, headers, behind=behind) as take:
+                while messages := await take():
+                    yield messages
         except grpc.RpcError as error:
             if fault(error).verdict is Verdict.NEW_SESSION and self._session == session:
                 self._session = None
             raise
-        finally:
-            held.streams -= 1
-            if call is not None:
-                call.cancel()
 
-    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> object:
-        request = ExecuteSqlRequest(session=session, sql=sql)
+    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> bytes:
+        request = _ExecuteSqlRequest(session=session, sql=sql)
         request.transaction.single_use.read_only.strong = True
         request.request_options.priority = _PRIORITIES[self.rpc_priority]
         for name, parameter in parameters.items():
@@ -185,7 +169,8 @@ class SpannerClient:
             else:
                 request.params.fields[name].string_value = parameter.value
             request.param_types[name].code = parameter.code
-        return request
+        encoded: bytes = request.SerializeToString()
+        return encoded
 
     async def _current_session(self) -> str:
         async with self._session_lock:
@@ -194,20 +179,11 @@ class SpannerClient:
                 request.session.multiplexed = True
                 if self.database_role:
                     request.session.creator_role = self.database_role
-                held = self._lease()
-                try:
-                    session = await held.channel.unary_unary(
-                        f"{_SERVICE}CreateSession",
-                        request_serializer=_CreateSessionRequest.SerializeToString,
-                        response_deserializer=_Session.FromString,
-                    )(request, metadata=self._headers("database", self.database), timeout=SETUP_TIMEOUT)
-                finally:
-                    held.streams -= 1
-                self._session = str(session.name)
+                assert self._transport is not None
+                headers = self._headers("database", self.database)
+                answer = await self._transport.unary(_CREATE, request.SerializeToString(), headers, SETUP_TIMEOUT)
+                self._session = str(_Session.FromString(answer).name)
             return self._session
-
-    def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
-        return self._headers("session", session)
 
     def _headers(self, parameter: str, resource: str) -> tuple[tuple[str, str], ...]:
         return (
@@ -215,21 +191,6 @@ class SpannerClient:
             ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
             ("x-goog-api-client", _API_CLIENT),
         )
-
-    def _lease(self) -> _Channel:
-        for held in self._channels:
-            if held.streams < STREAMS_PER_CHANNEL:
-                break
-        else:
-            held = _Channel(self._open())
-            self._channels.append(held)
-        held.streams += 1
-        return held
-
-    def _open(self) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(self.emulator_host, options=_CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(self.endpoint or _ENDPOINT, self._credentials, options=_CHANNEL_OPTIONS)
 
 
 def _credentials() -> grpc.ChannelCredentials:

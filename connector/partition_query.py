@@ -5,9 +5,8 @@ wakes only while a message is waited for: a stream that stays silent for several
 alive its connection looks.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 
 from connector.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
@@ -15,9 +14,13 @@ from connector.decode import Decoder, Item
 from connector.dialects import Dialect
 from connector.records import INITIAL_TOKEN
 from connector.timestamps import SECOND, format_rfc3339
+from connector.watchdog import Watchdog
 
 SILENT_HEARTBEATS = 5
 SILENT_AT_LEAST = 30 * SECOND
+
+BEHIND = 10 * SECOND
+"""How far before the present a query starts that has much to catch up with."""
 
 
 class SilentStreamError(Exception):
@@ -81,15 +84,17 @@ class PartitionQueries:
             heartbeat: Parameter(str(self._heartbeat * 1000 // SECOND), INT64),
         }
         decode = self._decoder()
-        async with aclosing(self._client.stream(self._sql, parameters)) as stream:
-            while True:
-                try:
-                    async with asyncio.timeout(self._silence):
-                        messages = await anext(stream, None)
-                except TimeoutError as error:
-                    raise SilentStreamError(f"no message for {self._silence:.0f} s") from error
-                if messages is None:
-                    return
-                items = decode(messages, self._clock())
-                if items:
-                    yield items
+        behind = self._clock() - query.start > BEHIND
+        with closing(Watchdog(self._silence)) as watchdog:
+            async with aclosing(self._client.stream(self._sql, parameters, behind=behind)) as stream:
+                while True:
+                    try:
+                        with watchdog:
+                            messages = await anext(stream, None)
+                    except TimeoutError as error:
+                        raise SilentStreamError(f"no message for {self._silence:.0f} s") from error
+                    if messages is None:
+                        return
+                    items = decode(messages, self._clock())
+                    if items:
+                        yield items

@@ -120,7 +120,9 @@ class Wire(EngineClient):
         self._names = dialect.parameters
         self._asked = asked
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
+    async def stream(
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+    ) -> AsyncGenerator[list[bytes]]:
         start, end, token, _ = (parameters[name].value for name in self._names)
         assert start is not None
         noted = Asked(token or INITIAL_TOKEN, parse(start), None if end is None else parse(end), self._clock.now())

@@ -50,7 +50,9 @@ class EngineClient:
     def __init__(self, engine: ScriptedSpanner) -> None:
         self._engine = engine
 
-    async def stream(self, sql: str, parameters: Mapping[str, Parameter]) -> AsyncGenerator[list[bytes]]:
+    async def stream(
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+    ) -> AsyncGenerator[list[bytes]]:
         values = {name: parameter.value for name, parameter in parameters.items()}
         try:
             async with aclosing(self._engine.execute(sql, values)) as messages:
