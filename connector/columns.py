@@ -19,6 +19,9 @@ _SHAPES = 10_000
 _SHORTEST, _LONGEST = 22, 30
 """Of timestamps from one digit after the second's point to nine."""
 
+_LARGEST = 2**63 // SECOND
+"""The seconds since the epoch, and before it, from which on nanoseconds may not have room in 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -58,6 +61,7 @@ class Assembler:
 
         Raises:
             ValueError, IndexError: a field does not hold what it should (Arrow's errors are ValueErrors).
+            OverflowError: a number has no room in 64 bits.
         """
         rows = len(fields.commit_timestamp)
         at = timestamps(fields.commit_timestamp)
@@ -107,6 +111,7 @@ def timestamps(texts: Sequence[str]) -> Int64s:
 
     Raises:
         ValueError: one of them is no such text.
+        OverflowError: one of them has no room in 64 bits.
     """
     joined = "".join(texts).encode()
     width, odd = divmod(len(joined), len(texts))
@@ -121,9 +126,10 @@ def timestamps(texts: Sequence[str]) -> Int64s:
             seconds = characters[:, :19]
             firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
             runs = np.array([second(texts[first][:19]) for first in firsts.tolist()], np.int64)
-            powers = 10 ** np.arange(8, 8 - digits.shape[1], -1, dtype=np.int64)
-            found: Int64s = np.repeat(runs, np.diff(firsts, append=len(texts))) * SECOND + digits @ powers
-            return found
+            if bool((np.abs(runs) < _LARGEST).all()):
+                powers = 10 ** np.arange(8, 8 - digits.shape[1], -1, dtype=np.int64)
+                found: Int64s = np.repeat(runs, np.diff(firsts, append=len(texts))) * SECOND + digits @ powers
+                return found
     return np.array([parse(text) for text in texts], np.int64)
 
 

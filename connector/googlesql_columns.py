@@ -22,6 +22,7 @@ _STRINGS, _FLAGS, _LISTS = 9, 2, 2
 _MOD_STRINGS = 3
 
 _Metadata = types.ResultSetMetadata.pb()
+_NAMES: dict[int, str] = {code.value: name for name, code in types.TypeCode.__members__.items()}
 
 _COLUMN = "{STRING,JSON,BOOL,INT64}"
 _MOD = "{JSON,JSON,JSON}"
@@ -39,7 +40,7 @@ def is_known(metadata: bytes | None) -> bool:
 
 
 def _outline(of: types.Type) -> str:
-    name: str = types.TypeCode(of.code).name
+    name = _NAMES.get(of.code, "of a later version")
     if name == "ARRAY":
         return f"[{_outline(of.array_element_type)}]"
     if name == "STRUCT":
@@ -67,8 +68,8 @@ class GooglesqlColumns:
         try:
             fields = _fields(values)
             return None if fields is None else self._assembler.changes(fields, read_timestamp)
-        except (DecodeError, IndexError, ValueError):  # the walk tells what is wrong, or that nothing is
-            return None
+        except (DecodeError, IndexError, OverflowError, ValueError):
+            return None  # the walk tells what is wrong, or that nothing is
 
 
 def _fields(values: list[bytes]) -> Fields | None:

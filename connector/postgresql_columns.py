@@ -29,8 +29,8 @@ class PostgresqlColumns:
             if len(records) != len(texts):
                 return None
             return self._assembler.changes(_fields(records), read_timestamp)
-        except (DecodeError, msgspec.DecodeError, ValueError):  # the walk tells what is wrong, or that nothing is
-            return None
+        except (DecodeError, msgspec.DecodeError, OverflowError, ValueError):
+            return None  # the walk tells what is wrong, or that nothing is
 
     def _texts(self, values: list[bytes]) -> list[bytes] | None:
         rows = _Rows.FromString(b"".join(values))

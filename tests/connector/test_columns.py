@@ -1,0 +1,192 @@
+"""Whole columns of fields are read as each field alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from google.cloud.spanner_v1 import types
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from connector.columns import Assembler, Fields, timestamps
+from connector.googlesql_columns import is_known
+from connector.records import ColumnType
+from connector.timestamps import format_rfc3339, parse
+from emulator.row_types import metadata
+from tests.property.effort import effort
+
+LARGEST = 2**63 - 1
+FIRST, LAST = parse("0001-01-01T00:00:00Z"), parse("9999-12-31T23:59:59.999999999Z")
+
+
+def written(nanos: int, digits: int, zone: str = "Z") -> str:
+    """The moment with so many digits of its second."""
+    fraction = f"{nanos % 10**9:09}"[:digits]
+    return format_rfc3339(nanos)[:19] + (f".{fraction}" if fraction else "") + zone
+
+
+def outcome(texts: list[str]) -> list[int] | None:
+    """What one by one they are, or None where one is no timestamp of 64 bits."""
+    try:
+        found = [parse(text) for text in texts]
+    except ValueError:
+        return None
+    return found if all(-LARGEST <= one <= LARGEST for one in found) else None
+
+
+def check(texts: list[str]) -> None:
+    wanted = outcome(texts)
+    if wanted is None:
+        with pytest.raises((ValueError, OverflowError)):
+            timestamps(texts)
+    else:
+        assert timestamps(texts).tolist() == wanted
+
+
+moments = st.integers(0, LARGEST) | st.integers(1_790_000_000 * 10**9, 1_790_000_002 * 10**9)
+digits = st.integers(0, 9)
+zones = st.sampled_from(("Z", "z", "+00:00", "-07:30", "+0530", "+01", ""))
+odd = st.sampled_from((*"0059:;/-+.,TtZz x_", "٣", "é", "\0", ""))
+
+
+@effort(200)
+@given(st.lists(moments, min_size=1, max_size=12), digits)
+def test_timestamps_of_one_precision_are_read_as_one_by_one(some: list[int], precision: int) -> None:
+    check([written(nanos, precision) for nanos in some])
+
+
+@effort(200)
+@given(st.lists(st.builds(written, moments, digits, zones), min_size=1, max_size=6))
+def test_timestamps_of_any_form_are_read_or_refused_as_one_by_one(texts: list[str]) -> None:
+    check(texts)
+
+
+@effort(200)
+@given(st.lists(moments, min_size=1, max_size=4), digits, st.integers(0, 3), st.integers(0, 30), odd, st.booleans())
+def test_a_character_that_is_wrong_is_noticed_wherever_it_stands(
+    some: list[int], precision: int, which: int, at: int, character: str, replaces: bool
+) -> None:
+    texts = [written(nanos, precision) for nanos in some]
+    text = texts[which % len(texts)]
+    texts[which % len(texts)] = text[:at] + character + text[at + replaces :]
+    check(texts)
+
+
+@effort(200)
+@given(st.lists(st.integers(FIRST, LAST), min_size=1, max_size=4), digits)
+@example([LARGEST, LAST], 9)
+@example([-LARGEST, -LARGEST - 1, FIRST], 9)
+def test_a_timestamp_beyond_64_bits_is_refused_and_becomes_no_other(some: list[int], precision: int) -> None:
+    check([written(nanos, precision) for nanos in some])
+
+
+def test_texts_that_are_as_long_together_as_timestamps_are_not_taken_for_them() -> None:
+    text = "2026-01-02T03:04:05.123456789Z"
+    check([text[:-1], text + "Z"])
+    check([text * 2, ""])
+    check([text, text.replace("2026", "é026")[:-1]])
+
+
+def fields(count: int) -> Fields:
+    return Fields(
+        commit_timestamp=["2026-01-02T03:04:05.5Z"] * count,
+        record_sequence=["1"] * count,
+        server_transaction_id=["tx"] * count,
+        is_last_record_in_transaction_in_partition=[True] * count,
+        table_name=[f"T{number}" for number in range(count)],
+        column_types=[b"%d" % number for number in range(count)],
+        mod_counts=np.zeros(count, np.int64),
+        keys=[],
+        new_values=[],
+        old_values=[],
+        mod_type=["INSERT"] * count,
+        value_capture_type=["NEW_ROW"] * count,
+        number_of_records_in_transaction=[1] * count,
+        number_of_partitions_in_transaction=[1] * count,
+        transaction_tag=[""] * count,
+        is_system_transaction=[False] * count,
+    )
+
+
+def test_shapes_are_learned_once_and_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connector.columns._SHAPES", 3)
+    read: list[bytes] = []
+
+    def column_types(raw: bytes) -> tuple[ColumnType, ...]:
+        read.append(raw)
+        return (ColumnType(raw.decode(), "{}", False, 1),)
+
+    assembler = Assembler(column_types)
+    for count in (1, 2, 3, 5, 5):
+        changes = assembler.changes(fields(count), 7)
+        assert changes is not None
+        wanted = [(f"T{number}", f"{number}") for number in range(count)]
+        assert [(one.table_name, one.column_types[0].name) for one in changes.records()] == wanted
+    assert read[:3] == [b"0", b"1", b"2"]
+
+
+KNOWN = metadata("googlesql", "IMMUTABLE_KEY_RANGE", "Everything")
+
+
+def test_the_row_type_of_the_immutable_mode_is_known_and_no_other() -> None:
+    assert is_known(KNOWN)
+    assert not is_known(metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"))
+    assert not is_known(metadata("postgresql", "IMMUTABLE_KEY_RANGE", "Everything"))
+    assert not is_known(None)
+    assert not is_known(b"")
+
+
+_Metadata = types.ResultSetMetadata.pb()
+_Type = types.Type.pb()
+_LATER = 99
+"""A type code that this version's library does not know."""
+
+
+def _structs(node: Any) -> Iterator[Any]:
+    """The row type, and every struct in it."""
+    if not isinstance(node, _Type):
+        yield node
+    elif node.code == types.TypeCode.STRUCT:
+        node = node.struct_type
+        yield node
+    else:
+        if node.HasField("array_element_type"):
+            yield from _structs(node.array_element_type)
+        return
+    for field in node.fields:
+        yield from _structs(field.type_)
+
+
+def _types(node: Any) -> Iterator[Any]:
+    """Every type in a row type."""
+    for struct in _structs(node):
+        for field in struct.fields:
+            yield field.type_
+            if field.type_.HasField("array_element_type"):
+                yield field.type_.array_element_type
+
+
+def _other_row_types() -> Iterator[bytes]:
+    """Each differs from the known one in one place."""
+    known = _Metadata.FromString(KNOWN).row_type
+    for code in (types.TypeCode.NUMERIC, _LATER):
+        for number in range(len(list(_types(known)))):
+            changed = _Metadata.FromString(KNOWN)
+            list(_types(changed.row_type))[number].code = code
+            yield changed.SerializeToString()
+    for number, fields in enumerate(_structs(known)):
+        for code in (types.TypeCode.STRING, _LATER):
+            changed = _Metadata.FromString(KNOWN)
+            list(_structs(changed.row_type))[number].fields.add(name="new").type_.code = code
+            yield changed.SerializeToString()
+        for dropped in range(len(fields.fields)):
+            changed = _Metadata.FromString(KNOWN)
+            del list(_structs(changed.row_type))[number].fields[dropped]
+            yield changed.SerializeToString()
+
+
+def test_a_row_type_that_differs_anywhere_is_not_known() -> None:
+    others = list(_other_row_types())
+    assert len(others) == len(set(others)) > 100
+    assert not [other for other in others if is_known(other)]
