@@ -11,7 +11,6 @@ anything is written.
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes
 from connector.manifest import Manifest
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
+from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, FilesPartition, Holding, file_groups, shared_out
 from spark_sink.source import existing
@@ -99,7 +99,8 @@ class FileSinkReader(EpochStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Writes the files of a task, and tells of each."""
         assert isinstance(partition, FilesPartition)
-        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, Path(partition.root), partition.shape)
+        destination = destination_at(partition.root)
+        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, destination, partition.shape)
         for group in partition.groups:
             files = list(writer.write(group))
             columns = [[file.path for file in files], [file.rows for file in files], [file.bytes for file in files]]

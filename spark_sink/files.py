@@ -1,36 +1,35 @@
-"""Writes events as Datastream writes them to Cloud Storage: JSON lines in a folder for each table and minute.
+"""Writes events as Datastream writes them to Cloud Storage: files in a folder for each table and minute.
 
 A file is ``{schema}_{table}/{yyyy}/{mm}/{dd}/{hh}/{minute}/{schema_key}_{read_method}_{spool}_{epoch}_{n}.jsonl``
 below the root, with the time of the commits in UTC, the first epoch of its group, and n counting the table's files
 there. It ends at a size, and where the table's schema or the read method changes. Rows go from the Arrow segments to
 the file in the order of commits; of a minute there is never more than a record batch in memory.
 
-A file is written under a temporary name, made durable, and renamed, so it appears whole or not at all. A replay
-writes the same bytes under the same name; so nothing is asked of the destination, and nothing need be remembered.
+A file appears at its destination whole or not at all (:mod:`spark_sink.destination`). A replay writes the same bytes
+(:mod:`spark_sink.encodings`) under the same name; so nothing is asked of the destination, and nothing need be
+remembered.
 """
 
-import gzip
-import os
-import secrets
+import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.events import EventWriter
 from connector.spool import Spool
 from connector.timestamps import MINUTE, format_rfc3339
-from spark_sink.errors import refused
+from spark_sink.destination import Destination, PendingFile
+from spark_sink.encodings import EncodedRows, Encoding, JsonLines, Series
 from spark_sink.minutes import FileGroup, FileShape
 
 _OPEN_FILES = 100
 """Files of different tables that are held open at a time; compressed bytes depend on it."""
 
-_BUFFER = 256 * 1024
+_PIECE = 16 * 1024 * 1024
+"""Bytes of payloads that are encoded at once; the blocks of Avro files depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +41,28 @@ class WrittenFile:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """What all rows of a file share."""
-
-    table: str
-    schema_key: str
-    read_method: str
-
-
 class FileWriter:
     """Writes the files of groups of epochs.
 
     Args:
         spool: where the epochs are.
         spool_id: the spool's own id.
-        root: the folder below which files go.
+        destination: where files go.
         shape: the options that decide names and bytes.
     """
 
-    def __init__(self, spool: Spool, spool_id: str, root: Path, shape: FileShape) -> None:
+    def __init__(self, spool: Spool, spool_id: str, destination: Destination, shape: FileShape) -> None:
         self._spool = spool
         self._spool_id = spool_id
-        self._root = root
+        self._destination = destination
         self._shape = shape
-        self._events = EventWriter(spool.schema)
+        self._encoding: Encoding = JsonLines(spool.schema, gzip=shape.gzip)
 
     def write(self, group: FileGroup) -> Iterator[WrittenFile]:
         """Writes a group's files; each is there, durably, when it is told of.
 
         Raises:
-            SinkError: the disk refuses; what was not finished leaves nothing behind.
+            SinkError: the destination refuses; what was not finished leaves nothing behind.
             SpoolError: the spool cannot be read.
         """
         tables: dict[str, _TableFiles] = {}
@@ -83,58 +73,67 @@ class FileWriter:
                     for series, rows in _by_series(batch):
                         files = tables.get(series.table)
                         if files is None:
-                            files = self._table(series.table, rows, group)
+                            files = self._table(rows, group)
                             undo.callback(files.abandon)
                             tables[series.table] = files
                         in_use.pop(series.table, None)
                         in_use[series.table] = files
                         if len(in_use) > _OPEN_FILES:
                             in_use.pop(next(iter(in_use))).rest()
-                        files.extend(series, self._events.lines(rows))
+                        for piece in _pieces(rows):
+                            files.extend(series, self._encoding.encode(series, piece))
             for files in tables.values():
                 yield from files.finish()
 
-    def _table(self, table: str, rows: pa.RecordBatch, group: FileGroup) -> "_TableFiles":
+    def _table(self, rows: pa.RecordBatch, group: FileGroup) -> "_TableFiles":
         metadata = rows.column("source_metadata")
         schema = metadata.field("schema")[0].as_py()
         name = f"{schema}_{metadata.field('table')[0].as_py()}"
         time = format_rfc3339(group.minute * MINUTE)
-        folder = Path(_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16])
-        return _TableFiles(self._root, folder, f"{self._spool_id}_{group.first_epoch}", self._shape)
+        folder = "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
+        stem = f"{self._spool_id}_{group.first_epoch}"
+        return _TableFiles(self._destination, self._encoding, folder, stem, self._shape.rotate_bytes)
 
 
 class _TableFiles:
     """A table's files of one group: one is open, the others are whole and wait for their names."""
 
-    def __init__(self, root: Path, folder: Path, stem: str, shape: FileShape) -> None:
-        self._root = root
+    def __init__(self, destination: Destination, encoding: Encoding, folder: str, stem: str, rotate_bytes: int) -> None:
+        self._destination = destination
+        self._encoding = encoding
         self._folder = folder
         self._stem = stem
-        self._shape = shape
-        self._series: _Series | None = None
+        self._rotate_bytes = rotate_bytes
+        self._series: Series | None = None
         self._file: _OpenFile | None = None
         self._done: list[tuple[_OpenFile, WrittenFile]] = []
 
-    def extend(self, series: _Series, lines: Iterator[bytes]) -> None:
+    def extend(self, series: Series, rows: EncodedRows) -> None:
         """Appends rows, beginning new files where it must."""
         if series != self._series:
             self._close()
             self._series = series
-        for line in lines:
-            if self._file is not None and self._file.size + len(line) > self._shape.rotate_bytes:
-                self._close()
+        first = 0
+        while first < len(rows):
             if self._file is None:
                 self._file = self._begin(series)
-            self._file.append(line)
+            stop = rows.fitting(first, self._rotate_bytes - self._file.size)
+            if stop == first and self._file.rows:
+                self._close()
+                continue
+            stop = max(stop, first + 1)
+            self._file.append(rows.between(first, stop), stop - first)
+            first = stop
 
     def rest(self) -> None:
-        """Gives its descriptor back until the next rows."""
+        """Gives back what it holds open until the next rows."""
         if self._file is not None:
             self._file.rest()
 
     def finish(self) -> Iterator[WrittenFile]:
         """Gives every file its name."""
         self._close()
+        self._destination.mark_folder(self._folder)
         while self._done:
             file, written = self._done[0]
             file.publish()
@@ -147,11 +146,11 @@ class _TableFiles:
             if file is not None:
                 file.abandon()
 
-    def _begin(self, series: _Series) -> "_OpenFile":
-        ending = "jsonl.gz" if self._shape.gzip else "jsonl"
+    def _begin(self, series: Series) -> "_OpenFile":
         number = len(self._done)
-        name = f"{series.schema_key}_{_safe(series.read_method)}_{self._stem}_{number}.{ending}"
-        return _OpenFile(self._root / self._folder / name, compressed=self._shape.gzip)
+        name = f"{series.schema_key}_{_safe(series.read_method)}_{self._stem}_{number}.{self._encoding.ending}"
+        path = f"{self._folder}/{name}"
+        return _OpenFile(self._destination.begin(path), path, self._encoding, series)
 
     def _close(self) -> None:
         if self._file is None:
@@ -162,98 +161,84 @@ class _TableFiles:
         except BaseException:
             file.abandon()
             raise
-        path = file.path.relative_to(self._root).as_posix()
-        self._done.append((file, WrittenFile(path, file.rows, file.size)))
+        self._done.append((file, WrittenFile(file.path, file.rows, file.size)))
 
 
 class _OpenFile:
-    """A file under a temporary name; ``size`` counts what was appended, before compression."""
+    """A file that is being written; ``size`` counts what was appended, before the whole is compressed."""
 
-    def __init__(self, path: Path, *, compressed: bool) -> None:
+    def __init__(self, pending: PendingFile, path: str, encoding: Encoding, series: Series) -> None:
         self.path = path
         self.rows = 0
         self.size = 0
-        self._compressed = compressed
-        self._stream: BinaryIO | None = None
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        self._pending = pending
+        self._encoding = encoding
+        self._member: zlib._Compress | None = None
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of a writer that was killed
-                leftover.unlink(missing_ok=True)
-            descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise refused(path, error) from error
-        self._use(os.fdopen(descriptor, "wb", _BUFFER))
+            self._append(encoding.header(series, path))
+        except BaseException:
+            pending.abandon()
+            raise
 
-    def append(self, line: bytes) -> None:
-        """Adds a row."""
-        try:
-            if self._stream is None:
-                self._use(self._temporary.open("ab", _BUFFER))
-            self._out.write(line)
-        except OSError as error:
-            raise refused(self.path, error) from error
-        self.rows += 1
-        self.size += len(line)
+    def append(self, rows: memoryview, count: int) -> None:
+        """Adds rows."""
+        self._append(self._encoding.framed(rows, count, self.path))
+        self.rows += count
 
     def rest(self) -> None:
-        """Makes what was written durable and gives the descriptor back; what is appended later goes on there."""
-        if self._stream is None:
-            return
-        stream, self._stream = self._stream, None
-        try:
-            with stream:
-                if self._compressed:
-                    self._out.close()
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise refused(self.path, error) from error
+        """Gives back what it holds open; a compressed file goes on with another gzip member."""
+        if self._member is not None:
+            member, self._member = self._member, None
+            self._pending.append(member.flush())
+        self._pending.rest()
 
     def publish(self) -> None:
-        """Gives the file its name, durably."""
-        try:
-            self._temporary.replace(self.path)
-            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise refused(self.path, error) from error
+        """Gives the file its name."""
+        self._pending.publish()
 
     def abandon(self) -> None:
         """Removes it."""
-        stream, self._stream = self._stream, None
-        self._temporary.unlink(missing_ok=True)
-        if stream is not None:
-            with suppress(OSError, ValueError):  # the disk that refused a write refuses to flush; the file is gone
-                self._out.close()
-            with suppress(OSError):
-                stream.close()
+        self._pending.abandon()
 
-    def _use(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._out: BinaryIO | gzip.GzipFile = stream
-        if self._compressed:
-            self._out = gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0, compresslevel=6)
+    def _append(self, data: bytes | memoryview) -> None:
+        self.size += len(data)
+        if not self._encoding.gzipped:
+            self._pending.append(data)
+            return
+        if self._member is None:
+            self._member = zlib.compressobj(6, wbits=16 + zlib.MAX_WBITS)  # a gzip member without a time
+        compressed = self._member.compress(data)
+        if compressed:
+            self._pending.append(compressed)
 
 
-def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[_Series, pa.RecordBatch]]:
+def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
     """The rows of a batch by table, each table's in runs of one schema and read method, in order."""
     tables = batch.column("object")
     for table in pc.unique(tables).to_pylist():
         rows = batch.filter(pc.equal(tables, table))
         if len(pc.unique(rows.column("schema_key"))) == len(pc.unique(rows.column("read_method"))) == 1:
-            yield _Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
+            yield Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
             continue
         keys = rows.column("schema_key").to_pylist()
         methods = rows.column("read_method").to_pylist()
         first = 0
         for index in range(1, rows.num_rows + 1):
             if index == rows.num_rows or (keys[index], methods[index]) != (keys[first], methods[first]):
-                yield _Series(table, keys[first], methods[first]), rows.slice(first, index - first)
+                yield Series(table, keys[first], methods[first]), rows.slice(first, index - first)
                 first = index
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in slices of so many bytes of payload, or of one row that has more."""
+    payload = rows.column("payload")
+    ends = np.cumsum(pc.binary_length(payload).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    first = 0
+    while first < rows.num_rows:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + _PIECE, side="right")))
+        yield rows.slice(first, stop - first)
+        first = stop
 
 
 def _safe(name: str) -> str:

@@ -13,7 +13,7 @@ from tests.soak.trouble import Points, Trouble
 _trouble = Trouble.of_environment()
 patches.set_clock(_trouble)  # before the modules that remember the clock
 
-from spark_sink import files  # noqa: E402
+from spark_sink.destination import LocalFile  # noqa: E402
 from spark_sink.file_source import FileSinkSource  # noqa: E402
 
 _LONGEST = 30.0
@@ -30,24 +30,24 @@ class TroubledSource(FileSinkSource):
 
 
 def _kill_in_files(points: Points) -> None:
-    begin, append, publish = files._OpenFile.__init__, files._OpenFile.append, files._OpenFile.publish
+    begin, append, publish = LocalFile.__init__, LocalFile.append, LocalFile.publish
 
-    def troubled_begin(self: files._OpenFile, path: Path, *, compressed: bool) -> None:
+    def troubled_begin(self: LocalFile, path: Path) -> None:
         points.reached("before a file is written")
-        begin(self, path, compressed=compressed)
+        begin(self, path)
 
-    def troubled_append(self: files._OpenFile, line: bytes) -> None:
-        append(self, line)
+    def troubled_append(self: LocalFile, data: bytes | memoryview) -> None:
+        append(self, data)
         points.reached("in the middle of a file")
 
-    def troubled_publish(self: files._OpenFile) -> None:
+    def troubled_publish(self: LocalFile) -> None:
         points.reached("before a file has its name")
         publish(self)
         points.reached("after a file has its name")
 
-    files._OpenFile.__init__ = troubled_begin  # type: ignore[method-assign]
-    files._OpenFile.append = troubled_append  # type: ignore[method-assign]
-    files._OpenFile.publish = troubled_publish  # type: ignore[method-assign]
+    LocalFile.__init__ = troubled_begin  # type: ignore[method-assign]
+    LocalFile.append = troubled_append  # type: ignore[method-assign]
+    LocalFile.publish = troubled_publish  # type: ignore[method-assign]
 
 
 points = Points(_trouble, stand_still)

@@ -13,6 +13,7 @@ import pytest
 from connector.records import ColumnType
 from connector.timestamps import MINUTE, SECOND, parse
 from spark_sink import files as files_module
+from spark_sink.destination import LocalDestination
 from spark_sink.errors import SinkError
 from spark_sink.files import FileWriter, WrittenFile
 from spark_sink.minutes import FileShape, file_groups
@@ -25,7 +26,7 @@ AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
     manifests = spool.spool.manifests(1, spool.spool.latest())
-    writer = FileWriter(spool.spool, spool.spool_id, root, shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
 
 

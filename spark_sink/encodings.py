@@ -1,0 +1,109 @@
+"""How rows become the bytes of a file: what the file sink writes, whatever the destination.
+
+The bytes of a file depend on its rows and its path alone, so that a replay writes the same.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from connector.changes import Int64s
+from connector.events import EventWriter
+from connector.schemas import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What all rows of a file share."""
+
+    table: str
+    schema_key: str
+    read_method: str
+
+
+class EncodedRows:
+    """Rows as bytes, one after another.
+
+    Args:
+        data: the rows.
+        ends: where each row ends in ``data``.
+    """
+
+    def __init__(self, data: bytes | memoryview, ends: Int64s) -> None:
+        self._data = memoryview(data)
+        self._ends = ends
+
+    @classmethod
+    def of(cls, rows: Iterable[bytes]) -> "EncodedRows":
+        """Of the bytes of each row."""
+        each = list(rows)
+        return cls(b"".join(each), np.cumsum([len(row) for row in each], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def fitting(self, first: int, room: int) -> int:
+        """The row after the last one that ends within ``room`` bytes of the beginning of row ``first``."""
+        return max(first, int(np.searchsorted(self._ends, self._start(first) + room, side="right")))
+
+    def between(self, first: int, stop: int) -> memoryview:
+        """The bytes of the rows from ``first`` up to but without ``stop``."""
+        return self._data[self._start(first) : self._start(stop)]
+
+    def _start(self, row: int) -> int:
+        return int(self._ends[row - 1]) if row else 0
+
+
+class Encoding(Protocol):
+    """A format of files."""
+
+    @property
+    def ending(self) -> str:
+        """Of the files' names, without the dot."""
+
+    @property
+    def gzipped(self) -> bool:
+        """Whether the whole file is compressed after it was encoded."""
+
+    def header(self, series: Series, path: str) -> bytes:
+        """What stands at the beginning of a file; ``path`` is relative to the root."""
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """Rows of the envelope's columns, all of one series.
+
+        Raises:
+            SinkError: the format cannot hold this table.
+            SpoolError: the table's schema cannot be read.
+        """
+
+    def framed(self, rows: memoryview, count: int, path: str) -> bytes | memoryview:
+        """Some rows as they stand in the file at ``path``."""
+
+
+class JsonLines:
+    """One JSON object a line.
+
+    Args:
+        schema_of: the schema that a schema key names.
+        gzip: whether files are compressed.
+    """
+
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> None:
+        self._events = EventWriter(schema_of)
+        self.gzipped = gzip
+        self.ending = "jsonl.gz" if gzip else "jsonl"
+
+    def header(self, series: Series, path: str) -> bytes:
+        """Nothing."""
+        return b""
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """Each row's line."""
+        return EncodedRows.of(self._events.lines(rows))
+
+    def framed(self, rows: memoryview, count: int, path: str) -> memoryview:
+        """The rows themselves."""
+        return rows
