@@ -29,6 +29,9 @@ from connector.records import (
 FEW = 4
 """As many data change records are cheaper as they are."""
 
+LARGE = 100
+"""Batches of as many records, on average, are sent as they are."""
+
 SMALL = 100
 """Bytes that a record which is no data is accounted with."""
 
@@ -204,9 +207,9 @@ class Packer:
             found = list(run)
             data = [item for item in found if isinstance(item, Changes | DataChangeRecord)]
             if len(data) > FEW or any(isinstance(item, Changes) for item in data):
-                changes = Changes.joined(data)
-                body.append(memoryview(changes.batch.serialize()))
-                parts.append(_Columns(len(body[-1]), self._encoded(changes.shapes)))
+                for changes in _joined(data):
+                    body.append(memoryview(changes.batch.serialize()))
+                    parts.append(_Columns(len(body[-1]), self._encoded(changes.shapes)))
             else:
                 parts += [_part(item) for item in found if not isinstance(item, Changes)]
         return framed(Brought(query, size, parts), body)
@@ -215,6 +218,14 @@ class Packer:
         if shapes is not self._last[0]:
             self._last = (shapes, _encoder.encode(shapes))
         return self._last[1]
+
+
+def _joined(data: list[Changes | DataChangeRecord]) -> list[Changes]:
+    """As one, unless they are large: to copy them then costs more than there being several."""
+    whole = [item for item in data if isinstance(item, Changes)]
+    if len(whole) == len(data) and sum(len(changes) for changes in whole) >= LARGE * len(data):
+        return whole
+    return [Changes.joined(data)]
 
 
 def _part(record: Record) -> _AnyPart:

@@ -1,4 +1,4 @@
-"""What is lost to a spool where Spanner's retention has run out, as it is told."""
+"""What a stream that was opened tells: how many workers read it, and what is lost where the retention has run out."""
 
 import asyncio
 from dataclasses import replace
@@ -27,6 +27,16 @@ STREAM = OpenStream(
     parse("2026-01-11T00:00:00Z"),
 )
 MET = "the data is no longer retained: change stream s, partition x (OUT_OF_RANGE: too far in the past)"
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (8, 4), (64, 4)])
+def test_there_is_one_worker_for_each_two_cores_and_no_more_than_four(
+    cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "cores", lambda: cores)
+    assert STREAM.workers == workers
+    assert replace(STREAM, client=SpannerClient("d", emulator_host="localhost:1")).workers == 1
+    assert replace(STREAM, config=STREAM.config.model_copy(update={"workers": 7})).workers == 7
 
 
 def told(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:

@@ -57,6 +57,7 @@ def test_the_daemon_is_given_a_private_configuration_that_it_accepts(tmp_path: P
     assert config.source.database == "db"
     assert config.source.emulator_host == "localhost:1"
     assert config.source.heartbeat == 2 * 10**9
+    assert config.source.workers == 1
     assert config.spool.path == str(spool)
     reader.close()
 
