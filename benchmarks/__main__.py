@@ -6,18 +6,26 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import result, wire
+from benchmarks import idle, latency, memory, result, spark, wire, workers
 from benchmarks.plot import plot
 from benchmarks.result import Result
-from benchmarks.wire import Size
+from benchmarks.size import Size
 
 FOLDER = Path(__file__).parent
-_SHORT = Size(20_000, 2)
+_SHORT = Size(10_000, 2, seconds=4.0, grown=10_000, cells=(("googlesql", "16/msg"),))
 
 Benchmark = Callable[[Size], Iterator[Result]]
 BENCHMARKS: dict[str, Benchmark] = {
     "wire-to-arrow": wire.to_arrow,
     "wire-to-spool": wire.to_spool,
+    "wire-to-spark-noop": spark.wire_to_noop,
+    "spool-to-spark-noop": spark.spool_to_noop,
+    "spool-to-jsonl": spark.spool_to_jsonl,
+    "workers": workers.workers,
+    "idle-partitions": idle.idle,
+    "latency": latency.commit_to_event,
+    "seal-to-sink": latency.seal_to_sink,
+    "memory": memory.growth,
 }
 
 
@@ -26,9 +34,10 @@ BENCHMARKS: dict[str, Benchmark] = {
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one; may be repeated.")
 @click.option("--short", is_flag=True, help="In little more than a minute; the figures are rough.")
-def main(mods: int, rounds: int, only: tuple[str, ...], *, short: bool) -> None:
+@click.option("--growth", type=int, help="The most mods of a growing backlog; 8 times --mods if not given.")
+def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, short: bool) -> None:
     """Prints a table, and writes results.json and results.svg beside this file."""
-    size = _SHORT if short else Size(mods, rounds)
+    size = _SHORT if short else Size(mods, rounds, grown=growth or 8 * mods)
     results: list[Result] = []
     click.echo(result.head())
     for name in only or BENCHMARKS:

@@ -5,23 +5,23 @@ be one that drops what it is given.
 """
 
 import asyncio
-import time
 
 from benchmarks.messages import START, Replay, Span
+from benchmarks.subject import prepared
 from connector.client import SpannerClient
+from connector.config import SourceConfig
 from connector.daemon import SpoolSink
-from connector.decode import decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.discovery import ChangeStream
 from connector.envelope import EnvelopeBuilder, Source
 from connector.epoch import Epoch
 from connector.filters import RecordFilter
-from connector.flow import FlowControl
 from connector.manifest import SourceName
 from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries
 from connector.partitions import CutPartition
+from connector.reader import OpenStream
 from connector.records import INITIAL_TOKEN
-from connector.scheduler import EpochSink, Range, Scheduler
+from connector.scheduler import EpochSink, Range
 from connector.schemas import SchemaRegistry
 from connector.sealing import SpoolWriter, checkpoint, initialize, sole_writer
 from connector.spool import Spool
@@ -58,52 +58,35 @@ class ArrowSink:
             self.rows += self._envelope.build(epoch.changes, self._registry, self._epoch).num_rows
 
 
-def to_arrow(host: str, replay: Replay, span: Span, _folder: str) -> int:
+def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int = 1) -> int:
     """Reads a span of all partitions to record batches; returns how many rows they had."""
     sink = ArrowSink()
-    asyncio.run(read(host, replay, span, sink))
+    asyncio.run(read(host, replay, span, sink, workers))
     return sink.rows
 
 
-def to_spool(host: str, replay: Replay, span: Span, folder: str) -> int:
+def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 1) -> int:
     """Reads a span of all partitions into a new spool; returns how many rows it has."""
     spool = Spool.at(folder)
     metrics = ReaderMetrics()
     with sole_writer(spool):
         header = initialize(spool, NAME, START, format_rfc3339(START), [])
-        writer = SpoolWriter(spool, header, checkpoint(spool, header), envelope(), RecordFilter((), (), ()))
+        writer = SpoolWriter(spool, header, checkpoint(spool, header), envelope(), RecordFilter())
         sink = SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics)
-        asyncio.run(read(host, replay, span, sink))
+        asyncio.run(read(host, replay, span, sink, workers))
     return sum(manifest.rows for manifest in spool.manifests(1, spool.latest()))
 
 
-async def read(host: str, replay: Replay, span: Span, sink: EpochSink) -> None:
-    """Reads a span of all partitions into a sink."""
+async def read(host: str, replay: Replay, span: Span, sink: EpochSink, workers: int) -> None:
+    """Reads a span of all partitions into a sink; what is measured begins when the workers do."""
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
-    client = SpannerClient(SOURCE.database_name, emulator_host=host)
-
-    async def spanner_clock() -> int:
-        return span.end + SECOND
-
+    config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
+    client = SpannerClient.of(config, None)
+    stream = ChangeStream(SOURCE.change_stream, "1d", "NEW_ROW", IMMUTABLE, ())
     async with client.connected():
-        queries = PartitionQueries(
-            client,
-            dialect,
-            SOURCE.change_stream,
-            IMMUTABLE,
-            heartbeat=SECOND,
-            decoder=decoder(dialect, IMMUTABLE),
-            clock=time.time_ns,
-        )
-        await Scheduler(
-            queries,
-            SOURCE.change_stream,
-            Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end),
-            sink,
-            seal_interval=SECOND,
-            window=None,
-            spanner_clock=spanner_clock,
-            known_clock=span.end + SECOND,
-            flow=FlowControl(),
-            metrics=ReaderMetrics(),
-        ).run()
+        opened = OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), span.end + SECOND)
+        from_start = Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end)
+        scheduling = opened.scheduler(from_start, sink, seal_interval=SECOND, metrics=ReaderMetrics())
+        async with scheduling as scheduler:
+            prepared()
+            await scheduler.run()

@@ -6,7 +6,7 @@ smallest and the largest.
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from benchmarks.subject import Measure
 
@@ -49,7 +49,7 @@ class Result:
 
     @classmethod
     def compared(
-        cls, name: str, dialect: str, framing: str, rounds: Sequence[Round], figures: dict[str, float]
+        cls, name: str, dialect: str | None, framing: str | None, rounds: Sequence[Round], figures: dict[str, float]
     ) -> "Result":
         """The result of rounds of ours and the baseline's."""
         ours, baseline = zip(*rounds, strict=True)
@@ -64,6 +64,21 @@ class Result:
             Ratio.of([cost(them) / cost(us) for us, them in rounds]),
             {"events_per_cpu_s": round(1 / statistics.median(cost(one) for one in ours)), **figures},
         )
+
+    @classmethod
+    def measured(cls, name: str, dialect: str | None, framing: str | None, rounds: Sequence[Measure]) -> "Result":
+        """The result of rounds that are compared with nothing."""
+        speeds = [speed(one) for one in rounds]
+        figures: dict[str, float] = {
+            "events_per_cpu_s": round(1 / statistics.median(cost(one) for one in rounds)),
+            "slowest": round(min(speeds)),
+            "fastest": round(max(speeds)),
+        }
+        return cls(name, dialect, framing, len(rounds), round(statistics.median(speeds)), figures=figures)
+
+    def having(self, figures: dict[str, float]) -> "Result":
+        """The same with more figures."""
+        return replace(self, figures={**figures, **self.figures})
 
     def to_node(self) -> dict[str, object]:
         """The result as ``results.json`` has it."""

@@ -1,11 +1,11 @@
 """A process of its own for what is measured, so that one's memory, caches and threads are not another's.
 
 It lives through the rounds of a benchmark: what it imports and builds once is not measured, what each round does is.
-Processor time is that of the process and of every process it has waited for.
+Processor time is that of the process and of all it has started, whether they live or not.
 """
 
 import multiprocessing
-import re
+import os
 import resource
 import time
 import traceback
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from os import sysconf
-from pathlib import Path
+
+from benchmarks.process import cpu_below, peak_of
 
 Work = Callable[..., int]
 """Returns how many events it has dealt with."""
@@ -47,7 +47,19 @@ class Subject:
         Raises:
             FailedError: with its traceback.
         """
+        self.begin(work, *arguments)
+        return self.finish()
+
+    def begin(self, work: Work, *arguments: object) -> None:
+        """Begins it; :meth:`finish` waits for it."""
         self._pipe.send((work, arguments))
+
+    def finish(self) -> Measure:
+        """The measure of what was begun.
+
+        Raises:
+            FailedError: with its traceback.
+        """
         found = self._pipe.recv()
         if isinstance(found, Measure):
             return found
@@ -83,26 +95,24 @@ def _serve(pipe: Connection) -> None:
             pipe.send(traceback.format_exc())
 
 
+def prepared() -> None:
+    """What the process has done of its work up to now is not measured."""
+    _BEGUN.append((_cpu(), time.perf_counter()))
+
+
+_BEGUN: list[tuple[float, float]] = []
+"""Processor time and wall clock of when what is measured began; the last one counts."""
+
+
 def _measured(work: Work, arguments: tuple[object, ...]) -> Measure:
-    cpu, wall = _cpu(), time.perf_counter()
+    prepared()
     events = work(*arguments)
-    wall = time.perf_counter() - wall
-    return Measure(events, wall, _cpu() - cpu, peak_of("self"))
+    ended = time.perf_counter()
+    cpu, wall = _BEGUN[-1]
+    _BEGUN.clear()
+    return Measure(events, ended - wall, _cpu() - cpu, peak_of("self"))
 
 
 def _cpu() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def peak_of(pid: int | str) -> int:
-    """The most memory that a living process has used, in bytes; that of its parent before it began does not count."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
-
-
-def cpu_of(pid: int) -> float:
-    """The processor time that a living process has used, in seconds."""
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(ticks[11]) + int(ticks[12])) / sysconf("SC_CLK_TCK")
+    return sum(one.ru_utime + one.ru_stime for one in used) + cpu_below(os.getpid())

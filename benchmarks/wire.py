@@ -10,18 +10,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 
 from benchmarks import baseline, reading
-from benchmarks.messages import FRAMINGS, Replay, Span
+from benchmarks.messages import Replay, Span
+from benchmarks.process import cpu_of
 from benchmarks.replay import replaying
 from benchmarks.result import Result
-from benchmarks.subject import Measure, Subject, Work, cpu_of, subject
+from benchmarks.size import CELLS, LENGTHS, Size
+from benchmarks.subject import Measure, Subject, Work, subject
 
-DIALECTS = ("googlesql", "postgresql")
 _WARM_UP = 2_000
-_LENGTHS = {"1/msg": 1, "16/msg": 2, "50-mod": 5}
-"""How many times as many mods a round has in each framing, so that each takes about as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +37,16 @@ class Side:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured: mods of a round at one a message, the baseline's share of them, and how many rounds."""
-
-    mods: int
-    rounds: int
-    baseline_share: float = 0.2
-
-
 def to_arrow(size: Size) -> Iterator[Result]:
     """The headline: from the wire to record batches of envelopes."""
-    for dialect, framing in product(DIALECTS, FRAMINGS):
+    for dialect, framing in CELLS:
         with sides(reading.to_arrow, baseline.to_arrow) as (ours, theirs):
             yield compared("wire-to-arrow", Replay(dialect, framing), ours, theirs, size)
 
 
 def to_spool(size: Size) -> Iterator[Result]:
     """From the wire to sealed epochs on disk; the baseline writes one Arrow file, without making it durable."""
-    for dialect, framing in product(DIALECTS, FRAMINGS):
+    for dialect, framing in size.cells:
         with sides(reading.to_spool, baseline.to_file) as (ours, theirs):
             yield compared("wire-to-spool", Replay(dialect, framing), ours, theirs, size)
 
@@ -71,7 +60,7 @@ def sides(ours: Work, theirs: Work) -> Iterator[tuple[Side, Side]]:
 
 def compared(name: str, replay: Replay, ours: Side, theirs: Side, size: Size) -> Result:
     """Rounds of the one and the other, in turns, after one of each that does not count."""
-    span = replay.span(size.mods * _LENGTHS[replay.framing])
+    span = replay.span(size.mods * LENGTHS[replay.framing])
     share = replay.span(int(span.mods * size.baseline_share))
     rounds, loads = [], []
     with replaying(replay, span) as server:

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import baseline, reading
 from benchmarks.messages import Replay
-from benchmarks.wire import Side, Size, compared, sides
+from benchmarks.size import Size
+from benchmarks.wire import Side, compared, sides
 
 FLOORS = {
     ("googlesql", "1/msg"): 1.2,

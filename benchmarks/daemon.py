@@ -1,0 +1,63 @@
+"""``spanner-cdc read`` as users run it, and what it says of itself."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+_PATIENCE = 60.0
+_POLL = 0.1
+
+
+class Daemon:
+    """A daemon that runs; see :func:`daemon`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.pid = process.pid
+
+    def wait_for(self, name: str, least: int) -> None:
+        """Waits until a figure of its status page is as high.
+
+        Raises:
+            RuntimeError: it takes too long, or the daemon has ended.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while float(str(self.status().get(name, 0))) < least:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} is below {least}: {self._log.read_text()[-2000:]}")
+            time.sleep(_POLL)
+
+    def status(self) -> dict[str, object]:
+        """Its status page; empty while there is none."""
+        found = re.search(r"http://([\d.]+:\d+)", self._log.read_text())
+        if found is None:
+            return {}
+        try:
+            with urllib.request.urlopen(f"http://{found[1]}/", timeout=5) as answer:
+                return dict(json.load(answer))
+        except (OSError, ValueError):
+            return {}
+
+
+@contextmanager
+def daemon(source: Mapping[str, object], folder: Path) -> Iterator[Daemon]:
+    """A daemon that reads ``source`` into a spool in ``folder``, for as long as the context is open."""
+    config, log = folder / "config.yaml", folder / "read.log"
+    node = {"source": dict(source), "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}
+    config.write_text(yaml.safe_dump(node))
+    with log.open("wb") as out:
+        process = subprocess.Popen([sys.executable, "-m", "connector", "read", str(config)], stdout=out, stderr=out)
+        try:
+            yield Daemon(process, log)
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,174 @@
+"""How long an event takes: from the commit to the printed line, and from the seal to the written file.
+
+The first is measured on the official emulator, where all the clocks are one. Until a heartbeat of every partition has
+passed a commit nobody can know that all of its history is there, and the heartbeat is a second: what the reader adds
+is the time from the watermark that completed an epoch to the end of its delivery. The second is measured with Spark's
+file sink over a spool that gets a small epoch twice a second, each written as soon as it is sealed.
+"""
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+from benchmarks import reading, spark_queries
+from benchmarks.messages import Replay
+from benchmarks.result import Result
+from benchmarks.size import Size
+from benchmarks.subject import subject
+from connector.changes import Changes
+from connector.config import SourceConfig
+from connector.decode import decoder
+from connector.dialects import GOOGLESQL, IMMUTABLE
+from connector.envelope import EnvelopeBuilder
+from connector.epoch import Epoch
+from connector.filters import RecordFilter
+from connector.metrics import ReaderMetrics
+from connector.partitions import CutPartition
+from connector.reader import opened
+from connector.records import INITIAL_TOKEN, DataChangeRecord
+from connector.scheduler import Range
+from connector.schemas import SchemaRegistry
+from connector.sealing import SpoolWriter, checkpoint, initialize, sole_writer
+from connector.spool import Spool
+from connector.tail import EventPrinter
+from connector.timestamps import SECOND, format_rfc3339
+from emulator import EmulatorNotFoundError, SampleDatabase, Workload, find_or_start
+
+_MODS_PER_SECOND = 20
+_STARTUP = 5.0
+_PAUSE = 0.5
+
+
+class _TimedPrinter:
+    """Prints an epoch's events as ``tail`` does, and notes for each how late it is, in nanoseconds."""
+
+    def __init__(self, printer: EventPrinter) -> None:
+        self._printer = printer
+        self._begun = 0
+        self.after_commit: list[int] = []
+        self.after_watermark: list[int] = []
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        return await self._printer.room(stopping)
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        await self._printer.deliver(epoch, cut, final=final)
+        now = time.time_ns()
+        self._begun = self._begun or now
+        late = [now - int(at) for at in epoch.changes.commit_timestamps if at > self._begun]
+        self.after_commit += late
+        self.after_watermark += [now - epoch.high] * len(late)
+
+
+def commit_to_event(size: Size) -> Iterator[Result]:
+    """Commits at an even pace, and when their events are printed."""
+    try:
+        with find_or_start() as emulator, tempfile.TemporaryDirectory() as folder:
+            sample = SampleDatabase.create(emulator.host)
+            try:
+                yield _commit_to_event(sample, size.seconds, Path(folder, "late.json"))
+            finally:
+                sample.drop()
+    except EmulatorNotFoundError:
+        return
+
+
+def _commit_to_event(sample: SampleDatabase, seconds: float, late: Path) -> Result:
+    start = time.time_ns()
+    source = SourceConfig(
+        project=sample.project,
+        instance=sample.instance,
+        database=sample.database_id,
+        change_stream=sample.change_stream,
+        emulator_host=sample.host,
+        start=format_rfc3339(start),
+        end=format_rfc3339(start + int((seconds + _STARTUP + 1) * SECOND)),
+        workers=1,
+    )
+    workload = Workload(sample, seed=1, average_size=1.0)
+    with subject() as reader:
+        reader.begin(follow, source, late)
+        workload.run(seconds=seconds + _STARTUP, rate=_MODS_PER_SECOND)
+        reader.finish()
+    after_commit, after_watermark = json.loads(late.read_text())
+    figures = {
+        "events": float(len(after_commit)),
+        **_percentiles("commit_to_event", after_commit),
+        **_percentiles("watermark_to_event", after_watermark),
+    }
+    return Result("latency", sample.dialect, figures=figures)
+
+
+def follow(source: SourceConfig, late: Path) -> int:
+    """Reads a change stream to its end, and writes down how late each event was."""
+    after_commit, after_watermark = asyncio.run(_follow(source))
+    late.write_text(json.dumps([after_commit, after_watermark]))
+    return len(after_commit)
+
+
+async def _follow(source: SourceConfig) -> tuple[list[int], list[int]]:
+    async with opened(source, emulator_host=None) as stream:
+        assert source.end is not None
+        start, end = stream.resolve(source.start), stream.resolve(source.end)
+        envelope = EnvelopeBuilder(stream.source, stream_name=None, read_method="spanner-cdc")
+        printer = _TimedPrinter(EventPrinter(BytesIO(), envelope, SchemaRegistry(stream.stream.tables), stream.filter))
+        span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+        scheduling = stream.scheduler(span, printer, seal_interval=SECOND // 10, metrics=ReaderMetrics())
+        async with scheduling as scheduler:
+            await scheduler.run()
+        return printer.after_commit, printer.after_watermark
+
+
+def seal_to_sink(size: Size) -> Iterator[Result]:
+    """Small epochs, and when their files are there."""
+    with tempfile.TemporaryDirectory() as folder, subject() as spark:
+        spark.run(spark_queries.open_session, folder)
+        spool = Spool.at(Path(folder, "spool"))
+        events = spark_queries.events_in(folder)
+        with sole_writer(spool):
+            header = initialize(spool, reading.NAME, time.time_ns(), "now", [])
+            writer = SpoolWriter(spool, header, checkpoint(spool, header), reading.envelope(), RecordFilter())
+            spark.begin(spark_queries.follow_to_files, spool.path, folder)
+            first = _seal(writer)  # with which the query begins
+            while not any(events.rglob("*.jsonl")):
+                time.sleep(_PAUSE)
+            sealed = [first] + [_seal(writer) for _ in range(int(size.seconds / _PAUSE))]
+            spark_queries.end_of(folder).touch()
+            spark.finish()
+        written = {int(path.stem.split("_")[-2]): path.stat().st_ctime_ns for path in events.rglob("*.jsonl")}
+    late = [written[epoch] - at for epoch, at in enumerate(sealed, 1)][1:]
+    yield Result("seal-to-sink", "googlesql", figures={"epochs": float(len(late)), **_percentiles("late", late)})
+
+
+def _seal(writer: SpoolWriter) -> int:
+    """Seals an epoch of ten records after a pause; returns when it was sealed."""
+    time.sleep(_PAUSE)
+    now = time.time_ns()
+    records = tuple(replace(record, commit_timestamp=now - 10 + n) for n, record in enumerate(_records()))
+    epoch = Epoch(now - SECOND, now, records, sum(record.size for record in records))
+    writer.seal(epoch, [CutPartition("replayed", now)], now=now)
+    return time.time_ns()
+
+
+def _records() -> list[DataChangeRecord]:
+    replay = Replay("googlesql", "1/msg")
+    body, messages = b"".join(replay.answer(replay.tokens[0], replay.span(10).end)), []
+    while body:
+        length = int.from_bytes(body[1:5])
+        messages.append(body[5 : 5 + length])
+        body = body[5 + length :]
+    found: list[DataChangeRecord] = []
+    for item in decoder(GOOGLESQL, IMMUTABLE)()(messages, time.time_ns()):
+        found += item.records() if isinstance(item, Changes) else [item] if isinstance(item, DataChangeRecord) else []
+    return found
+
+
+def _percentiles(name: str, nanoseconds: list[int]) -> dict[str, float]:
+    hundredths = statistics.quantiles(nanoseconds, n=100)
+    return {f"{name}_p{n}_ms": round(hundredths[n - 1] / 1e6, 1) for n in (50, 95)}

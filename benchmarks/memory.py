@@ -1,0 +1,47 @@
+"""The most memory that the reader takes, and whether it and the time of a mod stay the same as a backlog grows."""
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+
+from benchmarks import reading
+from benchmarks.messages import Replay, Span
+from benchmarks.replay import replaying
+from benchmarks.result import Result, cost
+from benchmarks.size import Size
+from benchmarks.subject import Measure, subject
+
+_WARM_UP = 2_000
+
+
+def growth(size: Size) -> Iterator[Result]:
+    """Twice as many mods from one row to the next, each read into a spool by a new process."""
+    replay = Replay("googlesql", "16/msg")
+    mods = size.mods
+    while mods <= size.grown:
+        span = replay.span(mods)
+        rounds = []
+        with replaying(replay, span) as server:
+            for _ in range(size.rounds):
+                with (
+                    subject() as reader,
+                    tempfile.TemporaryDirectory() as first,
+                    tempfile.TemporaryDirectory() as spool,
+                ):
+                    reader.run(reading.to_spool, server.host, replay, replay.span(_WARM_UP), first)
+                    rounds.append(reader.run(reading.to_spool, server.host, replay, span, spool))
+        figures = {
+            "mods": span.mods,
+            "cpu_us_per_mod": round(statistics.median(cost(found) for found in rounds) * 1e6, 2),
+            "peak_mib": round(max(found.peak_bytes for found in rounds) / 1024**2),
+        }
+        yield Result.measured("memory", replay.dialect, replay.framing, rounds).having(figures)
+        mods *= 2
+
+
+def _round(host: str, replay: Replay, span: Span) -> Measure:
+    with subject() as process, tempfile.TemporaryDirectory() as folder:
+        for name, wanted in (("warm-up", replay.span(_WARM_UP)), ("spool", span)):
+            found = process.run(reading.to_spool, host, replay, wanted, f"{folder}/{name}")
+            assert found.events == wanted.mods, "mods are missing"
+    return found

@@ -1,0 +1,24 @@
+"""Two reader processes against one, over as many partitions: what a second core brings.
+
+The coordinator's process and its workers count together; they have begun before what is measured does. With two cores
+the replay server takes a part of one, which is told.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks import reading
+from benchmarks.messages import Replay
+from benchmarks.result import Result
+from benchmarks.size import Size
+from benchmarks.wire import compared, sides
+
+_PARTITIONS = 4
+
+
+def workers(size: Size) -> Iterator[Result]:
+    """From the wire to record batches with two workers; the baseline is the same reader with one."""
+    for dialect, framing in size.cells:
+        with sides(partial(reading.to_arrow, workers=2), reading.to_arrow) as (two, one):
+            replay = Replay(dialect, framing, partitions=_PARTITIONS)
+            yield compared("workers", replay, two, one, Size(size.mods, size.rounds, baseline_share=1.0))
