@@ -35,6 +35,8 @@ class WorkerFaultError(StreamError):
 def failure_of(error: Exception) -> Failure:
     """What is told of an error. Of one that is a fault of this program it is the type: its text may hold a row."""
     match error:
+        case ExceptionGroup():
+            return failure_of(error.exceptions[0])
         case grpc.RpcError():
             return Failure("call", error.details() or "", code=error.code().name)
         case SilentStreamError():

@@ -181,7 +181,12 @@ class Worker:
         """What is unsent of a query, as frames."""
         items, size = running.unsent, running.unsent_size
         running.unsent, running.unsent_size = [], 0
-        frames = self._packer.brought(running.number, items, size) if items else []
+        frames: list[Buffer] = []
+        try:
+            frames += self._packer.brought(running.number, items, size) if items else []
+        except Exception as error:  # noqa: BLE001 - as of one that is met while it is read
+            running.end()
+            running.ended, running.failure = True, failure_of(error)
         if running.ended:
             frames += framed(Ended(running.number, running.failure))
             self._running.pop(running.number, None)

@@ -1,12 +1,15 @@
 """A worker as its coordinator has it: a process, what was asked of it, what it has brought and nobody has taken."""
 
 import asyncio
+import os
 import signal
 import socket
+import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 from connector.decode import Item
 from connector.failures import error_of
@@ -32,6 +35,9 @@ from connector.partition_query import PartitionQuery
 
 SILENCE = 60.0
 """Seconds without a sign of life after which a worker is killed."""
+
+_LOOKS = 12
+"""How often is looked for one in that time."""
 
 _PATIENCE = 5.0
 """Seconds that a worker may take to end."""
@@ -82,7 +88,7 @@ class WorkerProcess:
             try:
                 # Its own session: Ctrl-C at the terminal is for the coordinator, which drains, and ends it afterwards.
                 process = await asyncio.create_subprocess_exec(
-                    *command, stdin=far.fileno(), stdout=DEVNULL, start_new_session=True
+                    *command, stdin=far.fileno(), stdout=DEVNULL, env=_environment(), start_new_session=True
                 )
             except OSError as error:
                 return f"cannot be started: {error.strerror}"
@@ -168,12 +174,18 @@ class WorkerProcess:
                 await connection.send(buffers)
 
     async def _watch(self, process: Process) -> None:
-        heard = -1
-        while heard != self._heard:
+        silent = 0
+        while silent < _LOOKS:  # in several steps, for it may be this process that stood still
             heard = self._heard
-            await asyncio.sleep(SILENCE)
+            await asyncio.sleep(SILENCE / _LOOKS)
+            silent = silent + 1 if heard == self._heard else 0
         _log.warning("a worker gives no sign of life and is killed", pid=self.pid, seconds=SILENCE)
         process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """This process's, so that what it has imported from is where a worker does, and nowhere else."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
 
 
 async def _ended(process: Process) -> None:

@@ -19,7 +19,8 @@ from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQuery
 from connector.worker_process import WorkerProcess
 
-COMMAND = (sys.executable, "-m", "connector.worker")
+COMMAND = (sys.executable, "-P", "-m", "connector.worker")
+"""Starts a worker; a folder of the same name where the user happens to be is not what is run."""
 
 SHORT_LIFE = 60.0
 """Seconds. After lives as short as that, pauses before the next grow."""

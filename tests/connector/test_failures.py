@@ -45,6 +45,10 @@ def test_an_error_of_ours_keeps_its_line() -> None:
     assert str(here) == "no credentials were found. Run `gcloud`."
 
 
+def test_of_a_group_the_first_is_told() -> None:
+    assert "KeyError" in str(error_of(failure_of(ExceptionGroup("several", [KeyError(), ValueError()]))))
+
+
 def test_of_a_fault_of_this_program_only_the_type_is_told() -> None:
     here = error_of(failure_of(KeyError("a row's value")))
     assert "KeyError" in str(here)

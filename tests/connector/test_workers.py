@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM
 from typing import TypeVar
 
@@ -307,5 +308,14 @@ def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatc
         asyncio.run(run())
 
 
+def test_a_worker_runs_this_program_wherever_the_user_is(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "connector").mkdir()
+    (tmp_path / "connector" / "__init__.py").write_text("raise SystemExit('another program')")
+    monkeypatch.chdir(tmp_path)
+    assert with_workers(server, 2, lambda pool: read(pool, query(server, tokens(server)[1])))
+
+
 def test_nothing_secret_is_on_a_workers_command_line() -> None:
-    assert COMMAND[1:] == ("-m", "connector.worker")
+    assert COMMAND[1:] == ("-P", "-m", "connector.worker")
