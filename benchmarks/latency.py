@@ -27,16 +27,16 @@ from connector.decode import decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
+from connector.events import EventWriter
 from connector.filters import RecordFilter
 from connector.metrics import ReaderMetrics
 from connector.partitions import CutPartition
-from connector.reader import opened
+from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN, DataChangeRecord
 from connector.scheduler import Range
 from connector.schemas import SchemaRegistry
 from connector.sealing import SpoolWriter, checkpoint, initialize, sole_writer
 from connector.spool import Spool
-from connector.tail import EventPrinter
 from connector.timestamps import SECOND, format_rfc3339
 from emulator import EmulatorNotFoundError, SampleDatabase, Workload, find_or_start
 
@@ -46,24 +46,30 @@ _PAUSE = 0.5
 
 
 class _TimedPrinter:
-    """Prints an epoch's events as ``tail`` does, and notes for each how late it is, in nanoseconds."""
+    """Makes an epoch's lines as ``tail`` does, and notes for each record how late it is, in nanoseconds."""
 
-    def __init__(self, printer: EventPrinter) -> None:
-        self._printer = printer
+    def __init__(self, stream: OpenStream) -> None:
+        self._registry = SchemaRegistry(stream.stream.tables)
+        self._envelope = EnvelopeBuilder(stream.source, stream_name=None, read_method="spanner-cdc")
+        self._events = EventWriter(self._registry.by_key)
         self._begun = 0
         self.after_commit: list[int] = []
         self.after_watermark: list[int] = []
 
     async def room(self, stopping: asyncio.Event) -> bool:
-        return await self._printer.room(stopping)
+        return True
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
-        await self._printer.deliver(epoch, cut, final=final)
+        await asyncio.to_thread(self._print, epoch.changes)
         now = time.time_ns()
         self._begun = self._begun or now
         late = [now - int(at) for at in epoch.changes.commit_timestamps if at > self._begun]
         self.after_commit += late
         self.after_watermark += [now - epoch.high] * len(late)
+
+    def _print(self, changes: Changes) -> None:
+        if changes.mods:
+            BytesIO().writelines(self._events.lines(self._envelope.build(changes, self._registry, 1)))
 
 
 def commit_to_event(size: Size) -> Iterator[Result]:
@@ -116,8 +122,7 @@ async def _follow(source: SourceConfig) -> tuple[list[int], list[int]]:
     async with opened(source, emulator_host=None) as stream:
         assert source.end is not None
         start, end = stream.resolve(source.start), stream.resolve(source.end)
-        envelope = EnvelopeBuilder(stream.source, stream_name=None, read_method="spanner-cdc")
-        printer = _TimedPrinter(EventPrinter(BytesIO(), envelope, SchemaRegistry(stream.stream.tables), stream.filter))
+        printer = _TimedPrinter(stream)
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
         scheduling = stream.scheduler(span, printer, seal_interval=SECOND // 10, metrics=ReaderMetrics())
         async with scheduling as scheduler:

@@ -79,13 +79,16 @@ def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
     return replay.answer(asked.partition_token, asked.end)
 
 
-def serve(listener: socket.socket, replay: Replay) -> None:
-    """Serves until the process is ended."""
+def serve(listener: socket.socket, replay: Replay, lifeline: Pipe) -> None:
+    """Serves until the other end of the lifeline is closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
+        selector.register(lifeline, selectors.EVENT_READ)
         while True:
             for key, ready in selector.select():
-                if key.data is None:
+                if key.fileobj is lifeline:
+                    return
+                if key.fileobj is listener:
                     client = _Client(listener.accept()[0], replay)
                     selector.register(client.socket, selectors.EVENT_READ, client)
                 elif not _turn(key.data, ready, selector):
@@ -104,24 +107,25 @@ def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool
     return True
 
 
-def _run(replay: Replay, span: Span, port: Pipe) -> None:
+def _run(replay: Replay, span: Span, lifeline: Pipe) -> None:
     replay.prepare(span)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-        port.send(listener.getsockname()[1])
-        serve(listener, replay)
+        lifeline.send(listener.getsockname()[1])
+        serve(listener, replay, lifeline)
 
 
 @contextmanager
 def replaying(replay: Replay, span: Span) -> Iterator[ReplayServer]:
     """A server for as long as the context is open; it has rendered ``span`` before it is reached."""
     context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(replay, span, sender), daemon=True)
+    near, far = context.Pipe()
+    process = context.Process(target=_run, args=(replay, span, far))
     process.start()
-    sender.close()
+    far.close()
     try:
         assert process.pid is not None
-        yield ReplayServer(f"127.0.0.1:{receiver.recv()}", process.pid, replay)
+        yield ReplayServer(f"127.0.0.1:{near.recv()}", process.pid, replay)
     finally:
+        near.close()  # which ends it
+        process.join(5)
         process.kill()
-        process.join()
