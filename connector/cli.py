@@ -23,6 +23,7 @@ from connector.consumers import forget
 from connector.daemon import read
 from connector.errors import ConfigurationError, SpannerCdcError
 from connector.lifeline import cut_with_stdin
+from connector.position import Position
 from connector.spool import Spool
 from connector.stopping import Stop, on_signals
 from connector.tail import tail
@@ -111,7 +112,8 @@ def cli() -> None:
 @cli.command("tail")
 @_database
 @click.option("--change-stream", required=True, help="The change stream.")
-@click.option("--start", default="now", show_default=True, help="RFC 3339, now, or an offset like -15m.")
+@click.option("--start", help="RFC 3339, now, or an offset like -15m.", show_default="now")
+@click.option("--start-position", metavar="POSITION", help="Begin right after the event of this OpenCDC position.")
 @click.option("--end", help="RFC 3339, now, or an offset like -15m; inclusive. Without it, tail goes on.")
 @click.option("--heartbeat", default="1s", show_default=True, help="How far an idle partition may trail.")
 @click.option("--envelope", type=click.Choice(["datastream", "opencdc"]), default="datastream", show_default=True)
@@ -120,16 +122,40 @@ def cli() -> None:
 @click.option("--endpoint", help="A regional or private Spanner endpoint.")
 @click.option("--workers", default=1, show_default=True, help="How many processes read.")
 @_common
-def tail_command(*, common: _Common, envelope: str, tables: tuple[str, ...], **source: object) -> None:
+def tail_command(
+    *,
+    common: _Common,
+    envelope: str,
+    tables: tuple[str, ...],
+    start: str | None,
+    start_position: str | None,
+    **source: object,
+) -> None:
     """Prints events as JSON lines on stdout, in commit order."""
+    after = None if start_position is None else _position(start_position)
+    if after is not None:
+        if start is not None:
+            raise ConfigurationError(["--start and --start-position both say where to begin: give one of them"])
+        start = format_rfc3339(after.commit_timestamp)
     config = validated(
         {
-            "source": {**source, "tables": {"include": tables}},
+            "source": {**source, "start": "now" if start is None else start, "tables": {"include": tables}},
             "envelope": {"format": envelope},
         }
     )
+    name = str(config.source.name)
+    if after is not None and after.stream != name:
+        raise ConfigurationError([f"--start-position: it is of change stream {after.stream}, not {name}"])
     stop = Stop(drain_timeout=config.drain_timeout)
-    _run(stop, tail(config.source, config.envelope, sys.stdout.buffer, stop, emulator_host=common.emulator_host))
+    out, host = sys.stdout.buffer, common.emulator_host
+    _run(stop, tail(config.source, config.envelope, out, stop, emulator_host=host, after=after))
+
+
+def _position(text: str) -> Position:
+    try:
+        return Position.from_text(text)
+    except ValueError as error:
+        raise ConfigurationError([f"--start-position: {error}"]) from None
 
 
 @cli.command("read")

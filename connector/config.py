@@ -175,13 +175,6 @@ class EnvelopeConfig(_Section):
     stream_name: str | None = None
     read_method: str = "spanner-cdc"
 
-    @field_validator("format")
-    @classmethod
-    def _built(cls, value: str) -> str:
-        if value == "opencdc":
-            raise ValueError("this version writes the datastream envelope only")
-        return value
-
 
 class SinkConfig(_Section):
     """The destination of ``spanner-cdc run``: files in Datastream's layout."""
@@ -272,7 +265,10 @@ def load(path: str | Path) -> Config:
         raise ConfigurationError([f"{path} is not YAML: {' '.join(str(error).split())}"]) from error
     if not isinstance(node, dict):
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
-    return validated(node)
+    config = validated(node)
+    if config.envelope.format == "opencdc":
+        raise ConfigurationError(["envelope.format: opencdc is for tail; this version writes files as datastream only"])
+    return config
 
 
 def validated(node: dict[str, object]) -> Config:

@@ -1,7 +1,10 @@
 """``spanner-cdc tail``: events as JSON lines in commit order, straight from the reader to a stream of bytes."""
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from connector.config import EnvelopeConfig, SourceConfig
 from connector.envelope import EnvelopeBuilder
@@ -9,27 +12,52 @@ from connector.epoch import Epoch
 from connector.events import EventWriter
 from connector.filters import RecordFilter
 from connector.metrics import ReaderMetrics
+from connector.opencdc import OpenCdcWriter
 from connector.partitions import CutPartition
+from connector.position import Position
 from connector.progress import reporting
 from connector.reader import opened
 from connector.records import INITIAL_TOKEN
 from connector.scheduler import Range
-from connector.schemas import SchemaRegistry, TableSchema
+from connector.schemas import SchemaRegistry
 from connector.stopping import Stop
 from connector.timestamps import SECOND
 
 _SEAL_INTERVAL = SECOND // 10
 
 
-class EventPrinter:
-    """An epoch sink that writes each event as a line."""
+Lines = Callable[[pa.RecordBatch], Iterator[bytes]]
+"""One line a row of the envelope's columns."""
 
-    def __init__(self, out: BinaryIO, envelope: EnvelopeBuilder, registry: SchemaRegistry, keeps: RecordFilter) -> None:
+
+class EventPrinter:
+    """An epoch sink that writes each event as a line.
+
+    Args:
+        out: where to.
+        envelope: makes the envelope's columns.
+        registry: the schemas as they are where reading begins.
+        keeps: which records are wanted.
+        lines: makes lines of the envelope's columns.
+        after: the mods up to this one, which is the first epoch's at the earliest, are left out.
+    """
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        envelope: EnvelopeBuilder,
+        registry: SchemaRegistry,
+        keeps: RecordFilter,
+        lines: Lines,
+        *,
+        after: Position | None = None,
+    ) -> None:
         self._out = out
         self._envelope = envelope
         self._registry = registry
         self._keeps = keeps
-        self._events = EventWriter(self._schema)
+        self._lines = lines
+        self._after = after
         self._epoch = 0
 
     async def room(self, stopping: asyncio.Event) -> bool:
@@ -44,11 +72,13 @@ class EventPrinter:
         self._epoch += 1
         kept = self._keeps(epoch.changes)
         if kept.mods:
-            self._out.writelines(self._events.lines(self._envelope.build(kept, self._registry, self._epoch)))
+            rows = self._envelope.build(kept, self._registry, self._epoch)
+            if self._after is not None:
+                rows = self._after.rest_of(rows)
+                if rows.num_rows:
+                    self._after = None
+            self._out.writelines(self._lines(rows))
         self._out.flush()
-
-    def _schema(self, key: str) -> TableSchema:
-        return self._registry.by_key(key)
 
 
 async def tail(
@@ -58,8 +88,17 @@ async def tail(
     stop: Stop,
     *,
     emulator_host: str | None,
+    after: Position | None = None,
 ) -> None:
     """Writes the events of ``config``'s range to ``out``, until its end or until ``stop``.
+
+    Args:
+        config: the change stream.
+        envelope: how events are written.
+        out: where to.
+        stop: drains.
+        emulator_host: an emulator's address.
+        after: the mod after which to begin, committed at ``config``'s start.
 
     Raises:
         SpannerCdcError: one clear line.
@@ -70,11 +109,15 @@ async def tail(
         start = stream.resolve(config.start)
         end = None if config.end is None else stream.resolve(config.end)
         await stream.check_start(start, end)
+        registry = SchemaRegistry(stream.stream.tables)
+        writer = OpenCdcWriter if envelope.format == "opencdc" else EventWriter
         printer = EventPrinter(
             out,
             EnvelopeBuilder(stream.source, stream_name=envelope.stream_name, read_method=envelope.read_method),
-            SchemaRegistry(stream.stream.tables),
+            registry,
             stream.filter,
+            writer(registry.by_key).lines,
+            after=after,
         )
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
         async with (

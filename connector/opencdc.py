@@ -1,0 +1,217 @@
+"""Events as OpenCDC records (https://conduit.io/docs/using/opencdc-record), made of the envelope's rows. Pure.
+
+All five keys are always there, for Conduit's reader fails where one is missing. Key and payload are structured data:
+what was not captured is absent, NULL is null. Numbers are doubles to a reader of JSON, and in the protobuf message; so
+a number that a double cannot give back is written as a string of its digits: INT64 beyond 2^53, and numbers in JSON.
+Everything else is written as in Datastream's envelope (:mod:`connector.events`).
+"""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+import orjson
+import pyarrow as pa
+
+from connector.errors import SpannerCdcError
+from connector.position import positions
+from connector.schemas import TableSchema
+
+EXACT = 2**53
+"""A double holds every integer up to here."""
+
+OPERATIONS: Mapping[str, str] = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
+"""By mod type; rows of a backfill are ``snapshot``."""
+
+_COLUMNS = ["stream_name", "read_method", "object", "schema_key", "uuid", "source_metadata", "payload", "before"]
+
+Converter = Callable[[object], object]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCdcRecord:
+    """A record; ``position`` is the bytes of a document, which JSON holds in base64."""
+
+    position: bytes
+    operation: str
+    metadata: dict[str, str]
+    key: dict[str, object]
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+
+    def to_json(self) -> bytes:
+        """One line, with a line feed at its end."""
+        return orjson.dumps(
+            {
+                "position": b64encode(self.position).decode(),
+                "operation": self.operation,
+                "metadata": self.metadata,
+                "key": self.key,
+                "payload": {"before": self.before, "after": self.after},
+            },
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+
+
+class OpenCdcWriter:
+    """Writes events of the envelope's columns as OpenCDC records.
+
+    Args:
+        schema_of: the schema that a schema key names.
+    """
+
+    def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
+        self._schema_of = schema_of
+        self._converters: dict[str, dict[str, Converter]] = {}
+
+    def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """One JSON object a row, with a line feed at its end."""
+        for record in self.records(batch):
+            yield record.to_json()
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[OpenCdcRecord]:
+        """One record a row.
+
+        Raises:
+            SpannerCdcError: a mod type that OpenCDC has no operation for.
+        """
+        read_at = batch.column("read_timestamp").cast(pa.int64()).to_pylist()  # no datetime for each row
+        rows = batch.drop_columns(
+            ["read_timestamp", "source_timestamp", "sort_keys", "change_sequence_number", "epoch"]
+        )
+        for row, read, position in zip(rows.to_pylist(), read_at, positions(batch), strict=True):
+            source = row["source_metadata"]
+            schema_key = row["schema_key"]
+            values = self._values(row["payload"], schema_key)
+            operation = _operation(source)
+            yield OpenCdcRecord(
+                position.to_bytes(),
+                operation,
+                {
+                    "opencdc.version": "v1",
+                    "opencdc.createdAt": str(position.commit_timestamp),
+                    "opencdc.readAt": str(read * 1000),
+                    "opencdc.collection": row["object"],
+                    "spanner.stream_name": row["stream_name"],
+                    "spanner.read_method": row["read_method"],
+                    "spanner.schema_key": schema_key,
+                    "spanner.uuid": row["uuid"],
+                    **{f"spanner.{name}": _text(value) for name, value in source.items() if value is not None},
+                },
+                {name: values[name] for name in source["primary_keys"] if name in values},
+                None if row["before"] is None or operation == "create" else self._values(row["before"], schema_key),
+                None if operation == "delete" else values,
+            )
+
+    def _values(self, text: str, schema_key: str) -> dict[str, object]:
+        """A JSON object of Spanner's values, converted."""
+        converters = self._of(schema_key)
+        row: dict[str, object] = orjson.loads(text)
+        for name, value in row.items():
+            if value is not None:
+                convert = converters.get(name, _exact)
+                if convert is not _as_it_is:
+                    row[name] = convert(value)
+        return row
+
+    def _of(self, schema_key: str) -> dict[str, Converter]:
+        known = self._converters.get(schema_key)
+        if known is None:
+            known = {column.name: converter(column.type) for column in self._schema_of(schema_key).columns}
+            self._converters[schema_key] = known
+        return known
+
+
+def _operation(source: Mapping[str, object]) -> str:
+    if source["snapshot"]:
+        return "snapshot"
+    mod_type = str(source["mod_type"])
+    try:
+        return OPERATIONS[mod_type]
+    except KeyError:
+        raise SpannerCdcError(
+            f"OpenCDC has no operation for mod type {mod_type}",
+            hint="Use envelope datastream, which names it as it is.",
+        ) from None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def converter(type_json: str) -> Converter:
+    """What turns a value of a Spanner type into OpenCDC's."""
+    node = orjson.loads(type_json)
+    if node.get("code") != "ARRAY":
+        return _CONVERTERS.get(node.get("code"), _exact)
+    element = _CONVERTERS.get(node.get("array_element_type", {}).get("code"), _exact)
+    if element is _as_it_is:
+        return element
+
+    def array(value: object) -> object:
+        return [None if item is None else element(item) for item in value] if isinstance(value, list) else value
+
+    return array
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
+def _integer(value: object) -> object:
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:  # its text holds the value
+        raise ValueError("a value of an integer type is no integer") from None
+    return _exact(number)
+
+
+def _exact(value: object) -> object:
+    """A JSON value with the integers that no double holds as strings of their digits."""
+    if isinstance(value, int):
+        return value if -EXACT <= value <= EXACT else str(value)
+    if isinstance(value, list):
+        return [_exact(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _exact(item) for name, item in value.items()}
+    return value
+
+
+def _nested_json(value: object) -> object:
+    if not isinstance(value, str):
+        return _exact(value)
+    return _JSON.decode(value)
+
+
+def _json_integer(text: str) -> int | str:
+    if len(text) > 17:
+        return text
+    number = int(text)
+    return number if -EXACT <= number <= EXACT else text
+
+
+def _json_real(text: str) -> float | str:
+    number = float(text)
+    if not math.isfinite(number):
+        return text
+    try:
+        return number if Decimal(text) == Decimal(repr(number)) else text
+    except ArithmeticError:  # an exponent beyond all decimals
+        return text
+
+
+_JSON = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_real, parse_constant=str)
+
+_CONVERTERS: Mapping[str | None, Converter] = {
+    "INT64": _integer,
+    "ENUM": _integer,
+    "JSON": _nested_json,
+    **dict.fromkeys(
+        ("BOOL", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "UUID", "BYTES", "PROTO", "DATE", "TIMESTAMP", "INTERVAL"),
+        _as_it_is,
+    ),
+}
+"""By type code; a type that is not here is written as Spanner gives it, integers apart that no double holds."""
