@@ -3,15 +3,23 @@
 The payload's values come in Spanner's own JSON encoding (https://cloud.google.com/spanner/docs/reference/rpc/
 google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. What each becomes is decided
 by the type of its column in the schema that the event names, never guessed from the value.
+
+Rows are written a column at a time. Of the payloads, which are parsed all at once, only the values that change are
+looked at; all others are taken over as the bytes they are. A payload that this cannot do is parsed on its own
+(:meth:`EventWriter.payload`), to the same values.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from connector.pieces import Pieces, bytes_of, ends_of, joined
 from connector.schemas import TableSchema
-from connector.timestamps import format_rfc3339
+from connector.texts import json_texts, rfc3339_texts
 
 Converter = Callable[[object], object]
 
@@ -23,11 +31,13 @@ def _integer(value: object) -> object:
         raise ValueError("a value of an integer type is no integer") from None
 
 
-def _nested_json(value: object) -> object:
-    if not isinstance(value, str):
-        return value
+def _on_one_line(text: str) -> str:
     # A line break in JSON stands between its tokens, never within one.
-    return orjson.Fragment(value.replace("\n", " ").replace("\r", " "))
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _nested_json(value: object) -> object:
+    return orjson.Fragment(_on_one_line(value)) if isinstance(value, str) else value
 
 
 _CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
@@ -36,19 +46,25 @@ _CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JS
 
 def converter(type_json: str) -> Converter | None:
     """What turns a value of a Spanner type into Datastream's, or None where it is written as it came."""
-    node = orjson.loads(type_json)
-    if node.get("code") != "ARRAY":
-        return _CONVERTERS.get(node.get("code"))
-    element = _CONVERTERS.get(node.get("array_element_type", {}).get("code"))
-    if element is None:
+    code, element = _codes(type_json)
+    if code != "ARRAY":
+        return _CONVERTERS.get(code)
+    convert = _CONVERTERS.get(element)
+    if convert is None:
         return None
 
     def array(value: object) -> object:
         if not isinstance(value, list):
             return value
-        return [None if item is None else element(item) for item in value]
+        return [None if item is None else convert(item) for item in value]
 
     return array
+
+
+def _codes(type_json: str) -> tuple[str, str]:
+    """The type's code, and that of an array's elements."""
+    node = orjson.loads(type_json)
+    return str(node.get("code")), str(node.get("array_element_type", {}).get("code"))
 
 
 class EventWriter:
@@ -61,6 +77,7 @@ class EventWriter:
     def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
         self._schema_of = schema_of
         self._converters: dict[str, dict[str, Converter]] = {}
+        self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
         """The payload's JSON object with its values as Datastream writes them; what is absent stays absent."""
@@ -74,26 +91,61 @@ class EventWriter:
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         """One JSON object a row, with a line feed at its end."""
-        read_at = batch.column("read_timestamp").cast(pa.int64())  # no datetime for each row
-        rows = batch.drop_columns(["read_timestamp", "source_timestamp", "before"]).to_pylist()
-        for row, read in zip(rows, read_at.to_pylist(), strict=True):
-            metadata = row["source_metadata"]
-            milliseconds, nanoseconds, sequence, index = row["sort_keys"]
-            yield orjson.dumps(
-                {
-                    "stream_name": row["stream_name"],
-                    "read_method": row["read_method"],
-                    "object": row["object"],
-                    "schema_key": row["schema_key"],
-                    "uuid": row["uuid"],
-                    "read_timestamp": format_rfc3339(read * 1000),
-                    "source_timestamp": metadata["commit_timestamp"],
-                    "sort_keys": [int(milliseconds), int(nanoseconds), sequence, int(index)],
-                    "source_metadata": metadata,
-                    "payload": orjson.Fragment(self.payload(row["payload"], row["schema_key"])),
-                },
-                option=orjson.OPT_APPEND_NEWLINE,
-            )
+        rows = self.encoded(batch)
+        data, first = bytes_of(rows), 0
+        for end in ends_of(rows).tolist():
+            yield bytes(data[first:end])
+            first = end
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """The lines, as a column."""
+        rows = Pieces(batch.num_rows)
+        for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
+            rows.literal(opening + _named(name))
+            rows.column(json_texts(batch.column(name)))
+        rows.literal(b"," + _named("uuid"))
+        rows.column(json_texts(batch.column("uuid")))
+        metadata = batch.column("source_metadata")
+        rows.literal(b"," + _named("read_timestamp") + b'"')
+        rows.column(rfc3339_texts(batch.column("read_timestamp").cast(pa.int64()).to_numpy() * 1000))
+        rows.literal(b'",' + _named("source_timestamp"))
+        rows.column(json_texts(_field(metadata, "commit_timestamp")))
+        keys = batch.column("sort_keys")
+        for number, opening in enumerate((b"," + _named("sort_keys") + b"[", b",", b",", b",")):
+            rows.literal(opening)
+            key = pc.list_element(keys, pa.scalar(number))
+            rows.column(json_texts(key) if number == 2 else key)
+        opening = b"]," + _named("source_metadata") + b"{"
+        for field in metadata.type:
+            rows.literal(opening + _named(field.name))
+            rows.column(json_texts(_field(metadata, field.name)))
+            opening = b","
+        rows.literal(b"}," + _named("payload"))
+        rows.column(self._payload_column(batch))
+        rows.literal(b"}\n")
+        return rows.joined()
+
+    def _payload_column(self, batch: pa.RecordBatch) -> pa.Array:
+        payloads, keys = batch.column("payload"), batch.column("schema_key")
+        different = pc.unique(keys).to_pylist()
+        if len(different) == 1:
+            return self._written(payloads, different[0])
+        parts, places = [], []
+        for key in different:
+            rows = np.flatnonzero(pc.equal(keys, key).to_numpy(zero_copy_only=False))
+            parts.append(self._written(payloads.take(pa.array(rows)), key))
+            places.append(rows)
+        order = np.argsort(np.concatenate(places)) if places else np.empty(0, np.int64)
+        return pa.concat_arrays(parts).take(pa.array(order)) if parts else payloads
+
+    def _written(self, payloads: pa.Array, schema_key: str) -> pa.Array:
+        known = self._payloads.get(schema_key)
+        if known is None:
+            known = self._payloads[schema_key] = _Payloads(self._schema_of(schema_key))
+        written = known.written(payloads)
+        if written is None:
+            written = pa.array([self.payload(text, schema_key) for text in payloads.to_pylist()], pa.binary())
+        return written
 
     def _of(self, schema_key: str) -> dict[str, Converter]:
         known = self._converters.get(schema_key)
@@ -102,3 +154,81 @@ class EventWriter:
             known = {c.name: convert for c in schema.columns if (convert := converter(c.type)) is not None}
             self._converters[schema_key] = known
         return known
+
+
+def _named(name: str) -> bytes:
+    return f'"{name}":'.encode()
+
+
+def _field(struct: pa.StructArray, name: str) -> pa.Array:
+    """A field of a column; unlike ``struct.field`` it knows of slices and of nulls."""
+    return pc.struct_field(struct, name)
+
+
+_LINE_FEED = ord("\n")
+_Value = msgspec.Raw | msgspec.UnsetType
+_FIELDS: Mapping[str, object] = {
+    "INT64": int | None | msgspec.UnsetType,
+    "ENUM": int | None | msgspec.UnsetType,
+    "JSON": str | None | msgspec.UnsetType,
+}
+_ELEMENTS: Mapping[str, object] = {
+    "INT64": list[int | None] | None | msgspec.UnsetType,
+    "ENUM": list[int | None] | None | msgspec.UnsetType,
+    "JSON": list[str | None] | None | msgspec.UnsetType,
+}
+
+
+class _Payloads:
+    """Writes many payloads of one schema at once, the columns in the schema's order."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._nested: list[str] = []
+        fields: list[tuple[str, object, object]] = []
+        for number, column in enumerate(schema.columns):
+            code, element = _codes(column.type)
+            kind = _ELEMENTS.get(element, _Value) if code == "ARRAY" else _FIELDS.get(code, _Value)
+            fields.append((f"f{number}", kind, msgspec.UNSET))
+            if "JSON" in (code, element):
+                self._nested.append(f"f{number}")
+        names = {f"f{number}": column.name for number, column in enumerate(schema.columns)}
+        self._decoder: msgspec.json.Decoder[list[msgspec.Struct]] | None = None
+        if not any(character in '"\\' or character < " " for name in names.values() for character in name):
+            row = msgspec.defstruct("Row", fields, rename=names, gc=False, forbid_unknown_fields=True)
+            self._decoder = msgspec.json.Decoder(list[row], strict=False)  # type: ignore[valid-type]  # "1" is an int
+        self._encoder = msgspec.json.Encoder()
+
+    def written(self, payloads: pa.Array) -> pa.Array | None:
+        """The payloads as Datastream writes them; None if they are not all as they should be."""
+        data = b"".join((b"[", joined(payloads), b"]"))
+        if self._decoder is None or b"\n" in data or b"\r" in data:
+            return None
+        try:
+            rows = self._decoder.decode(data)
+        except msgspec.MsgspecError:
+            return None
+        for field in self._nested:
+            _nest(rows, field)
+        out = self._encoder.encode_lines(rows)
+        ends = np.flatnonzero(np.frombuffer(out, np.uint8) == _LINE_FEED)
+        if len(ends) != len(payloads):
+            return None
+        offsets = np.concatenate(([0], ends + 1)).astype(np.int32)
+        lines = pa.BinaryArray.from_buffers(
+            pa.binary(), len(payloads), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        )
+        return pc.binary_slice(lines, 0, -1)
+
+
+def _nest(rows: list[msgspec.Struct], field: str) -> None:
+    """Puts the JSON that a field's texts hold into their place."""
+    for row in rows:
+        value = getattr(row, field)
+        if isinstance(value, str):
+            setattr(row, field, _raw(value))
+        elif isinstance(value, list):
+            setattr(row, field, [None if item is None else _raw(item) for item in value])
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(_on_one_line(text).encode())

@@ -5,10 +5,12 @@ Texts of one width are written as a matrix of characters, a column of which is f
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.changes import Int64s
+from connector.pieces import bytes_of, is_constant
 from connector.timestamps import SECOND, format_rfc3339, format_second
 
 _Characters = npt.NDArray[np.uint8]
@@ -17,6 +19,10 @@ _HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 _LOWER_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 _TO_THE_END = 2**31 - 1
 _COMMA = pa.scalar(b",", pa.binary())
+_NULL, _TRUE, _FALSE = (pa.scalar(text, pa.string()) for text in ("null", "true", "false"))
+_NO_TEXT, _QUOTE, _STRING_COMMA, _OPENING, _CLOSING = (
+    pa.scalar(text, pa.string()) for text in ("", '"', ",", "[", "]")
+)
 
 
 def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64s) -> pa.Array:
@@ -81,6 +87,35 @@ def splice(keys: pa.Array, values: pa.Array) -> pa.Array:
     if keys_empty.true_count:
         both = pc.if_else(keys_empty, values, both)
     return pc.if_else(values_empty, keys, both) if values_empty.true_count else both
+
+
+def json_texts(values: pa.Array) -> pa.Array:
+    """Each value as JSON: of a column of strings, whole numbers, truth values, or lists of strings."""
+    kind = values.type
+    if pa.types.is_list(kind):
+        offsets = pc.subtract(values.offsets, values.offsets[0])
+        elements = pa.ListArray.from_arrays(offsets, json_texts(values.flatten()))
+        inner = pc.binary_join(elements, _STRING_COMMA)
+        texts = pc.binary_join_element_wise(_OPENING, inner, _CLOSING, _NO_TEXT)
+        return pc.if_else(values.is_valid(), texts, _NULL) if values.null_count else texts
+    if pa.types.is_boolean(kind):
+        texts = pc.if_else(values, _TRUE, _FALSE)
+    elif pa.types.is_string(kind):
+        texts = _quoted(values)
+    else:
+        texts = values.cast(pa.string())
+    return texts.fill_null(_NULL) if texts.null_count else texts
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    if is_constant(texts):
+        return pa.repeat(pa.scalar(orjson.dumps(texts[0].as_py()).decode(), pa.string()), len(texts))
+    characters = np.frombuffer(bytes_of(texts), np.uint8)
+    if not np.any((characters < ord(" ")) | (characters == ord('"')) | (characters == ord("\\"))):
+        return pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NO_TEXT)
+    different = texts.dictionary_encode()
+    quoted = [None if text is None else orjson.dumps(text).decode() for text in different.dictionary.to_pylist()]
+    return pa.array(quoted, pa.string()).take(different.indices)
 
 
 def _hex_digits(numbers: npt.NDArray[np.uint64], digits: npt.NDArray[np.uint16]) -> _Characters:

@@ -3,7 +3,7 @@
 The bytes of a file depend on its rows and its path alone, so that a replay writes the same.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from connector.changes import Int64s
 from connector.events import EventWriter
+from connector.pieces import bytes_of, ends_of
 from connector.schemas import TableSchema
 
 
@@ -37,10 +38,9 @@ class EncodedRows:
         self._ends = ends
 
     @classmethod
-    def of(cls, rows: Iterable[bytes]) -> "EncodedRows":
-        """Of the bytes of each row."""
-        each = list(rows)
-        return cls(b"".join(each), np.cumsum([len(row) for row in each], dtype=np.int64))
+    def of(cls, rows: pa.BinaryArray) -> "EncodedRows":
+        """Of a column that holds each row's bytes."""
+        return cls(bytes_of(rows), ends_of(rows))
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -79,8 +79,8 @@ class Encoding(Protocol):
             SpoolError: the table's schema cannot be read.
         """
 
-    def framed(self, rows: memoryview, count: int, path: str) -> bytes | memoryview:
-        """Some rows as they stand in the file at ``path``."""
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes | memoryview:
+        """The rows from ``first`` up to but without ``stop``, as they stand in the file at ``path``."""
 
 
 class JsonLines:
@@ -102,8 +102,8 @@ class JsonLines:
 
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """Each row's line."""
-        return EncodedRows.of(self._events.lines(rows))
+        return EncodedRows.of(self._events.encoded(rows))
 
-    def framed(self, rows: memoryview, count: int, path: str) -> memoryview:
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
         """The rows themselves."""
-        return rows
+        return rows.between(first, stop)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.pieces import ends_of
 from connector.spool import Spool
 from connector.timestamps import MINUTE, format_rfc3339
 from spark_sink.destination import Destination, PendingFile
@@ -28,8 +29,11 @@ from spark_sink.minutes import FileGroup, FileShape
 _OPEN_FILES = 100
 """Files of different tables that are held open at a time; compressed bytes depend on it."""
 
-_PIECE = 16 * 1024 * 1024
-"""Bytes of payloads that are encoded at once; the blocks of Avro files depend on it."""
+_PIECE = 8 * 1024 * 1024
+"""Bytes of rows that are encoded at once; the blocks of Avro files depend on it."""
+
+_ROW = 512
+"""Bytes of a row beside its payload, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class _TableFiles:
                 self._close()
                 continue
             stop = max(stop, first + 1)
-            self._file.append(rows.between(first, stop), stop - first)
+            self._file.append(rows, first, stop)
             first = stop
 
     def rest(self) -> None:
@@ -180,10 +184,10 @@ class _OpenFile:
             pending.abandon()
             raise
 
-    def append(self, rows: memoryview, count: int) -> None:
-        """Adds rows."""
-        self._append(self._encoding.framed(rows, count, self.path))
-        self.rows += count
+    def append(self, rows: EncodedRows, first: int, stop: int) -> None:
+        """Adds the rows from ``first`` up to but without ``stop``."""
+        self._append(self._encoding.framed(rows, first, stop, self.path))
+        self.rows += stop - first
 
     def rest(self) -> None:
         """Gives back what it holds open; a compressed file goes on with another gzip member."""
@@ -230,9 +234,8 @@ def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in slices of so many bytes of payload, or of one row that has more."""
-    payload = rows.column("payload")
-    ends = np.cumsum(pc.binary_length(payload).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    """The rows in slices of so many bytes, or of one row that has more."""
+    ends = ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
     first = 0
     while first < rows.num_rows:
         before = int(ends[first - 1]) if first else 0

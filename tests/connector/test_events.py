@@ -1,6 +1,8 @@
+import random
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from connector.records import ColumnType, DataChangeRecord, Mod
 from connector.schemas import SchemaRegistry, TableSchema
 from connector.timestamps import parse
 from tests.connector.builders import AT, column, record
+from tests.connector.plain_events import plain_lines
 
 SOURCE_METADATA_OF_SPANNER = {
     "commit_timestamp": "date-time",
@@ -51,10 +54,24 @@ def written(type_json: str, text: str) -> str:
     return payload[len('{"v":') : -1]
 
 
-def events(*records: DataChangeRecord) -> list[dict[str, Any]]:
+def written_by_column(type_json: str, text: str) -> str:
+    """The same, where rows are written a column at a time."""
+    column_types = (ColumnType("v", type_json, False, 1),)
+    _, batch = built(record(column_types=column_types, mods=(Mod("{}", f'{{"v":{text}}}', "{}"),)))
+    schema = TableSchema.of("Singers", column_types)
+    (line,) = EventWriter(lambda _: schema).lines(batch)
+    return line.decode().partition('"payload":{"v":')[2].removesuffix("}}\n")
+
+
+def built(*records: DataChangeRecord) -> tuple[SchemaRegistry, pa.RecordBatch]:
     registry = SchemaRegistry()
     source = Source("p", "i", "d", "s", "d")
-    batch = EnvelopeBuilder(source, stream_name=None, read_method="spanner-cdc").build(Changes.of(records), registry, 1)
+    builder = EnvelopeBuilder(source, stream_name=None, read_method="spanner-cdc")
+    return registry, builder.build(Changes.of(records), registry, 1)
+
+
+def events(*records: DataChangeRecord) -> list[dict[str, Any]]:
+    registry, batch = built(*records)
     lines = list(EventWriter(registry.by_key).lines(batch))
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     return [orjson.loads(line) for line in lines]
@@ -107,11 +124,15 @@ def events(*records: DataChangeRecord) -> list[dict[str, Any]]:
 def test_a_value_becomes_what_datastream_writes(type_json: str, spanner: str, datastream: str) -> None:
     assert written(type_json, spanner) == datastream
 
+    assert written_by_column(type_json, spanner) == datastream
+
 
 @pytest.mark.parametrize("code", ["BOOL", "INT64", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "JSON", "ENUM"])
 def test_null_is_null_in_every_type(code: str) -> None:
     assert written(simple(code), "null") == "null"
     assert written(array_of(simple(code)), "null") == "null"
+    assert written_by_column(simple(code), "null") == "null"
+    assert written_by_column(array_of(simple(code)), "null") == "null"
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -236,3 +257,80 @@ def test_lines_are_in_the_order_of_the_rows_and_each_has_its_own_schema() -> Non
         mods=(Mod('{"Id":"1"}', "{}", "{}"),),
     )
     assert [event["payload"] for event in events(first, second)] == [{"Id": 1}, {"Id": "1"}]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+integers = st.none() | st.integers(-(2**63), 2**63 - 1).map(str)
+doubles = (
+    st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["NaN", "Infinity", "-Infinity"])
+)
+documents = st.none() | st.tuples(json_values, st.booleans()).map(
+    lambda given: orjson.dumps(given[0], option=orjson.OPT_INDENT_2 if given[1] else 0).decode()
+)
+VALUES = {
+    simple("INT64"): integers,
+    simple("FLOAT64"): doubles,
+    simple("STRING"): st.none() | texts,
+    simple("BOOL"): st.none() | st.booleans(),
+    simple("JSON"): documents,
+    array_of(simple("INT64")): st.none() | st.lists(integers, max_size=3),
+    array_of(simple("STRING")): st.none() | st.lists(st.none() | texts, max_size=3),
+    array_of(simple("JSON")): st.none() | st.lists(documents, max_size=3),
+    simple("TYPE_OF_TOMORROW"): st.none() | texts | st.lists(texts, max_size=2),
+}
+
+
+@st.composite
+def changes_of_a_table(draw: st.DrawFn, table: str) -> list[DataChangeRecord]:
+    names = draw(st.lists(texts.filter(lambda name: name != "Id"), unique=True, max_size=4))
+    types = [draw(st.sampled_from(sorted(VALUES))) for _ in names]
+    columns = (column("Id", "INT64", 1, key=True), *map(ColumnType, names, types, [False] * 4, range(2, 6)))
+    out = []
+    for _ in range(draw(st.integers(0, 4))):
+        row = {name: draw(VALUES[kind]) for name, kind in zip(names, types, strict=True) if draw(st.booleans())}
+        pretty = orjson.OPT_INDENT_2 if draw(st.booleans()) else 0
+        mod = Mod(f'{{"Id":"{draw(st.integers(0, 9))}"}}', orjson.dumps(row, option=pretty).decode(), "{}")
+        out.append(
+            record(
+                table_name=table,
+                column_types=columns,
+                mods=(mod,) * draw(st.integers(1, 2)),
+                mod_type=draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"])),
+                transaction_tag=draw(texts),
+                record_sequence=f"{draw(st.integers(0, 9)):08d}",
+            )
+        )
+    return out
+
+
+@given(changes_of_a_table("A"), changes_of_a_table("s.B"), st.randoms())
+def test_rows_written_by_column_are_the_rows_written_one_by_one(
+    first: list[DataChangeRecord], second: list[DataChangeRecord], order: random.Random
+) -> None:
+    records = [*first, *second]
+    order.shuffle(records)
+    registry, batch = built(*records)
+    start = order.randrange(batch.num_rows + 1)
+    for some in (batch, batch.slice(start)):
+        writer = EventWriter(registry.by_key)
+        by_column, one_by_one = list(writer.lines(some)), list(plain_lines(writer, some))
+        assert list(map(orjson.loads, by_column)) == list(map(orjson.loads, one_by_one))
+        assert [line.partition(b'"payload":')[0] for line in by_column] == [
+            line.partition(b'"payload":')[0] for line in one_by_one
+        ]
+
+
+def test_what_cannot_be_parsed_at_once_is_parsed_by_itself() -> None:
+    columns = (column("Id", "INT64", 1, key=True), column('quo"te', "INT64", 2), column("A", "INT64", 3))
+    schema = TableSchema.of("Singers", columns)
+    _, batch = built(
+        record(column_types=columns, mods=(Mod('{"Id":"1"}', '{"quo\\"te":"2"}', "{}"),)),
+        record(column_types=columns, mods=(Mod('{"Id":"1"}', '{"A":\n"2"}', "{}"),)),
+        record(column_types=columns, mods=(Mod('{"Id":"1"}', '{"Unknown":"2"}', "{}"),)),
+    )
+    lines = EventWriter(lambda _: schema).lines(batch)
+    assert [orjson.loads(line)["payload"] for line in lines] == [
+        {"Id": 1, 'quo"te': 2},
+        {"Id": 1, "A": 2},
+        {"Id": 1, "Unknown": "2"},
+    ]
