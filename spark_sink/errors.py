@@ -1,4 +1,4 @@
-"""What can go wrong in a sink, beside what can go wrong in the spool (:mod:`connector.errors`)."""
+"""What can go wrong in a sink and with its files, beside what can go wrong in the spool (:mod:`connector.errors`)."""
 
 import errno
 import re
@@ -14,6 +14,10 @@ _KIND = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
 
 class SinkError(SpannerCdcError):
     """The destination cannot be written."""
+
+
+class EventFileError(SpannerCdcError):
+    """Files of events cannot be read back."""
 
 
 def refused(path: Path, error: OSError) -> SinkError:

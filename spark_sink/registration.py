@@ -4,12 +4,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from spark_sink.datastream_files import DatastreamFiles
 from spark_sink.source import SpannerChangeStream
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format ``spanner-change-stream`` known to a session."""
-    spark.dataSource.register(with_cores(SpannerChangeStream, cores_of(spark)))
+    """Makes the formats ``spanner-change-stream`` and ``datastream-files`` known to a session."""
+    cores = cores_of(spark)
+    spark.dataSource.register(with_cores(SpannerChangeStream, cores))
+    spark.dataSource.register(with_cores(DatastreamFiles, cores))
 
 
 def cores_of(spark: SparkSession) -> int:
