@@ -16,15 +16,18 @@ from connector.dialects import MUTABLE, POSTGRESQL, Dialect
 from connector.googlesql_columns import GooglesqlColumns, is_known
 from connector.postgresql_columns import PostgresqlColumns
 from connector.records import Record
-from connector.rows import ValueAssembler
+from connector.rows import ValueAssembler, as_message
 from connector.walk import UnknownRecordError, Walk, walk
 
 FEW = 16 * 1024
 """Bytes of rows that are cheaper to walk: columns cost some 200 us, however few their rows are."""
 
 Item = Record | Changes
-Columns = Callable[[list[bytes], int], Changes | None]
-"""Takes rows' values and when they were received, nanoseconds since the epoch; None where it does not know them."""
+Columns = Callable[[bytes, int], Changes | None]
+"""Takes the joined bytes of google.spanner.v1.PartialResultSets, and when they came, in nanoseconds since the epoch.
+
+It gives their rows, or None where it does not know what it has before it, chunks among it.
+"""
 
 
 class Decoder:
@@ -50,24 +53,33 @@ class Decoder:
             UnknownRecordError: a row that no version of the format describes.
         """
         try:
-            begins = self._values.metadata is None
+            if self._known and not self._values.pending:
+                joined = b"".join(messages)
+                changes = self._columns_of(joined, read_timestamp)
+                if changes is not None:
+                    return [changes]
             values = self._values.values(messages)
-            if begins:
+            if self._columns is not None and not self._known:
                 self._known = self._knows(self._values.metadata)
             return self._decoded(values, read_timestamp)
-        except (DecodeError, ValueError) as error:
+        except (DecodeError, RecursionError, TypeError, ValueError) as error:
             raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from error
 
     def _decoded(self, values: list[bytes], read_timestamp: int) -> list[Item]:
-        if self._columns is None or not self._known or sum(map(len, values)) <= FEW:
+        if not self._known or sum(map(len, values)) <= FEW:
             return self._walked(values, read_timestamp)
-        changes = self._columns(values, read_timestamp)
+        changes = self._columns_of(as_message(values), read_timestamp)
         if changes is not None:
             return [changes]
         if len(values) == 1:
             return self._walked(values, read_timestamp)
         half = len(values) // 2
         return self._decoded(values[:half], read_timestamp) + self._decoded(values[half:], read_timestamp)
+
+    def _columns_of(self, messages: bytes, read_timestamp: int) -> Changes | None:
+        if self._columns is None or len(messages) <= FEW:
+            return None
+        return self._columns(messages, read_timestamp)
 
     def _walked(self, values: list[bytes], read_timestamp: int) -> list[Item]:
         return [item for value in values for item in self._walk(Value.FromString(value), read_timestamp)]

@@ -48,8 +48,8 @@ def _outline(of: types.Type) -> str:
     return name
 
 
-_Rows = merging("Value0", 5, strings=str, lists_apart=True)
-"""Rows, of arrays, of structs, of arrays, of records, whose fields are the last level."""
+_Rows = merging("Messages", 5, strings=str, lists_apart=True)
+"""Rows, which are arrays, of structs, of arrays, of records, whose fields are the last level."""
 
 _Mods = merging("List0", 2, strings=bytes, lists_apart=False)
 """Lists of mods, of fields, as bytes, for they may be long and are copied once."""
@@ -63,17 +63,20 @@ class GooglesqlColumns:
     def __init__(self) -> None:
         self._assembler = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
 
-    def __call__(self, values: list[bytes], read_timestamp: int) -> Changes | None:
+    def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
         """The rows as columns; None where they are to be walked. See :data:`connector.decode.Columns`."""
         try:
-            fields = _fields(values)
+            fields = _fields(messages)
             return None if fields is None else self._assembler.changes(fields, read_timestamp)
         except (DecodeError, IndexError, OverflowError, ValueError):
             return None  # the walk tells what is wrong, or that nothing is
 
 
-def _fields(values: list[bytes]) -> Fields | None:
-    level = _Rows.FromString(b"".join(values))
+def _fields(messages: bytes) -> Fields | None:
+    rows = _Rows.FromString(messages)
+    if True in rows.chunked_value:
+        return None
+    level = rows.values
     for _ in range(4):
         if not has_only(level):
             return None

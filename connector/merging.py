@@ -32,12 +32,13 @@ def merging(top: str, depth: int, *, strings: type[str | bytes], lists_apart: bo
     ``lists.values``. It is no message for a walk: what it has of a value is where it stands.
 
     Args:
-        top: what is parsed: ``Value0`` for a google.protobuf.Value, ``List0`` for a ListValue.
+        top: what is parsed: ``Messages`` for google.spanner.v1.PartialResultSets, whose first level is ``values`` and
+            whose ``chunked_value`` is repeated; ``List0`` for ListValues.
         depth: how many levels there are; what lies deeper is not read.
         strings: what the strings are given as.
         lists_apart: whether the last level has ``lists``, the bytes of each of its ListValues.
     """
-    messages: dict[str, list[Field]] = {}
+    messages: dict[str, list[Field]] = {"Messages": [("values", 2, "Value0"), ("chunked_value", 3, bool)]}
     for number in range(depth):
         fields: list[Field] = [
             (name, field, strings if name == "string" else kind) for name, (field, kind) in _KINDS.items()

@@ -6,10 +6,11 @@ from google.protobuf.message import DecodeError
 
 from connector.changes import Changes
 from connector.columns import Assembler, Fields
-from connector.merging import has_only, merging
+from connector.rows import PartialResultSets
 from connector.walk import PostgresqlData, postgresql_column_types, postgresql_records
 
-_Rows = merging("Value0", 1, strings=bytes, lists_apart=True)
+_STRING_TAG = 3 << 3 | 2
+"""Of the field string_value of a google.protobuf.Value."""
 
 
 class PostgresqlColumns:
@@ -19,23 +20,41 @@ class PostgresqlColumns:
         self._assembler = Assembler(postgresql_column_types)
         self._decode = postgresql_records().decode
 
-    def __call__(self, values: list[bytes], read_timestamp: int) -> Changes | None:
+    def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
         """The rows as columns; None where they are to be walked. See :data:`connector.decode.Columns`."""
         try:
-            texts = self._texts(values)
+            texts = _texts(messages)
             if texts is None:
                 return None
             records = [found for text in texts if (found := self._decode(text).data_change_record) is not None]
             if len(records) != len(texts):
                 return None
             return self._assembler.changes(_fields(records), read_timestamp)
-        except (DecodeError, msgspec.DecodeError, OverflowError, ValueError):
+        except (DecodeError, IndexError, msgspec.DecodeError, OverflowError, ValueError):
             return None  # the walk tells what is wrong, or that nothing is
 
-    def _texts(self, values: list[bytes]) -> list[bytes] | None:
-        rows = _Rows.FromString(b"".join(values))
-        texts = list(rows.string)
-        return texts if len(texts) == len(values) and has_only(rows, "string") and not rows.lists else None
+
+def _texts(messages: bytes) -> list[memoryview] | None:
+    """Each row's document; None where a row is none, or has been cut."""
+    rows = PartialResultSets.FromString(messages)
+    if True in rows.chunked_value:
+        return None
+    return [_document(memoryview(value)) for value in rows.values]
+
+
+def _document(value: memoryview) -> memoryview:
+    """The string that is all of a google.protobuf.Value: behind its tag and its length, seven bits a byte.
+
+    Raises:
+        IndexError, ValueError: it is no string.
+    """
+    length, at = value[1] & 0x7F, 1
+    while value[at] & 0x80:
+        at += 1
+        length |= (value[at] & 0x7F) << 7 * (at - 1)
+    if value[0] != _STRING_TAG or length != len(value) - at - 1:
+        raise ValueError("a value is no string")
+    return value[at + 1 :]
 
 
 def _fields(records: list[PostgresqlData]) -> Fields:

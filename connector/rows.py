@@ -14,9 +14,10 @@ from google.protobuf.struct_pb2 import Value
 
 from connector.message_class import message_class
 
-_PartialResultSets = message_class(
+PartialResultSets = message_class(
     "Messages", {"Messages": [("metadata", 1, bytes), ("values", 2, bytes), ("chunked_value", 3, bool)]}
 )
+"""Joined google.spanner.v1.PartialResultSets, of which all fields are repeated; values stay the bytes of each."""
 
 
 class ValueAssembler:
@@ -26,6 +27,11 @@ class ValueAssembler:
         self.metadata: bytes | None = None
         """The query's google.spanner.v1.ResultSetMetadata, once it has come: the first message brings it."""
         self._chunk: Value | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next value begins with what a chunk has left."""
+        return self._chunk is not None
 
     def values(self, messages: Sequence[bytes]) -> list[bytes]:
         """The values that ``messages`` complete, each the bytes of a google.protobuf.Value.
@@ -37,7 +43,7 @@ class ValueAssembler:
             DecodeError: they are something else.
             ValueError: a chunk is continued by something else.
         """
-        found = _PartialResultSets.FromString(b"".join(messages))
+        found = PartialResultSets.FromString(b"".join(messages))
         if self.metadata is None and found.metadata:
             self.metadata = found.metadata[0]
         if self._chunk is None and True not in found.chunked_value:
@@ -45,7 +51,7 @@ class ValueAssembler:
         return [value for message in messages for value in self._with_chunks(message)]
 
     def _with_chunks(self, message: bytes) -> list[bytes]:
-        found = _PartialResultSets.FromString(message)
+        found = PartialResultSets.FromString(message)
         values, chunked = list(found.values), found.chunked_value[-1:] == [True]
         if self._chunk is not None and values:
             merge(self._chunk, Value.FromString(values[0]))
@@ -56,6 +62,12 @@ class ValueAssembler:
         if chunked and values:
             self._chunk = Value.FromString(values.pop())
         return values
+
+
+def as_message(values: Sequence[bytes]) -> bytes:
+    """The bytes of one google.spanner.v1.PartialResultSet with these values."""
+    encoded: bytes = PartialResultSets(values=values).SerializeToString()
+    return encoded
 
 
 def merge(into: Value, more: Value) -> None:

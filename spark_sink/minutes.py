@@ -24,17 +24,24 @@ class FileShape:
     gzip: bool
     rotate_bytes: int
     by_minute: bool
+    format: str = "jsonl"
 
     def to_text(self) -> str:
         """As it is pinned in the checkpoint."""
-        shape = {"by_minute": self.by_minute, "gzip": self.gzip, "rotate_bytes": self.rotate_bytes}
+        shape = {
+            "by_minute": self.by_minute,
+            "format": self.format,
+            "gzip": self.gzip,
+            "rotate_bytes": self.rotate_bytes,
+        }
         return orjson.dumps(shape).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "FileShape":
         """Reads what :meth:`to_text` wrote."""
         node = orjson.loads(text)
-        return cls(bool(node["gzip"]), int(node["rotate_bytes"]), bool(node["by_minute"]))
+        written_as = str(node.get("format", "jsonl"))  # before Avro was there, nothing else was
+        return cls(bool(node["gzip"]), int(node["rotate_bytes"]), bool(node["by_minute"]), written_as)
 
 
 @dataclass(frozen=True, slots=True)
