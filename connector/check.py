@@ -5,11 +5,13 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from connector.avro_schema import collisions
 from connector.config import Config
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError
 from connector.manifest import Manifest, SegmentFile
 from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN
+from connector.schemas import TableSchema
 from connector.spool import Spool
 
 _NEEDED_BYTES = 100 * 1024 * 1024
@@ -21,6 +23,8 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     faults += _faults_of_folder("sink.path", config.sink.path)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
+            if config.sink.format == "avro":
+                faults += _faults_of_names(table for table in stream.stream.tables if stream.filter.keeps(table.table))
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
         faults += error.faults
@@ -74,6 +78,10 @@ def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
             if epoch >= spool.floor():  # else it was pruned meanwhile
                 faults.append(f"spool.path: {error}")
     return list(dict.fromkeys(faults)), newest
+
+
+def _faults_of_names(tables: Iterable[TableSchema]) -> list[str]:
+    return [f"sink.format: {fault}" for table in tables for fault in collisions(table)]
 
 
 def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:

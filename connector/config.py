@@ -181,7 +181,7 @@ class SinkConfig(_Section):
 
     type: Literal["files"] = "files"
     path: str = "./events"
-    format: Literal["jsonl"] = "jsonl"
+    format: Literal["jsonl", "avro"] = "jsonl"
     gzip: bool = False
     rotate_bytes: Size = 250_000_000
     rotate_interval: Duration = 60 * SECOND

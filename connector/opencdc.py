@@ -42,11 +42,16 @@ class OpenCdcRecord:
     before: dict[str, object] | None
     after: dict[str, object] | None
 
+    @property
+    def position_text(self) -> str:
+        """The position in base64."""
+        return b64encode(self.position).decode()
+
     def to_json(self) -> bytes:
         """One line, with a line feed at its end."""
         return orjson.dumps(
             {
-                "position": b64encode(self.position).decode(),
+                "position": self.position_text,
                 "operation": self.operation,
                 "metadata": self.metadata,
                 "key": self.key,

@@ -35,9 +35,9 @@ class PostgresqlColumns:
 
 
 def _texts(messages: bytes) -> list[memoryview] | None:
-    """Each row's document; None where a row is none, or has been cut."""
+    """Each row's document; None where there is no row, or one that has been cut."""
     rows = PartialResultSets.FromString(messages)
-    if True in rows.chunked_value:
+    if not rows.values or True in rows.chunked_value:
         return None
     return [_document(memoryview(value)) for value in rows.values]
 

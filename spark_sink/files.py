@@ -11,7 +11,7 @@ remembered.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.pieces import ends_of
+from connector.schemas import TableSchema
 from connector.spool import Spool
 from connector.timestamps import MINUTE, format_rfc3339
+from spark_sink.avro import Avro
 from spark_sink.destination import Destination, PendingFile
 from spark_sink.encodings import EncodedRows, Encoding, JsonLines, Series
 from spark_sink.minutes import FileGroup, FileShape
@@ -60,7 +62,7 @@ class FileWriter:
         self._spool_id = spool_id
         self._destination = destination
         self._shape = shape
-        self._encoding: Encoding = JsonLines(spool.schema, gzip=shape.gzip)
+        self._encoding = _encoding_of(shape, spool.schema)
 
     def write(self, group: FileGroup) -> Iterator[WrittenFile]:
         """Writes a group's files; each is there, durably, when it is told of.
@@ -214,6 +216,12 @@ class _OpenFile:
         compressed = self._member.compress(data)
         if compressed:
             self._pending.append(compressed)
+
+
+def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> Encoding:
+    if shape.format == "avro":
+        return Avro(schema_of, deflate=shape.gzip)
+    return JsonLines(schema_of, gzip=shape.gzip)
 
 
 def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:

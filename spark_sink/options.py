@@ -4,13 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 from connector.consumers import DEFAULT, checked_name
 from connector.errors import ConfigurationError, SpoolError
 
 IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
 _REQUIRED_IN_JOB = IN_JOB[:4]
-KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", *IN_JOB, "emulatorHost")
+KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "emulatorHost")
+
+Envelope = Literal["datastream", "opencdc"]
+DATASTREAM: Envelope = "datastream"
+OPENCDC: Envelope = "opencdc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class SourceOptions:
     max_rows: int | None = None
     tables: tuple[str, ...] = ()
     consumer: str = DEFAULT
+    envelope: Envelope = DATASTREAM
     in_job: InJobOptions | None = None
 
     @classmethod
@@ -63,10 +69,14 @@ class SourceOptions:
             checked_name(consumer)
         except SpoolError as error:
             faults.append(f"option {error}")
+        envelope = given.get("envelope", DATASTREAM).lower()
+        if envelope not in (DATASTREAM, OPENCDC):
+            faults.append(f"option envelope is {envelope!r}, neither {DATASTREAM} nor {OPENCDC}")
         in_job = _in_job(given, faults)
         if faults:
             raise ConfigurationError(faults)
-        return cls(str(Path(given["spool"]).absolute()), int(most) if most else None, tables, consumer, in_job)
+        path, named = str(Path(given["spool"]).absolute()), OPENCDC if envelope == OPENCDC else DATASTREAM
+        return cls(path, int(most) if most else None, tables, consumer, named, in_job)
 
     def admits(self, table: str) -> bool:
         """Whether the rows of a table are wanted."""

@@ -109,7 +109,8 @@ class FileSink:
         self._spark = spark
         self._config = config
         sink = config.sink
-        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute=sink.rotate_interval > 0)
+        by_minute = sink.rotate_interval > 0
+        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute, format=sink.format)
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
         self._root = Path(sink.path).absolute()
         self._stopping = threading.Event()

@@ -1,7 +1,7 @@
 """The data source ``spanner-change-stream``: a spool's events as rows, as a stream or as a batch.
 
 Nothing is converted: a task maps the Arrow files of its epochs into memory, compares their checksums, and hands the
-record batches to Spark.
+record batches to Spark; but with the envelope ``opencdc``, whose records it makes of them.
 """
 
 import os
@@ -17,11 +17,13 @@ from pyspark.sql.types import StructType
 from connector.envelope import SCHEMA
 from connector.errors import ConfigurationError, SpoolError
 from connector.manifest import Manifest, SegmentFile
+from connector.opencdc import OpenCdcWriter
 from connector.spool import Spool
+from spark_sink import opencdc
 from spark_sink.admission import runs
 from spark_sink.gaps import telling_gaps
 from spark_sink.in_job import InJobReader
-from spark_sink.options import SourceOptions
+from spark_sink.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
 from spark_sink.schema import of_spool
 from spark_sink.stream import EpochStreamReader
 
@@ -35,6 +37,7 @@ class EventsPartition(InputPartition):
     spool: str
     files: tuple[SegmentFile, ...]
     tables: tuple[str, ...] | None
+    envelope: Envelope = DATASTREAM
 
 
 class SpannerChangeStream(DataSource):
@@ -57,13 +60,15 @@ class SpannerChangeStream(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of an event.
+        """The columns of an event, or of an OpenCDC record.
 
         Raises:
             SpoolError: there is no spool, and no reader inside the job that would make one.
         """
         if self._options.in_job is None:
             existing(self._options.spool)
+        if self._options.envelope == OPENCDC:
+            return opencdc.spark_schema()
         return of_spool(self._options.spool)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -153,7 +158,7 @@ def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -
             tables.update(wanted)
     named = tuple(sorted(tables)) if options.tables else None
     return [
-        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named)
+        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named, options.envelope)
         for run in runs([file.bytes for file in files], cores)
     ]
 
@@ -164,10 +169,13 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return  # Spark's stand-in for an empty plan
     spool = Spool.at(partition.spool)
     wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
+    writer = OpenCdcWriter(spool.schema)
     for file in partition.files:
         for batch in spool.batches(file):
             if not batch.schema.equals(SCHEMA):
                 raise SpoolError(f"{partition.spool}/{file.path} has other columns than this program writes")
             kept = batch if wanted is None else batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
-            if kept.num_rows:
+            if kept.num_rows and partition.envelope == OPENCDC:
+                yield from opencdc.records(writer, kept)
+            elif kept.num_rows:
                 yield kept

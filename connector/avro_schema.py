@@ -1,0 +1,158 @@
+"""The Avro schema of a table's events, as Datastream's files have it. Pure.
+
+A record named like the table, whose fields ``source_metadata`` and ``payload`` are records of those names. Every column
+may be null, for a change may leave it out. Avro's names hold letters, digits and underscores only; a table two of whose
+columns would have one name is refused.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import orjson
+import pyarrow as pa
+
+from connector.envelope import SOURCE_METADATA
+from connector.schemas import TableSchema
+
+SOURCE, PAYLOAD = "source_metadata", "payload"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
+
+
+class Kind(Enum):
+    """How a column's values are written."""
+
+    BOOLEAN = auto()
+    LONG = auto()
+    FLOAT = auto()
+    DOUBLE = auto()
+    DECIMAL = auto()
+    NUMBER = auto()
+    STRING = auto()
+    BYTES = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+    JSON = auto()
+    ARRAY = auto()
+    ARRAY_OF_LONG = auto()
+    ARRAY_OF_JSON = auto()
+    UNKNOWN = auto()
+
+
+_JSON_TEXT = {"type": "string", "logicalType": "json"}
+_TYPES: Mapping[Kind, object] = {
+    Kind.BOOLEAN: "boolean",
+    Kind.LONG: "long",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.DECIMAL: {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
+    Kind.NUMBER: {"type": "string", "logicalType": "number"},
+    Kind.STRING: "string",
+    Kind.BYTES: "bytes",
+    Kind.DATE: {"type": "int", "logicalType": "date"},
+    Kind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
+    Kind.JSON: _JSON_TEXT,
+    Kind.ARRAY: _JSON_TEXT,
+    Kind.ARRAY_OF_LONG: _JSON_TEXT,
+    Kind.ARRAY_OF_JSON: _JSON_TEXT,
+    Kind.UNKNOWN: _JSON_TEXT,
+}
+_KINDS: Mapping[str, Kind] = {
+    "BOOL": Kind.BOOLEAN,
+    "INT64": Kind.LONG,
+    "ENUM": Kind.LONG,
+    "FLOAT32": Kind.FLOAT,
+    "FLOAT64": Kind.DOUBLE,
+    "NUMERIC": Kind.DECIMAL,
+    "STRING": Kind.STRING,
+    "UUID": Kind.STRING,
+    "INTERVAL": Kind.STRING,
+    "BYTES": Kind.BYTES,
+    "PROTO": Kind.BYTES,
+    "DATE": Kind.DATE,
+    "TIMESTAMP": Kind.TIMESTAMP,
+    "JSON": Kind.JSON,
+}
+"""By type code; a type that is not here is JSON text as Spanner gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroColumn:
+    """A column of a table: its name in Spanner, its name in Avro, and its kind."""
+
+    name: str
+    avro_name: str
+    kind: Kind
+
+
+def kind_of(type_json: str) -> Kind:
+    """The kind of a Spanner type."""
+    node = orjson.loads(type_json)
+    code = node.get("code")
+    if code == "ARRAY":
+        element = _KINDS.get(node.get("array_element_type", {}).get("code"))
+        return {Kind.LONG: Kind.ARRAY_OF_LONG, Kind.JSON: Kind.ARRAY_OF_JSON}.get(element or Kind.ARRAY, Kind.ARRAY)
+    if node.get("type_annotation") == "PG_NUMERIC":  # it may be NaN, and has more digits than a decimal
+        return Kind.NUMBER
+    return _KINDS.get(code, Kind.UNKNOWN)
+
+
+def avro_name(name: str) -> str:
+    """A name as Avro may have it."""
+    name = _NOT_IN_NAMES.sub("_", name)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def columns_of(schema: TableSchema) -> list[AvroColumn]:
+    """The columns, in the schema's order."""
+    return [AvroColumn(column.name, avro_name(column.name), kind_of(column.type)) for column in schema.columns]
+
+
+def collisions(schema: TableSchema) -> Iterator[str]:
+    """For each Avro name that several columns would have, what is wrong."""
+    named: dict[str, list[str]] = {}
+    for column in schema.columns:
+        named.setdefault(avro_name(column.name), []).append(column.name)
+    for name, columns in named.items():
+        if len(columns) > 1:
+            yield f"the columns {' and '.join(columns)} of table {schema.table} would both be called {name} in Avro"
+
+
+def avro_schema(schema: TableSchema) -> bytes:
+    """The schema of a file of the table's events, as JSON; equal for equal schemas."""
+    record = avro_name(schema.table)
+    if record in (SOURCE, PAYLOAD):
+        record += "_"  # a name is defined once
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = {
+        "uuid": "string",
+        "read_timestamp": millis,
+        "source_timestamp": millis,
+        "object": "string",
+        "read_method": "string",
+        "stream_name": "string",
+        "schema_key": "string",
+        "sort_keys": {"type": "array", "items": ["string", "long"]},
+        SOURCE: _record(SOURCE, [{"name": field.name, "type": _metadata_type(field.type)} for field in SOURCE_METADATA]),
+        PAYLOAD: _record(
+            PAYLOAD,
+            [
+                {"name": column.avro_name, "type": ["null", _TYPES[column.kind]], "default": None}
+                for column in columns_of(schema)
+            ],
+        ),
+    }
+    return orjson.dumps(_record(record, [{"name": name, "type": kind} for name, kind in fields.items()]))
+
+
+def _record(name: str, fields: list[dict[str, object]]) -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _metadata_type(kind: pa.DataType) -> object:
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": "string"}
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    return "long" if pa.types.is_integer(kind) else "string"

@@ -1,0 +1,159 @@
+"""Avro files (https://avro.apache.org/docs/current/specification/#object-container-files) as Datastream writes them.
+
+A file's sync marker is made of its path, so that a replay writes the same bytes. Rows are encoded a column at a time.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.avro_schema import AvroColumn, Kind, avro_schema, collisions, columns_of
+from connector.pieces import Pieces
+from connector.schemas import TableSchema
+from spark_sink import avro_columns
+from spark_sink.avro_columns import varint
+from spark_sink.avro_payload import PayloadReader
+from spark_sink.encodings import EncodedRows, Series
+from spark_sink.errors import SinkError
+
+_MAGIC = b"Obj\x01"
+_BLOCK = 1024 * 1024
+"""Bytes of a block, about: BigQuery loads blocks of up to a megabyte in parallel."""
+
+_SORT_KEYS = (True, True, False, True)
+"""Which of the four are longs; the others are strings."""
+
+_STRING, _LONG = b"\x00", b"\x02"
+"""Which of a sort key's union follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What is known of a schema key."""
+
+    schema: bytes
+    columns: list[AvroColumn]
+    payloads: PayloadReader
+
+
+class Avro:
+    """Avro container files.
+
+    Args:
+        schema_of: the schema that a schema key names.
+        deflate: whether blocks are compressed, with Avro's codec of that name.
+    """
+
+    ending = "avro"
+    gzipped = False
+
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool) -> None:
+        self._schema_of = schema_of
+        self._deflate = deflate
+        self._tables: dict[str, _Table] = {}
+
+    def header(self, series: Series, path: str) -> bytes:
+        """The schema, the codec and the sync marker."""
+        metadata = {
+            "avro.codec": b"deflate" if self._deflate else b"null",
+            "avro.schema": self._table(series.schema_key).schema,
+        }
+        entries = b"".join(
+            varint(len(name)) + name.encode() + varint(len(value)) + value for name, value in metadata.items()
+        )
+        return _MAGIC + varint(len(metadata)) + entries + varint(0) + _sync_marker(path)
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """Each row's record."""
+        table = self._table(series.schema_key)
+        row = Pieces(rows.num_rows)
+        avro_columns.add_texts(row, _filled(rows.column("uuid"), "uuid"))
+        for name in ("read_timestamp", "source_timestamp"):
+            micros = _filled(rows.column(name), name).cast(pa.int64())
+            avro_columns.add_longs(row, pa.array(micros.to_numpy() // 1000))
+        for name in ("object", "read_method", "stream_name", "schema_key"):
+            avro_columns.add_texts(row, _filled(rows.column(name), name))
+        _add_sort_keys(row, rows.column("sort_keys"))
+        metadata = rows.column("source_metadata")
+        for field in metadata.type:
+            _add_metadata(row, _filled(pc.struct_field(metadata, field.name), field.name))
+        for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
+            _add_value(row, column.kind, values)
+        return EncodedRows.of(row.joined())
+
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes:
+        """Blocks of the rows, each with the file's sync marker behind it."""
+        out, marker = [], _sync_marker(path)
+        while first < stop:
+            end = min(stop, max(first + 1, rows.fitting(first, _BLOCK)))
+            block: bytes | memoryview = rows.between(first, end)
+            if self._deflate:
+                deflated = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
+                block = deflated.compress(block) + deflated.flush()
+            out += [varint(end - first), varint(len(block)), block, marker]
+            first = end
+        return b"".join(out)
+
+    def _table(self, schema_key: str) -> _Table:
+        known = self._tables.get(schema_key)
+        if known is None:
+            schema = self._schema_of(schema_key)
+            for fault in collisions(schema):
+                raise SinkError(
+                    fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
+                )
+            columns = columns_of(schema)
+            known = _Table(avro_schema(schema), columns, PayloadReader(schema.table, columns))
+            self._tables[schema_key] = known
+        return known
+
+
+def _sync_marker(path: str) -> bytes:
+    return blake2b(path.encode(), digest_size=16).digest()
+
+
+def _filled(values: pa.Array, name: str) -> pa.Array:
+    if values.null_count:
+        raise SinkError(f"an event has no {name}, and cannot be written as Avro", hint="Write JSON lines.")
+    return values
+
+
+def _add_sort_keys(row: Pieces, keys: pa.Array) -> None:
+    row.literal(varint(len(_SORT_KEYS)))
+    for number, is_long in enumerate(_SORT_KEYS):
+        key = _filled(pc.list_element(keys, pa.scalar(number)), "sort_keys")
+        row.literal(_LONG if is_long else _STRING)
+        if is_long:
+            avro_columns.add_longs(row, key.cast(pa.int64()))
+        else:
+            avro_columns.add_texts(row, key)
+    row.literal(varint(0))
+
+
+def _add_metadata(row: Pieces, values: pa.Array) -> None:
+    if pa.types.is_list(values.type):
+        avro_columns.add_text_lists(row, values)
+    elif pa.types.is_boolean(values.type):
+        avro_columns.add_booleans(row, values)
+    elif pa.types.is_integer(values.type):
+        avro_columns.add_longs(row, values)
+    else:
+        avro_columns.add_texts(row, values)
+
+
+def _add_value(row: Pieces, kind: Kind, values: pa.Array) -> None:
+    match kind:
+        case Kind.BOOLEAN:
+            avro_columns.add_booleans(row, values, nullable=True)
+        case Kind.LONG | Kind.DATE | Kind.TIMESTAMP:
+            avro_columns.add_longs(row, values, nullable=True)
+        case Kind.FLOAT | Kind.DOUBLE:
+            avro_columns.add_floats(row, values, nullable=True)
+        case Kind.DECIMAL:
+            avro_columns.add_decimals(row, values, nullable=True)
+        case _:
+            avro_columns.add_texts(row, values, nullable=True)

@@ -1,0 +1,210 @@
+"""Payloads of one table as columns of Arrow, by the types of the table's schema.
+
+The payloads are parsed all at once; what then is not as it should be is parsed one by one, to the same values or to an
+error that says which table it is, and never a value. A column that was not captured is null.
+"""
+
+from binascii import a2b_base64
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.avro_schema import AvroColumn, Kind
+from connector.pieces import joined
+from connector.timestamps import parse
+from spark_sink.errors import SinkError
+
+_ABSENT = msgspec.Raw(b"null")
+_TEXT: tuple[object, object] = (str | None, None)
+_RAW: tuple[object, object] = (msgspec.Raw, _ABSENT)
+_FIELDS: Mapping[Kind, tuple[object, object]] = {
+    Kind.BOOLEAN: (bool | None, None),
+    Kind.LONG: (str | int | None, None),
+    Kind.FLOAT: _RAW,  # the text, for a parser of numbers may drop the sign of -0
+    Kind.DOUBLE: _RAW,
+    Kind.ARRAY: _RAW,
+    Kind.ARRAY_OF_LONG: _RAW,
+    Kind.ARRAY_OF_JSON: (list[str | None] | None, None),
+    Kind.UNKNOWN: _RAW,
+}
+"""How a kind's values are parsed, and what stands for one that is absent; a kind that is not here is text."""
+
+_NULL_TEXT = pa.scalar("null", pa.string())
+_NOTHING = pa.scalar(None, pa.string())
+
+
+class PayloadReader:
+    """Reads payloads of one schema.
+
+    Args:
+        table: the table's name, for errors.
+        columns: the schema's.
+    """
+
+    def __init__(self, table: str, columns: Sequence[AvroColumn]) -> None:
+        self._table = table
+        self._columns = columns
+        fields = [(f"f{number}", *_FIELDS.get(column.kind, _TEXT)) for number, column in enumerate(columns)]
+        self._renumbered = _decoder(fields, {})
+        names = {f"f{number}": column.name for number, column in enumerate(columns)}
+        self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
+        self._values = [attrgetter(name) for name in names]
+
+    def columns(self, payloads: pa.Array) -> list[pa.Array]:
+        """The values of each column, in the schema's order.
+
+        Raises:
+            SinkError: a payload is not what the schema says.
+        """
+        rows = self._parsed(payloads)
+        out = []
+        for column, value in zip(self._columns, self._values, strict=True):
+            try:
+                out.append(_READ[column.kind](list(map(value, rows))))
+            except (pa.ArrowException, TypeError, ValueError):
+                raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+        return out
+
+    def _parsed(self, payloads: pa.Array) -> list[Any]:
+        if self._decoder is not None:
+            try:
+                return self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
+            except msgspec.MsgspecError:
+                pass  # looked at one by one
+        texts = b",".join(self._with_numbers(text) for text in payloads.to_pylist())
+        try:
+            return self._renumbered.decode(b"[%b]" % texts)
+        except msgspec.MsgspecError:
+            raise self._misfit("a column") from None
+
+    def _with_numbers(self, text: str) -> bytes:
+        """A payload whose names are those of the fields."""
+        try:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise self._misfit("the row") from None
+        out = {}
+        for number, column in enumerate(self._columns):
+            if column.name in row:
+                out[f"f{number}"] = _fitted(row.pop(column.name), column.kind)
+        if row:
+            raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
+        return orjson.dumps(out)
+
+    def _misfit(self, what: str) -> SinkError:
+        return SinkError(
+            f"{what} of table {self._table} holds a value that does not fit its type, and cannot be written as Avro",
+            hint="Write JSON lines (sink.format: jsonl), which take every value as it is.",
+        )
+
+
+def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) -> "msgspec.json.Decoder[list[Any]]":
+    row = msgspec.defstruct("Row", fields, rename=names, gc=False, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+
+
+def _is_odd(name: str) -> bool:
+    """Whether msgspec does not take it for the name of a field."""
+    return any(character in '"\\' or character < " " for character in name)
+
+
+def _fitted(value: object, kind: Kind) -> object:
+    """JSON that came as itself, as the text that it comes as elsewhere."""
+    if kind is Kind.JSON and value is not None and not isinstance(value, str):
+        return orjson.dumps(value).decode()
+    return value
+
+
+Read = Callable[[list[Any]], pa.Array]
+
+
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _booleans(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.bool_())
+
+
+def _longs(values: list[Any]) -> pa.Array:
+    try:
+        texts = _texts(values)
+    except (pa.ArrowException, TypeError):
+        texts = _texts([None if value is None else str(value) for value in values])
+    return texts.cast(pa.int64())
+
+
+def _raw_texts(values: list[Any]) -> pa.Array:
+    texts = pa.array(list(map(bytes, values)), pa.binary()).cast(pa.string())
+    nulls = pc.equal(texts, _NULL_TEXT)
+    return pc.if_else(nulls, _NOTHING, texts) if nulls.true_count else texts
+
+
+def _reals(kind: pa.DataType) -> Read:
+    return lambda values: pc.utf8_trim(_raw_texts(values), characters='"').cast(kind)
+
+
+def _decimals(values: list[Any]) -> pa.Array:
+    return _texts(values).cast(pa.decimal128(38, 9))
+
+
+def _bytes(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else a2b_base64(value, strict_mode=True) for value in values], pa.binary())
+
+
+def _dates(values: list[Any]) -> pa.Array:
+    return _texts(values).cast(pa.date32())
+
+
+def _timestamps(values: list[Any]) -> pa.Array:
+    """Microseconds since 1970; what is finer is cut off."""
+    texts = _texts(values)
+    if pc.all(pc.ends_with(texts, "Z")).as_py() is not False:
+        try:
+            seconds = pc.utf8_slice_codeunits(texts, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
+            digits = pc.utf8_slice_codeunits(texts, 20, -1)
+            micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
+            return pc.add(pc.multiply(seconds, _MILLION), micros)
+        except pa.ArrowInvalid:
+            pass  # of another shape
+    return pa.array([None if value is None else parse(value) // 1000 for value in values], pa.int64())
+
+
+_MILLION = pa.scalar(1_000_000, pa.int64())
+
+
+def _arrays_of_longs(values: list[Any]) -> pa.Array:
+    return pc.replace_substring(_raw_texts(values), '"', "")
+
+
+def _arrays_of_json(values: list[Any]) -> pa.Array:
+    return _texts(
+        [
+            None if value is None else f"[{','.join('null' if item is None else item for item in value)}]"
+            for value in values
+        ]
+    )
+
+
+_READ: Mapping[Kind, Read] = {
+    Kind.BOOLEAN: _booleans,
+    Kind.LONG: _longs,
+    Kind.FLOAT: _reals(pa.float32()),
+    Kind.DOUBLE: _reals(pa.float64()),
+    Kind.DECIMAL: _decimals,
+    Kind.NUMBER: _texts,
+    Kind.STRING: _texts,
+    Kind.BYTES: _bytes,
+    Kind.DATE: _dates,
+    Kind.TIMESTAMP: _timestamps,
+    Kind.JSON: _texts,
+    Kind.ARRAY: _raw_texts,
+    Kind.ARRAY_OF_LONG: _arrays_of_longs,
+    Kind.ARRAY_OF_JSON: _arrays_of_json,
+    Kind.UNKNOWN: _raw_texts,
+}
