@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 import grpc.experimental
 
-from connector.pump import Pump
+from connector.pump import Awaited, Pump
 
 STREAMS_PER_CHANNEL = 50
 """Google's front ends queue silently at about a hundred."""
@@ -117,16 +117,11 @@ class Transport:
                     await pump.end()
         else:
             with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
-                call = channel.unary_stream(method)(request, metadata=metadata)
-
-                async def take() -> list[bytes]:
-                    message = await call.read()
-                    return [] if message is grpc.aio.EOF else [message]
-
+                awaited = Awaited(channel.unary_stream(method)(request, metadata=metadata))
                 try:
-                    yield take
+                    yield awaited.take
                 finally:
-                    call.cancel()
+                    await awaited.end()
 
     async def close(self) -> None:
         """Ends all calls and closes all channels."""

@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 
 from connector.faults import Verdict, fault
-from connector.pump import ENOUGH, MESSAGE, MOST
+from connector.pump import ENOUGH, MESSAGE
+from connector.pump import MOST_OF_A_PUMP as MOST
 from connector.transport import PUMPS, STREAMS_PER_CHANNEL, Take, Transport
 from tests.connector.streams import METHOD, Served, never, serving, write_all
 
