@@ -6,14 +6,17 @@ import resource
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pytest
 
 from connector.records import ColumnType
 from connector.timestamps import MINUTE, SECOND, parse
 from spark_sink import files as files_module
-from spark_sink.destination import LocalDestination
+from spark_sink.destination import LocalDestination, LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.files import FileWriter, WrittenFile
 from spark_sink.minutes import FileShape, file_groups
@@ -21,6 +24,7 @@ from tests.spark.spools import NAME, SINGERS, START, SpoolMaker, record
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
 BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
+AVRO = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
 AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 
@@ -28,6 +32,11 @@ def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list
     manifests = spool.spool.manifests(1, spool.spool.latest())
     writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
+
+
+def avro_events(path: Path) -> list[Any]:
+    with path.open("rb") as file:
+        return list(fastavro.reader(file))
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -68,6 +77,60 @@ def test_each_epoch_has_its_file_where_files_are_written_at_once(spool: SpoolMak
     assert [file.path.rsplit("_", 2)[1] for file in written(spool, tmp_path / "out", AT_ONCE)] == ["1", "2", "3"]
 
 
+def test_an_avro_file_is_in_the_same_folder_and_holds_the_same_events(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(3, rows=4)
+    (line_file,) = written(spool, tmp_path / "jsonl")
+    (avro_file,) = written(spool, tmp_path / "avro", AVRO)
+    assert avro_file.path == line_file.path.removesuffix("jsonl") + "avro"
+    lines = [json.loads(line) for line in (tmp_path / "jsonl" / line_file.path).read_text().splitlines()]
+    events = avro_events(tmp_path / "avro" / avro_file.path)
+    assert [(event["uuid"], event["payload"]) for event in events] == [(one["uuid"], one["payload"]) for one in lines]
+    assert avro_file.rows == line_file.rows == 12
+    assert avro_file.bytes == (tmp_path / "avro" / avro_file.path).stat().st_size
+
+
+def test_an_avro_file_ends_at_its_size_and_at_a_change_of_the_schema(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(3, rows=40)
+    spool.seal(record(spool.watermark + 1, [7], columns=ALBUMS, values={"Name": "n", "Sales": "9007199254740993"}))
+    shape = replace(AVRO, rotate_bytes=15_000)
+    files = written(spool, tmp_path / "out", shape)
+    assert len(files) > 3
+    assert max(file.bytes for file in files) <= 15_500
+    events = [event for file in files for event in avro_events(tmp_path / "out" / file.path)]
+    assert [event["payload"]["Id"] for event in events] == [*range(120), 7]
+    assert events[-1]["payload"] == {"Id": 7, "Name": "n", "Sales": 9007199254740993}
+    assert "Sales" not in events[0]["payload"]
+
+
+class Recorded(LocalDestination):
+    """Notes what is asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[tuple[str, str]] = []
+
+    def begin(self, path: str) -> LocalFile:
+        self.asked.append(("begin", path))
+        return super().begin(path)
+
+    def mark_folder(self, path: str) -> None:
+        self.asked.append(("mark", path))
+        super().mark_folder(path)
+
+
+def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: SpoolMaker, tmp_path: Path) -> None:
+    for at in (START + SECOND, START + 2 * SECOND, START + MINUTE):
+        spool.seal(record(at, [1]), record(at + 1, [2], table="B"))
+    destination = Recorded(tmp_path / "out")
+    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE)
+    for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
+        for file in writer.write(group):
+            folder = file.path.rpartition("/")[0]
+            assert destination.asked.count(("mark", folder)) == 1
+            assert destination.asked.index(("begin", file.path)) < destination.asked.index(("mark", folder))
+    assert len([asked for asked, _ in destination.asked if asked == "mark"]) == 4
+
+
 def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(3, rows=4)
     whole = written(spool, tmp_path / "whole")[0].bytes
@@ -89,23 +152,27 @@ def test_a_file_ends_where_the_schema_changes(spool: SpoolMaker, tmp_path: Path)
     assert b'"Sales":9007199254740993' in (tmp_path / "out" / second.path).read_bytes()
 
 
+@pytest.mark.parametrize("written_as", ["jsonl", "avro"])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_replay_writes_the_same_bytes_to_the_same_names(
-    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compressed: bool
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compressed: bool, written_as: str
 ) -> None:
     monkeypatch.setattr(files_module, "_OPEN_FILES", 2)
     at = START
     for _ in range(4):
         at += SECOND
         spool.seal(*(record(at + n, [n], table=f"T{n}") for n in range(4)))
-    shape = FileShape(gzip=compressed, rotate_bytes=10_000, by_minute=True)
+    shape = FileShape(gzip=compressed, rotate_bytes=10_000, by_minute=True, format=written_as)
     files = written(spool, tmp_path / "out", shape)
     before = contents(tmp_path / "out")
     assert written(spool, tmp_path / "out", shape) == files
     assert contents(tmp_path / "out") == before
     assert len(files) == 4
-    for data in before.values():
-        assert len((gzip.decompress(data) if compressed else data).splitlines()) == 4
+    for name, data in before.items():
+        if written_as == "avro":
+            assert len(avro_events(tmp_path / "out" / name)) == 4
+        else:
+            assert len((gzip.decompress(data) if compressed else data).splitlines()) == 4
 
 
 def test_files_are_private(spool: SpoolMaker, tmp_path: Path) -> None:
