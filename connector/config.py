@@ -181,7 +181,7 @@ class SinkConfig(_Section):
 
     type: Literal["files"] = "files"
     path: str = "./events"
-    format: Literal["jsonl", "avro"] = "jsonl"
+    format: Literal["jsonl", "avro", "protobuf"] = "jsonl"
     gzip: bool = False
     rotate_bytes: Size = 250_000_000
     rotate_interval: Duration = 60 * SECOND
@@ -235,6 +235,19 @@ class Config(_Section):
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
 
+    @model_validator(mode="after")
+    def _format_of_envelope(self) -> "Config":
+        if self.sink.format == "avro" and self.envelope.format == "opencdc":
+            raise ValueError("sink.format: avro is of the datastream envelope: with opencdc write jsonl or protobuf")
+        if self.sink.format == "protobuf" and self.envelope.format == "datastream":
+            raise ValueError("sink.format: protobuf is of the opencdc envelope: with datastream write jsonl or avro")
+        return self
+
+    @property
+    def file_format(self) -> str:
+        """What files hold: the sink's format, and the envelope where it is not Datastream's."""
+        return f"opencdc-{self.sink.format}" if self.envelope.format == "opencdc" else self.sink.format
+
 
 def load(path: str | Path) -> Config:
     """Reads a configuration file.
@@ -265,10 +278,7 @@ def load(path: str | Path) -> Config:
         raise ConfigurationError([f"{path} is not YAML: {' '.join(str(error).split())}"]) from error
     if not isinstance(node, dict):
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
-    config = validated(node)
-    if config.envelope.format == "opencdc":
-        raise ConfigurationError(["envelope.format: opencdc is for tail; this version writes files as datastream only"])
-    return config
+    return validated(node)
 
 
 def validated(node: dict[str, object]) -> Config:
@@ -291,4 +301,5 @@ def _fault(detail: ErrorDetails) -> str:
         case "missing":
             return f"{field}: is needed"
         case _:
-            return f"{field}: {detail['msg'].removeprefix('Value error, ')}"
+            message = detail["msg"].removeprefix("Value error, ")
+            return f"{field}: {message}" if field else message

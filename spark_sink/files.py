@@ -27,6 +27,7 @@ from spark_sink.avro import Avro
 from spark_sink.destination import Destination, PendingFile
 from spark_sink.encodings import EncodedRows, Encoding, JsonLines, Series
 from spark_sink.minutes import FileGroup, FileShape
+from spark_sink.opencdc_files import OpenCdc
 
 _OPEN_FILES = 100
 """Files of different tables that are held open at a time; compressed bytes depend on it."""
@@ -219,9 +220,15 @@ class _OpenFile:
 
 
 def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> Encoding:
-    if shape.format == "avro":
-        return Avro(schema_of, deflate=shape.gzip)
-    return JsonLines(schema_of, gzip=shape.gzip)
+    match shape.format:
+        case "avro":
+            return Avro(schema_of, deflate=shape.gzip)
+        case "opencdc-jsonl":
+            return OpenCdc.lines(schema_of, gzip=shape.gzip)
+        case "opencdc-protobuf":
+            return OpenCdc.messages(schema_of, gzip=shape.gzip)
+        case _:
+            return JsonLines(schema_of, gzip=shape.gzip)
 
 
 def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:

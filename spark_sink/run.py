@@ -110,7 +110,7 @@ class FileSink:
         self._config = config
         sink = config.sink
         by_minute = sink.rotate_interval > 0
-        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute, format=sink.format)
+        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute, format=config.file_format)
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
         self._root = Path(sink.path).absolute()
         self._stopping = threading.Event()

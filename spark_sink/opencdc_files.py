@@ -1,0 +1,57 @@
+"""Files of OpenCDC records: JSON lines, and delimited protobuf messages ``opencdc.v1.Record``."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from connector.opencdc import OpenCdcRecord, OpenCdcWriter
+from connector.opencdc_message import delimited
+from connector.schemas import TableSchema
+from spark_sink.encodings import EncodedRows, Series
+
+
+class OpenCdc:
+    """OpenCDC records, one after another.
+
+    Args:
+        schema_of: the schema that a schema key names.
+        gzip: whether files are compressed.
+        ending: of the files' names, without that of the compression.
+        encoded: the bytes of a record.
+    """
+
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        gzip: bool,
+        ending: str,
+        encoded: Callable[[OpenCdcRecord], bytes],
+    ) -> None:
+        self._writer = OpenCdcWriter(schema_of)
+        self._encoded = encoded
+        self.gzipped = gzip
+        self.ending = f"{ending}.gz" if gzip else ending
+
+    @classmethod
+    def lines(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
+        """One JSON object a line."""
+        return cls(schema_of, gzip=gzip, ending="opencdc.jsonl", encoded=OpenCdcRecord.to_json)
+
+    @classmethod
+    def messages(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
+        """Protocol buffers, each after its length."""
+        return cls(schema_of, gzip=gzip, ending="opencdc.pb", encoded=delimited)
+
+    def header(self, series: Series, path: str) -> bytes:
+        """Nothing."""
+        return b""
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """Each row's record."""
+        encoded = [self._encoded(record) for record in self._writer.records(rows)]
+        return EncodedRows.of(pa.array(encoded, pa.binary()))
+
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
+        """The rows themselves."""
+        return rows.between(first, stop)
