@@ -1,0 +1,150 @@
+"""Files of events read back, without Spark."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connector.envelope import SCHEMA
+from connector.records import ColumnType
+from connector.timestamps import parse
+from spark_sink import event_rows
+from spark_sink.destination import destination_at
+from spark_sink.errors import EventFileError
+from spark_sink.event_files import files_below, read_file
+from spark_sink.files import FileWriter
+from spark_sink.minutes import FileShape, file_groups
+from tests.spark.spools import KEY, START, SpoolMaker, record
+
+VALUES: dict[str, tuple[str, list[object]]] = {
+    "Bool": ('{"code":"BOOL"}', [True, False]),
+    "Long": ('{"code":"INT64"}', [str(2**63 - 1), str(-(2**63)), "0"]),
+    "Double": ('{"code":"FLOAT64"}', [1.5, -0.0, 5e-324, "NaN", "Infinity", "-Infinity"]),
+    "Float": ('{"code":"FLOAT32"}', [3.140000104904175, "NaN"]),
+    "Numeric": ('{"code":"NUMERIC"}', ["0", "-1.1", "100", "99999999999999999999999999999.999999999", "-0.000000001"]),
+    "PgNumeric": ('{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}', ["NaN", "1.10", "9" * 100]),
+    "Text": ('{"code":"STRING"}', ["", "null", 'é"\\\n\U0001f600', "[1]"]),
+    "Bytes": ('{"code":"BYTES"}', ["", "AAEC"]),
+    "Date": ('{"code":"DATE"}', ["0001-01-01", "9999-12-31"]),
+    "Time": ('{"code":"TIMESTAMP"}', ["0001-01-01T00:00:00Z", "2026-01-02T03:04:05.123456Z", "9999-12-31T23:59:59Z"]),
+    "Json": ('{"code":"JSON"}', ['{"a":[1,null,"b"]}', '"text"', "12345678901234567890"]),
+    "Longs": ('{"array_element_type":{"code":"INT64"},"code":"ARRAY"}', [["1", None], []]),
+    "Texts": ('{"array_element_type":{"code":"STRING"},"code":"ARRAY"}', [["a", None, "null"]]),
+    "Jsons": ('{"array_element_type":{"code":"JSON"},"code":"ARRAY"}', [['{"a":1}', None]]),
+    "Uuid": ('{"code":"UUID"}', ["00000000-0000-4000-8000-000000000000"]),
+}
+COLUMNS = (KEY, *(ColumnType(name, kind, False, n) for n, (name, (kind, _)) in enumerate(VALUES.items(), 2)))
+
+
+def write(spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False) -> list[Path]:
+    shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
+    groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
+    return [root / file.path for group in groups for file in writer.write(group)]
+
+
+def rows(files: list[Path]) -> list[dict[str, Any]]:
+    return [row for file in files for batch in read_file(file) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def filled(spool: SpoolMaker) -> SpoolMaker:
+    """A row of each value of each type, and one of nulls."""
+    most = max(len(values) for _, values in VALUES.values())
+    records = [
+        record(
+            START + number,
+            [number],
+            columns=COLUMNS,
+            values={name: values[number % len(values)] for name, (_, values) in VALUES.items()},
+            mod_type="UPDATE" if number else "INSERT",
+        )
+        for number in range(most)
+    ]
+    spool.seal(*records, record(START + most, [most], columns=COLUMNS, values=dict.fromkeys(VALUES)))
+    return spool
+
+
+def test_avro_and_json_lines_give_the_same_events(filled: SpoolMaker, tmp_path: Path) -> None:
+    lines, avro = (rows(write(filled, tmp_path, form)) for form in ("jsonl", "avro"))
+    assert len(lines) == 7
+    for one, other in zip(lines, avro, strict=True):
+        payload, same = json.loads(one.pop("payload")), json.loads(other.pop("payload"))
+        for each in (payload, same):
+            each["Time"] = each["Time"] and parse(each["Time"])
+        assert payload == same
+        assert one == other
+
+
+def test_what_was_not_captured_is_null_out_of_avro(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 1, [1], mod_type="DELETE", values={}))
+    assert [row["payload"] for row in rows(write(spool, tmp_path, "jsonl"))] == ['{"Id":1}']
+    assert [row["payload"] for row in rows(write(spool, tmp_path, "avro"))] == ['{"Id":1,"Name":null}']
+
+
+@pytest.mark.parametrize("form", ["jsonl", "avro"])
+def test_a_large_file_comes_in_batches_of_bounded_size(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(event_rows, "_BATCH_ROWS", 100)
+    spool.seal(record(START + 1, range(1000)))
+    (file,) = write(spool, tmp_path, form)
+    batches = list(read_file(file))
+    assert [batch.num_rows for batch in batches] == [100] * 10
+    assert all(batch.schema.equals(SCHEMA) for batch in batches)
+    monkeypatch.setattr(event_rows, "_BATCH_BYTES", 200)
+    assert sum(batch.num_rows for batch in read_file(file)) == 1000
+    assert next(read_file(file)).num_rows < 20
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    step = max(1, len(data) // 60)
+    for at in range(0, len(data), step):
+        yield data[:at]
+        yield data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(("form", "compressed"), [("jsonl", False), ("jsonl", True), ("avro", False), ("avro", True)])
+def test_a_damaged_file_is_read_or_refused_in_one_line_that_holds_no_value(
+    filled: SpoolMaker, tmp_path: Path, form: str, compressed: bool
+) -> None:
+    (file,) = write(filled, tmp_path, form, compressed=compressed)
+    refused = 0
+    for data in damaged(file.read_bytes()):
+        file.write_bytes(data)
+        try:
+            assert all(isinstance(batch, pa.RecordBatch) for batch in read_file(file))
+        except EventFileError as error:
+            assert str(error).startswith(f"cannot read {file}: ")  # noqa: PT017
+            assert len(str(error).removeprefix(f"cannot read {file}: ")) < 80  # noqa: PT017
+            refused += 1
+    assert refused > 20
+
+
+def test_avro_without_fastavro_is_told_with_what_to_install(
+    filled: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = write(filled, tmp_path, "avro")
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(EventFileError, match=r"needs the package fastavro\. pip install 'spanner-cdc-spark"):
+        list(read_file(file))
+
+
+def test_a_folder_that_may_not_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scandir(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    with pytest.raises(EventFileError, match=f"cannot read {tmp_path}: Permission denied"):
+        files_below(tmp_path)
+
+
+def test_files_come_in_the_order_of_their_paths(filled: SpoolMaker, tmp_path: Path) -> None:
+    filled.seal(record(START + 70 * 10**9, [1], table="A"), record(START + 71 * 10**9, [1]))
+    files = write(filled, tmp_path, "jsonl") + write(filled, tmp_path, "avro")
+    assert files_below(tmp_path) == sorted(files)
+    assert len(files) == 6
