@@ -3,7 +3,7 @@
 A file is ``{schema}_{table}/{yyyy}/{mm}/{dd}/{hh}/{minute}/{schema_key}_{read_method}_{spool}_{epoch}_{n}.jsonl``
 below the root, with the time of the commits in UTC, the first epoch of its group, and n counting the table's files
 there. It ends at a size, and where the table's schema or the read method changes. Rows go from the Arrow segments to
-the file in the order of commits; of a minute there is never more than a record batch in memory.
+the file in the order of commits; of a minute no more is in memory than a record batch and what waits to be encoded.
 
 A file appears at its destination whole or not at all (:mod:`spark_sink.destination`). A replay writes the same bytes
 (:mod:`spark_sink.encodings`) under the same name; so nothing is asked of the destination, and nothing need be
@@ -33,7 +33,10 @@ _OPEN_FILES = 100
 """Files of different tables that are held open at a time; compressed bytes depend on it."""
 
 _PIECE = 8 * 1024 * 1024
-"""Bytes of rows that are encoded at once; the blocks of Avro files depend on it."""
+"""Bytes of a table's rows that are encoded at once, of several epochs if need be; Avro's blocks depend on it."""
+
+_WAITING = 64 * 1024 * 1024
+"""Bytes of all tables' rows that wait to be encoded."""
 
 _ROW = 512
 """Bytes of a row beside its payload, about."""
@@ -73,58 +76,94 @@ class FileWriter:
             SpoolError: the spool cannot be read.
         """
         tables: dict[str, _TableFiles] = {}
-        in_use: dict[str, _TableFiles] = {}  # the least recently used first
+        output = _Output(self._destination, self._encoding, self._shape.rotate_bytes)
         with ExitStack() as undo:
             for segment in group.segments:
                 for batch in self._spool.batches(segment):
                     for series, rows in _by_series(batch):
                         files = tables.get(series.table)
                         if files is None:
-                            files = self._table(rows, group)
+                            files = tables[series.table] = self._table(rows, group, output)
                             undo.callback(files.abandon)
-                            tables[series.table] = files
-                        in_use.pop(series.table, None)
-                        in_use[series.table] = files
-                        if len(in_use) > _OPEN_FILES:
-                            in_use.pop(next(iter(in_use))).rest()
-                        for piece in _pieces(rows):
-                            files.extend(series, self._encoding.encode(series, piece))
+                        files.extend(series, rows)
+                    if sum(files.waiting for files in tables.values()) > _WAITING:
+                        for files in tables.values():
+                            files.encode()
+            for files in tables.values():
+                files.encode()
             for files in tables.values():
                 yield from files.finish()
 
-    def _table(self, rows: pa.RecordBatch, group: FileGroup) -> "_TableFiles":
+    def _table(self, rows: pa.RecordBatch, group: FileGroup, output: "_Output") -> "_TableFiles":
         metadata = rows.column("source_metadata")
         schema = metadata.field("schema")[0].as_py()
         name = f"{schema}_{metadata.field('table')[0].as_py()}"
         time = format_rfc3339(group.minute * MINUTE)
         folder = "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
-        stem = f"{self._spool_id}_{group.first_epoch}"
-        return _TableFiles(self._destination, self._encoding, folder, stem, self._shape.rotate_bytes)
+        return _TableFiles(output, folder, f"{self._spool_id}_{group.first_epoch}")
+
+
+class _Output:
+    """What the files of all tables of a group have in common; not too many of them hold something open."""
+
+    def __init__(self, destination: Destination, encoding: Encoding, rotate_bytes: int) -> None:
+        self.destination = destination
+        self.encoding = encoding
+        self.rotate_bytes = rotate_bytes
+        self._in_use: dict[str, _TableFiles] = {}  # by folder; the least recently used first
+
+    def use(self, files: "_TableFiles") -> None:
+        """Notes that a table's file is written to; the one that was not for the longest time may have to rest."""
+        self._in_use.pop(files.folder, None)
+        self._in_use[files.folder] = files
+        if len(self._in_use) > _OPEN_FILES:
+            self._in_use.pop(next(iter(self._in_use))).rest()
 
 
 class _TableFiles:
-    """A table's files of one group: one is open, the others are whole and wait for their names."""
+    """A table's files of one group: one is open, the others are whole and wait for their names.
 
-    def __init__(self, destination: Destination, encoding: Encoding, folder: str, stem: str, rotate_bytes: int) -> None:
-        self._destination = destination
-        self._encoding = encoding
-        self._folder = folder
+    Rows are encoded when there are many of them, for few cost as much. ``waiting`` is how many bytes wait for that.
+    """
+
+    def __init__(self, output: _Output, folder: str, stem: str) -> None:
+        self.folder = folder
+        self.waiting = 0
+        self._output = output
         self._stem = stem
-        self._rotate_bytes = rotate_bytes
+        self._rows: list[pa.RecordBatch] = []
         self._series: Series | None = None
         self._file: _OpenFile | None = None
         self._done: list[tuple[_OpenFile, WrittenFile]] = []
 
-    def extend(self, series: Series, rows: EncodedRows) -> None:
-        """Appends rows, beginning new files where it must."""
+    def extend(self, series: Series, rows: pa.RecordBatch) -> None:
+        """Appends rows, beginning a new file where they are of another series."""
         if series != self._series:
+            self.encode()
             self._close()
             self._series = series
+        self._rows.append(rows)
+        self.waiting += int(ends_of(rows.column("payload"))[-1]) + rows.num_rows * _ROW
+        if self.waiting >= _PIECE:
+            self.encode()
+
+    def encode(self) -> None:
+        """Writes the rows that wait."""
+        if self._series is None or not self._rows:
+            return
+        self._output.use(self)
+        rows = pa.Table.from_batches(self._rows).combine_chunks()
+        self._rows, self.waiting = [], 0
+        for batch in rows.to_batches():
+            for piece in _pieces(batch):
+                self._write(self._series, self._output.encoding.encode(self._series, piece))
+
+    def _write(self, series: Series, rows: EncodedRows) -> None:
         first = 0
         while first < len(rows):
             if self._file is None:
                 self._file = self._begin(series)
-            stop = rows.fitting(first, self._rotate_bytes - self._file.size)
+            stop = rows.fitting(first, self._output.rotate_bytes - self._file.size)
             if stop == first and self._file.rows:
                 self._close()
                 continue
@@ -140,7 +179,7 @@ class _TableFiles:
     def finish(self) -> Iterator[WrittenFile]:
         """Gives every file its name."""
         self._close()
-        self._destination.mark_folder(self._folder)
+        self._output.destination.mark_folder(self.folder)
         while self._done:
             file, written = self._done[0]
             file.publish()
@@ -155,9 +194,9 @@ class _TableFiles:
 
     def _begin(self, series: Series) -> "_OpenFile":
         number = len(self._done)
-        name = f"{series.schema_key}_{_safe(series.read_method)}_{self._stem}_{number}.{self._encoding.ending}"
-        path = f"{self._folder}/{name}"
-        return _OpenFile(self._destination.begin(path), path, self._encoding, series)
+        name = f"{series.schema_key}_{_safe(series.read_method)}_{self._stem}_{number}.{self._output.encoding.ending}"
+        path = f"{self.folder}/{name}"
+        return _OpenFile(self._output.destination.begin(path), path, self._output.encoding, series)
 
     def _close(self) -> None:
         if self._file is None:
@@ -234,8 +273,9 @@ def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> E
 def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
     """The rows of a batch by table, each table's in runs of one schema and read method, in order."""
     tables = batch.column("object")
-    for table in pc.unique(tables).to_pylist():
-        rows = batch.filter(pc.equal(tables, table))
+    different = pc.unique(tables).to_pylist()
+    for table in different:
+        rows = batch.filter(pc.equal(tables, table)) if len(different) > 1 else batch
         if len(pc.unique(rows.column("schema_key"))) == len(pc.unique(rows.column("read_method"))) == 1:
             yield Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
             continue

@@ -66,6 +66,17 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     assert len(contents(out)) > 36
 
 
+def test_avro_is_written_where_it_is_configured(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(*(record(START + 1 + n, range(50), table=f"T{n}") for n in range(3)))
+    spool.seal(high=START + SECOND, final=True)
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, format="avro", gzip="true")) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileShape(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+    assert len(contents(tmp_path / "out")) == 3
+
+
 def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:

@@ -141,6 +141,26 @@ def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: 
     assert [joined] == list(contents(tmp_path / "whole").values())
 
 
+@pytest.mark.parametrize("written_as", ["jsonl", "avro"])
+def test_rows_that_wait_are_bounded_and_come_out_in_their_order(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, written_as: str
+) -> None:
+    shape = replace(BY_MINUTE, format=written_as)
+    for number in range(9):
+        at = START + (number + 1) * SECOND
+        spool.seal(record(at, range(5)), record(at + 1, range(7), table="B"))
+    expected = [(file.path, file.rows) for file in written(spool, tmp_path / "whole", shape)]
+    lines = {name: data for name, data in contents(tmp_path / "whole").items() if written_as == "jsonl"}
+    for name, limit in (("_PIECE", 2000), ("_WAITING", 9000)):
+        monkeypatch.setattr(files_module, name, limit)
+        assert [(file.path, file.rows) for file in written(spool, tmp_path / name, shape)] == expected
+        for path, data in lines.items():
+            assert (tmp_path / name / path).read_bytes() == data
+    if written_as == "avro":
+        for path, _ in expected:
+            assert avro_events(tmp_path / "whole" / path) == avro_events(tmp_path / "_WAITING" / path)
+
+
 def test_a_file_ends_where_the_schema_changes(spool: SpoolMaker, tmp_path: Path) -> None:
     wider = record(START + 7, [2], columns=ALBUMS, values={"Name": "n", "Sales": "9007199254740993"})
     spool.seal(record(START + 5, [1]))
