@@ -7,7 +7,8 @@ from pathlib import Path
 
 from connector.avro_schema import collisions
 from connector.config import Config
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
+from connector.locations import in_cloud_storage, with_extra_gcs
 from connector.manifest import Manifest, SegmentFile
 from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN
@@ -15,12 +16,14 @@ from connector.schemas import TableSchema
 from connector.spool import Spool
 
 _NEEDED_BYTES = 100 * 1024 * 1024
+_PATIENCE = 10.0
+"""Seconds that Cloud Storage has to answer."""
 
 
 async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
     faults, newest = _faults_of_spool(config)
-    faults += _faults_of_folder("sink.path", config.sink.path)
+    faults += _faults_of_location("sink.path", config.sink.path, config.sink.endpoint)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
             if config.sink.format == "avro":
@@ -57,7 +60,9 @@ def _begin(newest: Manifest) -> int:
 def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     """What is wrong with the spool, and its newest epoch, or None where it has none."""
     source = config.source
-    faults = _faults_of_folder("spool.path", config.spool.path)
+    faults = _faults_of_location("spool.path", config.spool.path)
+    if faults and in_cloud_storage(config.spool.path):
+        return faults, None
     spool = Spool.at(config.spool.path)
     try:
         spool.check_source(source.name)
@@ -92,6 +97,23 @@ def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]
         except SpannerCdcError as error:
             faults.append(f"spool.path: {error}")
     return faults
+
+
+def _faults_of_location(field: str, path: str, endpoint: str | None = None) -> list[str]:
+    return _faults_of_bucket(field, path, endpoint) if in_cloud_storage(path) else _faults_of_folder(field, path)
+
+
+def _faults_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
+    try:
+        with with_extra_gcs(SpoolError):
+            from connector.bucket import Bucket
+        bucket = Bucket(url, failure=SpoolError, option=field, endpoint=endpoint, patience=_PATIENCE)
+        missing = bucket.missing_permissions()
+    except SpoolError as error:
+        return [f"{field}: {error}"]
+    if missing:
+        return [f"{field}: this account lacks {', '.join(missing)} for {url}; roles/storage.objectUser has all of them"]
+    return []
 
 
 def _faults_of_folder(field: str, path: str) -> list[str]:

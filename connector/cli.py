@@ -213,12 +213,12 @@ def check_command(*, common: _Common, config: Path) -> None:
 
 
 @cli.command("spool")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer, so that it keeps nothing any more.")
 @click.option("--restart-at", metavar="TIMESTAMP", help="Leave a gap on record, and read on from there (RFC 3339).")
 @_common
-def spool_command(*, common: _Common, path: Path, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
+def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
     """The epochs of a spool: ranges, rows, bytes, gaps, consumers and their lag."""
     spool = Spool.at(path)
     if forgotten is not None and restart_at is not None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from connector.errors import ConfigurationError
+from connector.locations import checked
 from connector.manifest import SourceName
 from connector.timestamps import SECOND, parse
 
@@ -162,10 +163,8 @@ class SpoolConfig(_Section):
 
     @field_validator("path")
     @classmethod
-    def _local(cls, value: str) -> str:
-        if "://" in value:
-            raise ValueError("this version keeps a spool on a local disk only")
-        return value
+    def _location(cls, value: str) -> str:
+        return checked(value)
 
 
 class EnvelopeConfig(_Section):

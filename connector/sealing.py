@@ -30,6 +30,9 @@ from connector.timestamps import SECOND
 PRUNE_GRACE = 60 * SECOND
 """How long an epoch that every consumer has passed is kept, for replays under way."""
 
+PRUNE_AT_ONCE = 500
+"""Epochs that are deleted at a time: sealing waits meanwhile, and object storage takes its time."""
+
 BATCH_BYTES = 4 * 1024 * 1024
 
 
@@ -126,6 +129,7 @@ class SpoolWriter:
         self._written = {schema.key for schema in at.schemas}
         self._writer = secrets.token_hex(8)
         self._swept = False
+        self._floor_set_at = 0
         self.epoch = at.epoch
         """The last epoch that is sealed."""
         self._sealed: dict[int, tuple[int, int]] = {}
@@ -183,6 +187,9 @@ class SpoolWriter:
         Raises:
             SpoolInUseError: another daemon has pruned what this one takes for kept.
         """
+        pause = int(self._spool.storage.rewrite_interval * SECOND)
+        if abs(now - self._floor_set_at) < pause:
+            return 0
         known = consumers.consumers(self._spool)
         if not known:
             return 0
@@ -191,22 +198,23 @@ class SpoolWriter:
         if self._spool.floor() > first:
             raise _gone_on(self._spool)
         last = first - 1
+        most = min(passed, self.epoch - 1, last + PRUNE_AT_ONCE)
         # A clock that was set back has epochs sealed in its future: it must not keep them for as long.
-        while last + 1 <= passed and last + 1 < self.epoch and abs(now - self._sealed[last + 1][1]) >= grace:
+        while last < most and abs(now - self._sealed[last + 1][1]) >= grace:
             last += 1
         if last < first:
             return 0
         self._set_floor(last + 1)
+        self._floor_set_at = now
         if any(consumer.epoch < last for consumer in consumers.consumers(self._spool)):
             # One has registered meanwhile, perhaps without having seen the new floor: it keeps what it was promised.
             self._set_floor(first)
             return 0
-        for epoch in range(first, last + 1):
-            for file in self._spool.manifest(epoch).files:
-                self._spool.storage.delete(file.path)
-            self._spool.storage.delete(manifest_path(epoch))
-            self.bytes -= self._sealed.pop(epoch)[0]
-        return last - first + 1
+        pruned = list(self._spool.manifests(first, last))
+        self._spool.storage.delete(*(file.path for manifest in pruned for file in manifest.files))
+        self._spool.storage.delete(*(manifest_path(manifest.epoch) for manifest in pruned))
+        self.bytes -= sum(self._sealed.pop(manifest.epoch)[0] for manifest in pruned)
+        return len(pruned)
 
     def _set_floor(self, first: int) -> None:
         self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % first)
@@ -237,13 +245,13 @@ class SpoolWriter:
         for folder in ("segments", "manifests", "schemas"):  # not consumers: those have writers of their own
             self._spool.storage.sweep(folder)
         floor = self._spool.floor()
-        for name in self._spool.storage.list("manifests"):
-            if name[:-5].isdecimal() and int(name[:-5]) < floor:
-                self._spool.storage.delete(f"manifests/{name}")
-        listed = {file.path for n in self._sealed for file in self._spool.manifest(n).files}
-        for name in self._spool.storage.list("segments"):
-            if f"segments/{name}" not in listed:
-                self._spool.storage.delete(f"segments/{name}")
+        names = self._spool.storage.list("manifests")
+        pruned = [name for name in names if name[:-5].isdecimal() and int(name[:-5]) < floor]
+        self._spool.storage.delete(*(f"manifests/{name}" for name in pruned))
+        kept = self._spool.manifests(min(self._sealed), self.epoch)
+        listed = {file.path for manifest in kept for file in manifest.files}
+        found = [f"segments/{name}" for name in self._spool.storage.list("segments")]
+        self._spool.storage.delete(*(path for path in found if path not in listed))
 
 
 def create(spool: Spool, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""A spool: epochs on disk, between the daemon that seals them and the consumers that read them.
+"""A spool: epochs in storage, between the daemon that seals them and the consumers that read them.
 
 Layout below the root::
 
@@ -22,6 +22,7 @@ import pyarrow.ipc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import SpoolError, SpoolMismatchError
+from connector.locations import in_cloud_storage, with_extra_gcs
 from connector.manifest import (
     VERSION,
     Manifest,
@@ -33,7 +34,7 @@ from connector.manifest import (
     load_document,
 )
 from connector.schemas import TableSchema
-from connector.storage import LocalStorage
+from connector.storage import LocalStorage, Storage
 
 
 class SpoolHeader(BaseModel):
@@ -59,24 +60,28 @@ class Spool:
         SpoolError: from every method, where a file is corrupt, of a newer version, or cannot be read.
     """
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._latest = 0
 
     @classmethod
     def at(cls, path: str | Path) -> "Spool":
-        """The spool in a folder of the local disk."""
-        return cls(LocalStorage(path))
+        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
+        if not isinstance(path, str) or not in_cloud_storage(path):
+            return cls(LocalStorage(path))
+        with with_extra_gcs(SpoolError):
+            from connector.gcs_storage import GcsStorage
+        return cls(GcsStorage(path))
 
     @property
-    def storage(self) -> LocalStorage:
+    def storage(self) -> Storage:
         """Where the spool lies."""
         return self._storage
 
     @property
     def path(self) -> str:
-        """The spool's folder."""
-        return str(self._storage.root)
+        """The spool's folder, or its URL."""
+        return self._storage.full()
 
     def header(self) -> SpoolHeader:
         """What the spool holds.
@@ -136,11 +141,7 @@ class Spool:
         Raises:
             FileNotFoundError: there is none: not sealed yet, or pruned.
         """
-        path = manifest_path(epoch)
-        manifest = Manifest.from_json(self._storage.read(path).to_pybytes(), self._full(path))
-        if manifest.epoch != epoch:
-            raise corrupt(self._full(path), f"it is the manifest of epoch {manifest.epoch}")
-        return manifest
+        return self._manifest(epoch, self._storage.read(manifest_path(epoch)))
 
     def manifests(self, first: int, last: int) -> Iterator[Manifest]:
         """The manifests of the epochs from ``first`` to ``last``, inclusive.
@@ -148,14 +149,16 @@ class Spool:
         Raises:
             SpoolError: one of them is not there any more.
         """
+        contents = self._storage.read_each(manifest_path(epoch) for epoch in range(first, last + 1))
         for epoch in range(first, last + 1):
             try:
-                yield self.manifest(epoch)
+                manifest = self._manifest(epoch, next(contents))
             except FileNotFoundError as error:
                 raise SpoolError(
                     f"epoch {epoch} is not in the spool at {self.path}, which keeps {self.floor()} to {self.latest()}",
                     hint="It was pruned: register the consumer before it stays away, or start it anew.",
                 ) from error
+            yield manifest
 
     def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
         """The rows of a segment, in commit order, after its checksum was compared."""
@@ -181,14 +184,21 @@ class Spool:
         except (KeyError, TypeError, ValueError) as error:
             raise corrupt(self._full(path), "it is no schema") from error
 
+    def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
+        path = self._full(manifest_path(epoch))
+        manifest = Manifest.from_json(data.to_pybytes(), path)
+        if manifest.epoch != epoch:
+            raise corrupt(path, f"it is the manifest of epoch {manifest.epoch}")
+        return manifest
+
     def _exists(self, epoch: int) -> bool:
-        return (self._storage.root / manifest_path(epoch)).exists()
+        return self._storage.exists(manifest_path(epoch))
 
     def _document(self, path: str) -> dict[str, object]:
         return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
 
     def _full(self, path: str) -> str:
-        return str(self._storage.root / path)
+        return self._storage.full(path)
 
 
 def manifest_path(epoch: int) -> str:

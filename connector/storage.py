@@ -1,23 +1,51 @@
-"""Where a spool's files lie: a folder of a local disk. The seam that object storage comes through.
+"""Where a spool's files lie: what a storage promises, and the one on a local disk.
 
 A file appears whole or not at all. ``create`` never overwrites, which is what makes a manifest the one place where
-two daemons meet; ``replace`` is for what has one owner. Files are private to their user and durable when a call
-returns.
+two daemons meet; ``replace`` is for what has one owner. Files are durable when a call returns, and on a local disk
+private to their user. The other storage is :class:`connector.gcs_storage.GcsStorage`.
 """
 
 import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
 from connector.errors import SpoolError, SpoolInUseError
 
 _TEMPORARY = ".tmp-"
+
+
+class Storage(Protocol):
+    """What a spool needs of the place where its files lie; :class:`LocalStorage` says what each method does."""
+
+    @property
+    def rewrite_interval(self) -> float:
+        """Seconds that should lie between two writes of one file."""
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds that should lie between two looks at what is new."""
+
+    @property
+    def takeover(self) -> float:
+        """Seconds after which the lock of a process that was killed is free."""
+
+    def full(self, path: str = "") -> str: ...  # noqa: D102
+    def create(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
+    def replace(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
+    def read(self, path: str) -> pa.Buffer: ...  # noqa: D102
+    def read_each(self, paths: Iterable[str]) -> Iterator[pa.Buffer]: ...  # noqa: D102
+    def exists(self, path: str) -> bool: ...  # noqa: D102
+    def list(self, folder: str) -> list[str]: ...  # noqa: D102
+    def delete(self, *paths: str) -> None: ...  # noqa: D102
+    def sweep(self, folder: str) -> None: ...  # noqa: D102
+    def locked(self, path: str, taken: str) -> AbstractContextManager[None]: ...  # noqa: D102
 
 
 class LocalStorage:
@@ -27,8 +55,16 @@ class LocalStorage:
         SpoolError: from every method, where the disk refuses (full, read-only, no permission), with the path.
     """
 
+    rewrite_interval = 0.0
+    poll_interval = 0.01
+    takeover = 0.0
+
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
+
+    def full(self, path: str = "") -> str:
+        """A file's path on this machine; without a path, the folder's."""
+        return str(self.root / path)
 
     def create(self, path: str, data: bytes | pa.Buffer) -> None:
         """Writes a new file, whole and durable.
@@ -63,6 +99,15 @@ class LocalStorage:
             with pa.memory_map(str(target)) as mapped:
                 return mapped.read_buffer()
 
+    def read_each(self, paths: Iterable[str]) -> Iterator[pa.Buffer]:
+        """The bytes of files in turn; see :meth:`read`."""
+        return map(self.read, paths)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        with self._faults(path):
+            return (self.root / path).exists()
+
     def list(self, folder: str) -> list[str]:
         """The names of the files in a folder, sorted; empty where there is no such folder."""
         with self._faults(folder):
@@ -72,10 +117,11 @@ class LocalStorage:
                 return []
             return sorted(name for name in names if not name.startswith(_TEMPORARY))
 
-    def delete(self, path: str) -> None:
-        """Deletes a file; one that is gone already is no error."""
-        with self._faults(path), suppress(FileNotFoundError):
-            (self.root / path).unlink()
+    def delete(self, *paths: str) -> None:
+        """Deletes files; one that is gone already is no error."""
+        for path in paths:
+            with self._faults(path), suppress(FileNotFoundError):
+                (self.root / path).unlink()
 
     def sweep(self, folder: str) -> None:
         """Deletes what writers that were killed left half-written in a folder; only its one writer may call it."""

@@ -17,11 +17,9 @@ from typing import IO
 import orjson
 
 from connector.errors import SpoolError, StreamError
-from connector.spool import Spool
 from spark_sink.options import InJobOptions
 
 DAEMON = (sys.executable, "-m", "connector", "read", "--stdin-lifeline")
-_CONFIG = "in-job.yaml"
 _IN_USE = "is written by another daemon"
 _TAKEOVER = 30.0
 """Seconds that an orphaned daemon has to end."""
@@ -33,7 +31,7 @@ class InJobReader:
 
     Args:
         options: the change stream.
-        spool: the spool's absolute path.
+        spool: the spool's absolute path, or its URL.
         command: starts the daemon; the configuration's path is added.
     """
 
@@ -93,12 +91,14 @@ class InJobReader:
 
     def _start(self) -> None:
         self._give_up = self._give_up or time.monotonic() + _TAKEOVER
-        spool = Spool.at(self._spool)
-        spool.storage.replace(_CONFIG, config_document(self._options, self._spool))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        config, end = os.pipe()  # which leaves no file behind
         try:
+            with os.fdopen(end, "wb") as written:
+                written.write(config_document(self._options, self._spool))
             self._process = subprocess.Popen(  # noqa: S603
-                [*self._command, str(spool.storage.root / _CONFIG)],
+                [*self._command, f"/dev/fd/{config}"],
+                pass_fds=[config],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -109,6 +109,8 @@ class InJobReader:
             )
         except OSError as error:
             raise SpoolError(f"cannot start the reader inside the job: {error}") from error
+        finally:
+            os.close(config)
         assert self._process.stderr is not None
         self._stderr = _LastLine(self._process.stderr)
 

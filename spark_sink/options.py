@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Literal
 
 from connector.consumers import DEFAULT, checked_name
 from connector.errors import ConfigurationError, SpoolError
+from connector.locations import absolute, checked
 
 IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
 _REQUIRED_IN_JOB = IN_JOB[:4]
@@ -34,7 +34,7 @@ class InJobOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a user asks of the source; ``spool`` is an absolute path."""
+    """What a user asks of the source; ``spool`` is an absolute path, or ``gs://bucket/prefix``."""
 
     spool: str
     max_rows: int | None = None
@@ -58,6 +58,11 @@ class SourceOptions:
             faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
         if not given.get("spool"):
             faults.append("option spool is missing: the path of the spool that the daemon writes")
+        else:
+            try:
+                checked(given["spool"])
+            except ValueError as error:
+                faults.append(f"option spool: {error}")
         most = given.get("maxrowspertrigger")
         if most is not None and not (most.isascii() and most.isdecimal() and int(most) > 0):
             faults.append(f"option maxRowsPerTrigger is {most!r}, not a number above 0")
@@ -75,8 +80,14 @@ class SourceOptions:
         in_job = _in_job(given, faults)
         if faults:
             raise ConfigurationError(faults)
-        path, named = str(Path(given["spool"]).absolute()), OPENCDC if envelope == OPENCDC else DATASTREAM
-        return cls(path, int(most) if most else None, tables, consumer, named, in_job)
+        return cls(
+            absolute(given["spool"]),
+            int(most) if most else None,
+            tables,
+            consumer,
+            OPENCDC if envelope == OPENCDC else DATASTREAM,
+            in_job,
+        )
 
     def admits(self, table: str) -> bool:
         """Whether the rows of a table are wanted."""

@@ -30,7 +30,6 @@ from spark_sink.offsets import Offset
 NEWS_WAIT = 0.25
 """Seconds that latestOffset waits for news; without it Spark would ask 80 times a second."""
 
-_POLL = 0.01
 _TAKEOVER = 5.0
 """Seconds that a query waits for the process of its killed predecessor to be gone."""
 
@@ -79,7 +78,7 @@ class ConsumerClaim:
         """
         if self._held is not None:
             return
-        deadline = time.monotonic() + _TAKEOVER
+        deadline = time.monotonic() + _TAKEOVER + self._spool.storage.takeover
         while True:
             held = ExitStack()
             try:
@@ -109,7 +108,10 @@ class ConsumerClaim:
     def passed(self, epoch: int) -> None:
         """The consumer is done with everything up to ``epoch``."""
         now = self._clock()
-        if epoch > self._recorded or now - self._recorded_at > _SIGN_OF_LIFE:
+        since = abs(now - self._recorded_at)
+        if self._spool.storage.rewrite_interval * SECOND > since:
+            return  # too soon: it is asked again a quarter of a second later
+        if epoch > self._recorded or since > _SIGN_OF_LIFE:
             self._recorded = max(epoch, self._recorded)
             consumers.record(self._spool, self._name, self._recorded, now=now)
             self._recorded_at = now
@@ -161,11 +163,11 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def weights(self, first: int, last: int) -> Iterator[EpochWeight]:
         """What the epochs from ``first`` to ``last`` hold."""
-        for epoch in range(first, last + 1):
-            weight = self._weights.get(epoch)
-            if weight is None:
-                weight = EpochWeight.of(next(self._spool.manifests(epoch, epoch)), self.admits)
-                self._weights[epoch] = weight
+        while first <= last and first in self._weights:
+            yield self._weights[first]
+            first += 1
+        for manifest in self._spool.manifests(first, last):
+            weight = self._weights[manifest.epoch] = EpochWeight.of(manifest, self.admits)
             yield weight
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -241,7 +243,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return begun.epoch
             if self._in_job is not None:
                 self._in_job.ensure()
-            time.sleep(_POLL)
+            time.sleep(self._spool.storage.poll_interval)
 
     def _admitted(self, begun: int, newest: int, limit: ReadLimit) -> int:
         self._identify(Offset(begun))

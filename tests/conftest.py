@@ -8,6 +8,10 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import pytest
 
+from tests.cloud_storage import bucket as bucket
+from tests.cloud_storage import cloud_storage as cloud_storage
+from tests.cloud_storage import gcs_proxy as gcs_proxy
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="also run what is marked slow: campaigns")

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
 from typing import IO
 
 import pytest
@@ -20,8 +19,8 @@ with consumers.claimed(Spool.at(sys.argv[1]), "c"):
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool.at(tmp_path / "spool")
+def spool(spool_path: str) -> Spool:
+    return Spool.at(spool_path)
 
 
 def set_floor(spool: Spool, first: int) -> None:

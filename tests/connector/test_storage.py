@@ -1,23 +1,14 @@
+"""The storage on a local disk, beside what every storage promises (test_storage_contract)."""
+
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
-from connector.errors import SpoolError, SpoolInUseError
+from connector.errors import SpoolError
 from connector.storage import LocalStorage
-
-HOLD_LOCK = """
-import sys
-from connector.storage import LocalStorage
-with LocalStorage(sys.argv[1]).locked("writer.lock", "taken"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -43,45 +34,18 @@ def files(storage: LocalStorage) -> list[str]:
     return sorted(str(path.relative_to(storage.root)) for path in storage.root.rglob("*") if path.is_file())
 
 
-def test_what_is_created_is_read(storage: LocalStorage) -> None:
-    storage.create("manifests/1.json", b"one")
-    assert storage.read("manifests/1.json").to_pybytes() == b"one"
-    assert files(storage) == ["manifests/1.json"]
-
-
-def test_an_empty_file_is_read(storage: LocalStorage) -> None:
-    storage.create("empty", b"")
-    assert storage.read("empty").to_pybytes() == b""
-
-
-def test_create_never_overwrites(storage: LocalStorage) -> None:
+def test_writing_leaves_only_files(storage: LocalStorage) -> None:
     storage.create("a", b"one")
+    storage.replace("b", b"two")
     with pytest.raises(FileExistsError):
-        storage.create("a", b"two")
-    assert storage.read("a").to_pybytes() == b"one"
-    assert files(storage) == ["a"]
-
-
-def test_replace_overwrites(storage: LocalStorage) -> None:
-    storage.replace("a", b"one")
-    held = storage.read("a")
-    storage.replace("a", b"two")
-    assert storage.read("a").to_pybytes() == b"two"
-    assert held.to_pybytes() == b"one"
+        storage.create("a", b"three")
+    assert files(storage) == ["a", "b"]
 
 
 def test_files_and_folders_are_private(storage: LocalStorage) -> None:
     storage.create("manifests/1.json", b"one")
     assert (storage.root / "manifests/1.json").stat().st_mode & 0o777 == 0o600
     assert (storage.root / "manifests").stat().st_mode & 0o777 == 0o700
-
-
-def test_what_is_not_there_is_not_found(storage: LocalStorage) -> None:
-    with pytest.raises(FileNotFoundError):
-        storage.read("a")
-    assert storage.list("nowhere") == []
-    storage.delete("a")
-    storage.sweep("nowhere")
 
 
 def test_a_folder_is_listed_in_order_without_what_is_half_written(storage: LocalStorage) -> None:
@@ -158,40 +122,3 @@ def test_a_read_only_disk_is_told_in_one_line_and_can_be_read(tiny: Path) -> Non
     with pytest.raises(SpoolError, match="Read-only file system"), storage.locked("writer.lock", "taken"):
         pytest.fail("a lock was taken")
     assert storage.read("a").to_pybytes() == b"one"
-
-
-def test_a_lock_is_held_once_and_says_by_whom(storage: LocalStorage) -> None:
-    with (
-        storage.locked("writer.lock", "it is taken"),
-        pytest.raises(SpoolInUseError, match=f"it is taken \\(process {os.getpid()}\\)"),
-        storage.locked("writer.lock", "it is taken"),
-    ):
-        pytest.fail("a lock was taken twice")
-
-
-def test_a_lock_that_was_given_back_can_be_taken(storage: LocalStorage) -> None:
-    for _ in range(2):
-        with storage.locked("consumers/a.lock", "taken"):
-            pass
-
-
-def _line(stream: IO[bytes] | None) -> bytes:
-    assert stream is not None
-    return stream.readline()
-
-
-def test_a_lock_is_freed_when_its_process_is_killed(storage: LocalStorage) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, str(storage.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with holder:
-        assert _line(holder.stdout) == b"held\n"
-        with (
-            pytest.raises(SpoolInUseError, match=f"taken \\(process {holder.pid}\\)"),
-            storage.locked("writer.lock", "taken"),
-        ):
-            pytest.fail("a lock was taken twice")
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with storage.locked("writer.lock", "taken"):
-            pass

@@ -87,9 +87,10 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
     seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, SpoolWriter._sweep, LocalStorage.delete
     doing = "nothing"
 
-    def troubled_delete(self: LocalStorage, path: str) -> None:
-        delete(self, path)
-        points.reached(f"in the middle of {doing}")
+    def troubled_delete(self: LocalStorage, *paths: str) -> None:
+        for path in paths:
+            delete(self, path)
+            points.reached(f"in the middle of {doing}")
 
     def troubled_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE) -> int:
         nonlocal doing

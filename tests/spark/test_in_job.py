@@ -1,11 +1,11 @@
 """The daemon as a child of the source's process."""
 
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from connector.sealing import sole_writer
 from connector.spool import Spool
 from spark_sink import in_job
 from spark_sink.errors import clear_line
-from spark_sink.in_job import InJobReader
+from spark_sink.in_job import InJobReader, config_document
 from spark_sink.options import InJobOptions
 from tests.spark.processes import eventually
 from tests.spark.queries import Query
@@ -46,20 +46,27 @@ def sole_writer_when_free(path: Path) -> Iterator[None]:
         yield
 
 
-def test_the_daemon_is_given_a_private_configuration_that_it_accepts(tmp_path: Path) -> None:
+def test_the_daemon_is_given_its_configuration_without_a_file(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     reader = InJobReader(OPTIONS, str(spool), STUB)
     reader.ensure()
     eventually(lambda: ensured(reader) and Spool.at(spool).latest() == 2, "two epochs are sealed")
-    written = spool / "in-job.yaml"
-    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    given = orjson.loads((spool / "writers.txt").read_text().partition(" ")[2])
+    assert given == orjson.loads(config_document(OPTIONS, str(spool)))["source"]
+    assert not list(spool.glob("*.yaml"))
+    reader.close()
+
+
+@pytest.mark.parametrize("spool", ["/spool", "gs://bucket/spool"])
+def test_a_daemon_accepts_that_configuration(tmp_path: Path, spool: str) -> None:
+    written = tmp_path / "config.yaml"
+    written.write_bytes(config_document(OPTIONS, spool))
     config = load(written)
     assert config.source.database == "db"
     assert config.source.emulator_host == "localhost:1"
     assert config.source.heartbeat == 2 * 10**9
     assert config.source.workers == 1
-    assert config.spool.path == str(spool)
-    reader.close()
+    assert config.spool.path == spool
 
 
 def test_a_daemon_that_fails_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""Where spools of tests lie: both kinds of storage."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.spool import Spool
+
+
+@pytest.fixture(params=["local", "gs"])
+def spool_path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a spool may lie; on object storage without its pauses, so that time can be given."""
+    if request.param == "local":
+        return str(tmp_path / "spool")
+    path = f"{request.getfixturevalue('bucket')}/a/spool"
+    monkeypatch.setattr(type(Spool.at(path).storage), "rewrite_interval", 0.0)
+    return path
