@@ -24,7 +24,7 @@ class Size:
 
     mods: int
     rounds: int
-    baseline_share: float = 0.2
+    baseline_share: float = 0.1
     seconds: float = 20.0
     grown: int = 800_000
     cells: tuple[Cell, ...] = CELLS
