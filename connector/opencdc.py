@@ -15,9 +15,10 @@ from decimal import Decimal
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connector.errors import SpannerCdcError
-from connector.position import positions
+from connector.position import documents
 from connector.schemas import TableSchema
 
 EXACT = 2**53
@@ -25,8 +26,6 @@ EXACT = 2**53
 
 OPERATIONS: Mapping[str, str] = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
 """By mod type; rows of a backfill are ``snapshot``."""
-
-_COLUMNS = ["stream_name", "read_method", "object", "schema_key", "uuid", "source_metadata", "payload", "before"]
 
 Converter = Callable[[object], object]
 
@@ -83,31 +82,32 @@ class OpenCdcWriter:
         Raises:
             SpannerCdcError: a mod type that OpenCDC has no operation for.
         """
-        read_at = batch.column("read_timestamp").cast(pa.int64()).to_pylist()  # no datetime for each row
-        rows = batch.drop_columns(
-            ["read_timestamp", "source_timestamp", "sort_keys", "change_sequence_number", "epoch"]
-        )
-        for row, read, position in zip(rows.to_pylist(), read_at, positions(batch), strict=True):
-            source = row["source_metadata"]
-            schema_key = row["schema_key"]
-            values = self._values(row["payload"], schema_key)
-            operation = _operation(source)
+        source = batch.column("source_metadata")
+        keys = pc.struct_field(source, "primary_keys").to_pylist()
+        for position, mod_type, snapshot, metadata, schema_key, key, payload, before in zip(
+            documents(batch),
+            pc.struct_field(source, "mod_type").to_pylist(),
+            pc.struct_field(source, "snapshot").to_pylist(),
+            _metadata(batch, keys),
+            batch.column("schema_key").to_pylist(),
+            keys,
+            batch.column("payload").to_pylist(),
+            batch.column("before").to_pylist(),
+            strict=True,
+        ):
+            operation = "snapshot" if snapshot else OPERATIONS.get(mod_type)
+            if operation is None:
+                raise SpannerCdcError(
+                    f"OpenCDC has no operation for mod type {mod_type}",
+                    hint="The envelope datastream names it as it is.",
+                )
+            values = self._values(payload, schema_key)
             yield OpenCdcRecord(
-                position.to_bytes(),
+                position,
                 operation,
-                {
-                    "opencdc.version": "v1",
-                    "opencdc.createdAt": str(position.commit_timestamp),
-                    "opencdc.readAt": str(read * 1000),
-                    "opencdc.collection": row["object"],
-                    "spanner.stream_name": row["stream_name"],
-                    "spanner.read_method": row["read_method"],
-                    "spanner.schema_key": schema_key,
-                    "spanner.uuid": row["uuid"],
-                    **{f"spanner.{name}": _text(value) for name, value in source.items() if value is not None},
-                },
-                {name: values[name] for name in source["primary_keys"] if name in values},
-                None if row["before"] is None or operation == "create" else self._values(row["before"], schema_key),
+                metadata,
+                {name: values[name] for name in key if name in values},
+                None if before is None or operation == "create" else self._values(before, schema_key),
                 None if operation == "delete" else values,
             )
 
@@ -130,21 +130,35 @@ class OpenCdcWriter:
         return known
 
 
-def _operation(source: Mapping[str, object]) -> str:
-    if source["snapshot"]:
-        return "snapshot"
-    mod_type = str(source["mod_type"])
-    try:
-        return OPERATIONS[mod_type]
-    except KeyError:
-        raise SpannerCdcError(
-            f"OpenCDC has no operation for mod type {mod_type}",
-            hint="Use envelope datastream, which names it as it is.",
-        ) from None
+def _metadata(batch: pa.RecordBatch, keys: list[list[str]]) -> Iterator[dict[str, str]]:
+    """Each row's metadata; a field that is null is left out."""
+    source = batch.column("source_metadata")
+    nanos = pc.list_element(batch.column("sort_keys"), 1)
+    read_at = pc.multiply(batch.column("read_timestamp").cast(pa.int64()), 1000)
+    columns = {
+        "opencdc.createdAt": nanos,
+        "opencdc.readAt": read_at,
+        "opencdc.collection": batch.column("object"),
+        **{f"spanner.{name}": batch.column(name) for name in ("stream_name", "read_method", "schema_key", "uuid")},
+        **{f"spanner.{field.name}": pc.struct_field(source, field.name) for field in source.type},
+    }
+    texts: list[list[str | None]] = [["v1"] * batch.num_rows]
+    for name, column in columns.items():
+        texts.append(_key_texts(keys) if name == "spanner.primary_keys" else column.cast(pa.string()).to_pylist())
+    names = ("opencdc.version", *columns)
+    for row in zip(*texts, strict=True):
+        yield {name: text for name, text in zip(names, row, strict=True) if text is not None}
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+def _key_texts(keys: list[list[str]]) -> list[str | None]:
+    """Names of columns as JSON arrays; few are different."""
+    known: dict[tuple[str, ...], str] = {}
+    out: list[str | None] = []
+    for names in map(tuple, keys):
+        if names not in known:
+            known[names] = orjson.dumps(names).decode()
+        out.append(known[names])
+    return out
 
 
 def converter(type_json: str) -> Converter:

@@ -39,17 +39,8 @@ class Position:
 
     def to_bytes(self) -> bytes:
         """The document."""
-        body = orjson.dumps(
-            {
-                "version": VERSION,
-                "stream": self.stream,
-                "commit_timestamp": format_rfc3339(self.commit_timestamp),
-                "transaction": self.transaction,
-                "record_sequence": self.record_sequence,
-                "mod_index": self.mod_index,
-            }
-        )
-        return _sealed(body)
+        time = format_rfc3339(self.commit_timestamp)
+        return _document(self.stream, time, self.transaction, self.record_sequence, self.mod_index)
 
     def to_text(self) -> str:
         """The document in base64."""
@@ -90,18 +81,38 @@ class Position:
 
 def positions(rows: pa.RecordBatch) -> Iterator[Position]:
     """The position of each row of the envelope's columns."""
+    times = pc.list_element(rows.column("sort_keys"), 1).cast(pa.int64()).to_pylist()
+    for time, (stream, _, transaction, record_sequence, index) in zip(times, _columns(rows), strict=True):
+        yield Position(stream, time, transaction, record_sequence, index)
+
+
+def documents(rows: pa.RecordBatch) -> Iterator[bytes]:
+    """The position of each row of the envelope's columns, as :meth:`Position.to_bytes` writes it."""
+    for row in _columns(rows):
+        yield _document(*row)
+
+
+def _columns(rows: pa.RecordBatch) -> Iterator[tuple[str, str, str, str, int]]:
+    """The stream, the commit timestamp as text, the transaction, the record sequence and the mod's index."""
     metadata = rows.column("source_metadata")
     names = ("project_id", "instance_id", "database_id", "change_stream_name")
-    streams = zip(*(metadata.field(name).to_pylist() for name in names), strict=True)
-    for stream, time, transaction, sequence, index in zip(
-        streams,
-        pc.list_element(rows.column("sort_keys"), 1).cast(pa.int64()).to_pylist(),
-        metadata.field("server_transaction_id").to_pylist(),
-        metadata.field("record_sequence").to_pylist(),
-        metadata.field("mod_index").to_pylist(),
-        strict=True,
-    ):
-        yield Position("/".join(stream), time, transaction, sequence, index)
+    streams = pc.binary_join_element_wise(*(pc.struct_field(metadata, name) for name in names), "/")
+    others = ("commit_timestamp", "server_transaction_id", "record_sequence", "mod_index")
+    return zip(streams.to_pylist(), *(pc.struct_field(metadata, name).to_pylist() for name in others), strict=True)
+
+
+def _document(stream: str, time: str, transaction: str, record_sequence: str, mod_index: int) -> bytes:
+    body = orjson.dumps(
+        {
+            "version": VERSION,
+            "stream": stream,
+            "commit_timestamp": time,
+            "transaction": transaction,
+            "record_sequence": record_sequence,
+            "mod_index": mod_index,
+        }
+    )
+    return _sealed(body)
 
 
 def _sealed(body: bytes) -> bytes:

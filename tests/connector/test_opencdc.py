@@ -275,6 +275,14 @@ def test_json_and_protobuf_hold_the_same(some: list[DataChangeRecord]) -> None:
     assert [of_json(line) for line in lines] == messages(records)
 
 
+def test_records_of_some_rows_are_those_of_all_rows() -> None:
+    registry = SchemaRegistry()
+    some = [record(record_sequence=f"{n:08d}", transaction_tag=str(n), mods=mod(f'{{"Id":"{n}"}}')) for n in range(5)]
+    batch = EnvelopeBuilder(SOURCE, stream_name=None, read_method="r").build(Changes.of(some), registry, 1)
+    writer = OpenCdcWriter(registry.by_key)
+    assert list(writer.records(batch.slice(2, 2))) == list(writer.records(batch))[2:4]
+
+
 def test_equal_records_have_equal_bytes() -> None:
     found = one()
     turned = replace(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connector.changes import Changes
 from connector.envelope import EnvelopeBuilder, Source
-from connector.position import VERSION, Position, positions
+from connector.position import VERSION, Position, documents, positions
 from connector.records import DataChangeRecord, Mod
 from connector.schemas import SchemaRegistry
 from tests.connector.builders import AT, record
@@ -84,6 +84,8 @@ def test_positions_sort_as_the_history_and_after_each_comes_exactly_the_rest(rec
     rows = builder.build(Changes.of(records).in_order(), SchemaRegistry(), 1)
     found = list(positions(rows))
     assert all(one.order < other.order for one, other in pairwise(found))
+    assert list(documents(rows)) == [position.to_bytes() for position in found]
+    assert list(positions(rows.slice(1))) == found[1:]
     for index, position in enumerate(found):
         assert position.rest_of(rows).equals(rows.slice(index + 1))
         assert position.rest_of(rows.slice(0, 0)).num_rows == 0
