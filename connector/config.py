@@ -188,10 +188,8 @@ class SinkConfig(_Section):
 
     @field_validator("path")
     @classmethod
-    def _local(cls, value: str) -> str:
-        if "://" in value:
-            raise ValueError("this version writes to a local disk only")
-        return value
+    def _location(cls, value: str) -> str:
+        return checked(value)
 
     @field_validator("rotate_interval")
     @classmethod

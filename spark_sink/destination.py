@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from spark_sink.errors import refused
+from connector.locations import in_cloud_storage, with_extra_gcs
+from spark_sink.errors import SinkError, refused
 
 _BUFFER = 256 * 1024
 
@@ -49,9 +50,13 @@ class Destination(Protocol):
         """
 
 
-def destination_at(root: str) -> Destination:
-    """The destination that ``sink.path`` names."""
-    return LocalDestination(Path(root))
+def destination_at(root: str, endpoint: str = "") -> Destination:
+    """The destination that ``sink.path`` names; ``endpoint`` is an emulator's, or empty."""
+    if not in_cloud_storage(root):
+        return LocalDestination(Path(root))
+    with with_extra_gcs(SinkError):
+        from spark_sink.gcs_destination import GcsDestination
+    return GcsDestination(root, endpoint)
 
 
 class LocalDestination:

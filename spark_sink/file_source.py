@@ -21,7 +21,7 @@ from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
-from spark_sink.minutes import FileShape, FilesPartition, Holding, file_groups, shared_out
+from spark_sink.minutes import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
 from spark_sink.source import existing
 from spark_sink.stream import EpochStreamReader
 
@@ -38,7 +38,7 @@ _BATCH_BYTES = 1024**3
 class FileSinkSource(DataSource):
     """Writes a spool's events as files; internal to the sink.
 
-    Options: ``spool`` and ``path``, absolute; ``shape`` and ``holding``, a
+    Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``shape`` and ``holding``, a
     :class:`spark_sink.minutes.FileShape` and a :class:`spark_sink.minutes.Holding` as text.
     """
 
@@ -62,8 +62,8 @@ class FileSinkSource(DataSource):
     def streamReader(self, schema: object) -> "FileSinkReader":  # noqa: N802
         """Writes every epoch, each once."""
         shape, holding = FileShape.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
-        cores = self.cores or os.cpu_count() or 1
-        return FileSinkReader(self.options["spool"], self.options["path"], shape, holding, cores)
+        root = FilesRoot(self.options["path"], self.options["endpoint"])
+        return FileSinkReader(self.options["spool"], root, shape, holding, self.cores or os.cpu_count() or 1)
 
 
 class FileSinkReader(EpochStreamReader):
@@ -71,7 +71,7 @@ class FileSinkReader(EpochStreamReader):
 
     starts_at_oldest = False  # a minute that was written and half pruned would come again under another name
 
-    def __init__(self, spool: str, root: str, shape: FileShape, holding: Holding, cores: int) -> None:
+    def __init__(self, spool: str, root: FilesRoot, shape: FileShape, holding: Holding, cores: int) -> None:
         super().__init__(spool, CONSUMER, limit=ReadMaxBytes(_BATCH_BYTES))
         self._root = root
         self._shape = shape
@@ -99,7 +99,7 @@ class FileSinkReader(EpochStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Writes the files of a task, and tells of each."""
         assert isinstance(partition, FilesPartition)
-        destination = destination_at(partition.root)
+        destination = destination_at(partition.root.path, partition.root.endpoint)
         writer = FileWriter(Spool.at(partition.spool), partition.spool_id, destination, partition.shape)
         for group in partition.groups:
             files = list(writer.write(group))

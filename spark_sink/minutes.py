@@ -87,13 +87,21 @@ class FileGroup:
         return sum(file.bytes for file in self.segments)
 
 
+@dataclass(frozen=True, slots=True)
+class FilesRoot:
+    """Where files go: a path or URL, and an emulator's address, if any."""
+
+    path: str
+    endpoint: str = ""
+
+
 @dataclass(frozen=True)
 class FilesPartition(InputPartition):
     """What a task writes: whole groups."""
 
     spool: str
     spool_id: str
-    root: str
+    root: FilesRoot
     shape: FileShape
     groups: tuple[FileGroup, ...]
 

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector.config import Config, SparkConfig, load, parse_duration
 from connector.consumers import find
 from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.locations import absolute
 from connector.log import whereabouts
 from connector.spool import Spool
 from connector.timestamps import parse
@@ -112,7 +113,7 @@ class FileSink:
         by_minute = sink.rotate_interval > 0
         self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute, format=config.file_format)
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
-        self._root = Path(sink.path).absolute()
+        self._root = absolute(sink.path)
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._done = -1
@@ -142,8 +143,9 @@ class FileSink:
         source = with_cores(file_source.FileSinkSource, cores_of(self._spark))
         self._spark.dataSource.register(source)
         files = self._spark.readStream.format(file_source.FORMAT).options(
-            spool=str(Path(self._config.spool.path).absolute()),
-            path=str(self._root),
+            spool=absolute(self._config.spool.path),
+            path=self._root,
+            endpoint=self._config.sink.endpoint or "",
             shape=self._shape.to_text(),
             holding=self._holding.to_text(),
         )

@@ -61,7 +61,7 @@ def record(
 class SpoolMaker:
     """A spool, and what it takes to seal epochs into it."""
 
-    def __init__(self, path: Path, *, go_on: bool = False) -> None:
+    def __init__(self, path: Path | str, *, go_on: bool = False) -> None:
         self.path = str(path)
         self.spool = Spool.at(path)
         source = SourceName(project="project", instance="instance", database="d", change_stream="Everything")

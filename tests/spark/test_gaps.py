@@ -7,7 +7,7 @@ import pytest
 
 from connector.timestamps import MINUTE
 from spark_sink.file_source import FileSinkReader
-from spark_sink.minutes import FileShape, Holding
+from spark_sink.minutes import FileShape, FilesRoot, Holding
 from spark_sink.offsets import Offset
 from spark_sink.options import SourceOptions
 from spark_sink.source import EventsBatchReader, EventsPartition, EventsStreamReader
@@ -34,7 +34,7 @@ def events(spool: SpoolMaker) -> EpochStreamReader:
 
 def files(spool: SpoolMaker) -> EpochStreamReader:
     shape = FileShape(gzip=False, rotate_bytes=1000, by_minute=False)
-    return FileSinkReader(spool.path, str(Path(spool.path).parent / "out"), shape, Holding(10**9, None), 1)
+    return FileSinkReader(spool.path, FilesRoot(str(Path(spool.path).parent / "out")), shape, Holding(10**9, None), 1)
 
 
 @pytest.mark.parametrize("make", [events, files])
