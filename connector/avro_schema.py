@@ -6,7 +6,7 @@ columns would have one name is refused.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -104,9 +104,15 @@ def avro_name(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def columns_of(schema: TableSchema) -> list[AvroColumn]:
-    """The columns, in the schema's order."""
-    return [AvroColumn(column.name, avro_name(column.name), kind_of(column.type)) for column in schema.columns]
+def columns_of(schema: TableSchema, *, timestamps: str = "micros") -> list[AvroColumn]:
+    """The columns, in the schema's order; ``timestamps`` are numbers of ``micros``, or ``text`` with all digits."""
+    kinds = [kind_of(column.type) for column in schema.columns]
+    if timestamps == "text":
+        kinds = [Kind.STRING if kind is Kind.TIMESTAMP else kind for kind in kinds]
+    return [
+        AvroColumn(column.name, avro_name(column.name), kind)
+        for column, kind in zip(schema.columns, kinds, strict=True)
+    ]
 
 
 def collisions(schema: TableSchema) -> Iterator[str]:
@@ -119,9 +125,9 @@ def collisions(schema: TableSchema) -> Iterator[str]:
             yield f"the columns {' and '.join(columns)} of table {schema.table} would both be called {name} in Avro"
 
 
-def avro_schema(schema: TableSchema) -> bytes:
-    """The schema of a file of the table's events, as JSON; equal for equal schemas."""
-    record = avro_name(schema.table)
+def avro_schema(table: str, columns: Iterable[AvroColumn]) -> bytes:
+    """The schema of a file of the table's events, as JSON; equal for equal columns."""
+    record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
         record += "_"  # a name is defined once
     millis = {"type": "long", "logicalType": "timestamp-millis"}
@@ -134,13 +140,12 @@ def avro_schema(schema: TableSchema) -> bytes:
         "stream_name": "string",
         "schema_key": "string",
         "sort_keys": {"type": "array", "items": ["string", "long"]},
-        SOURCE: _record(SOURCE, [{"name": field.name, "type": _metadata_type(field.type)} for field in SOURCE_METADATA]),
+        SOURCE: _record(
+            SOURCE, [{"name": field.name, "type": _metadata_type(field.type)} for field in SOURCE_METADATA]
+        ),
         PAYLOAD: _record(
             PAYLOAD,
-            [
-                {"name": column.avro_name, "type": ["null", _TYPES[column.kind]], "default": None}
-                for column in columns_of(schema)
-            ],
+            [{"name": column.avro_name, "type": ["null", _TYPES[column.kind]], "default": None} for column in columns],
         ),
     }
     return orjson.dumps(_record(record, [{"name": name, "type": kind} for name, kind in fields.items()]))

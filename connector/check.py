@@ -26,7 +26,7 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     faults += _faults_of_location("sink.path", config.sink.path, config.sink.endpoint)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
-            if config.sink.format == "avro":
+            if config.sink.format == "avro" or config.sink.schema_files:
                 faults += _faults_of_names(table for table in stream.stream.tables if stream.filter.keeps(table.table))
             await _check_range(stream, config, newest)
     except ConfigurationError as error:

@@ -46,13 +46,15 @@ class Avro:
     Args:
         schema_of: the schema that a schema key names.
         deflate: whether blocks are compressed, with Avro's codec of that name.
+        timestamps: ``micros``, what is finer is cut off; or ``text``, which has all digits.
     """
 
     ending = "avro"
     gzipped = False
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool) -> None:
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool, timestamps: str = "micros") -> None:
         self._schema_of = schema_of
+        self._timestamps = timestamps
         self._deflate = deflate
         self._tables: dict[str, _Table] = {}
 
@@ -85,6 +87,14 @@ class Avro:
             _add_value(row, column.kind, values)
         return EncodedRows.of(row.joined())
 
+    def schema(self, schema_key: str) -> bytes:
+        """The Avro schema of the files of a schema key, as JSON.
+
+        Raises:
+            SinkError: two columns would have one name.
+        """
+        return self._table(schema_key).schema
+
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes:
         """Blocks of the rows, each with the file's sync marker behind it."""
         out, marker = [], _sync_marker(path)
@@ -106,8 +116,8 @@ class Avro:
                 raise SinkError(
                     fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
                 )
-            columns = columns_of(schema)
-            known = _Table(avro_schema(schema), columns, PayloadReader(schema.table, columns))
+            columns = columns_of(schema, timestamps=self._timestamps)
+            known = _Table(avro_schema(schema.table, columns), columns, PayloadReader(schema.table, columns))
             self._tables[schema_key] = known
         return known
 

@@ -67,6 +67,8 @@ class FileWriter:
         self._destination = destination
         self._shape = shape
         self._encoding = _encoding_of(shape, spool.schema)
+        self._schemas = Avro(spool.schema, deflate=False, timestamps=shape.timestamps)
+        self._described: set[str] = set()
 
     def write(self, group: FileGroup) -> Iterator[WrittenFile]:
         """Writes a group's files; each is there, durably, when it is told of.
@@ -92,7 +94,23 @@ class FileWriter:
             for files in tables.values():
                 files.encode()
             for files in tables.values():
+                if self._shape.schema_files:
+                    self._write_schemas(files)
                 yield from files.finish()
+
+    def _write_schemas(self, files: "_TableFiles") -> None:
+        """The Avro schema of each schema key, in the table's folder; the same bytes whenever it is written again."""
+        table = files.folder.partition("/")[0]
+        for key in sorted(files.schema_keys - self._described):
+            file = self._destination.begin(f"{table}/{key}.avsc")
+            try:
+                file.append(self._schemas.schema(key))
+                file.rest()
+                file.publish()
+            except BaseException:
+                file.abandon()
+                raise
+            self._described.add(key)
 
     def _table(self, rows: pa.RecordBatch, group: FileGroup, output: "_Output") -> "_TableFiles":
         metadata = rows.column("source_metadata")
@@ -129,6 +147,7 @@ class _TableFiles:
     def __init__(self, output: _Output, folder: str, stem: str) -> None:
         self.folder = folder
         self.waiting = 0
+        self.schema_keys: set[str] = set()
         self._output = output
         self._stem = stem
         self._rows: list[pa.RecordBatch] = []
@@ -142,6 +161,7 @@ class _TableFiles:
             self.encode()
             self._close()
             self._series = series
+            self.schema_keys.add(series.schema_key)
         self._rows.append(rows)
         self.waiting += int(ends_of(rows.column("payload"))[-1]) + rows.num_rows * _ROW
         if self.waiting >= _PIECE:
@@ -261,7 +281,7 @@ class _OpenFile:
 def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> Encoding:
     match shape.format:
         case "avro":
-            return Avro(schema_of, deflate=shape.gzip)
+            return Avro(schema_of, deflate=shape.gzip, timestamps=shape.timestamps)
         case "opencdc-jsonl":
             return OpenCdc.lines(schema_of, gzip=shape.gzip)
         case "opencdc-protobuf":

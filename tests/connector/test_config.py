@@ -45,6 +45,16 @@ def test_all_faults_are_told_at_once_by_field() -> None:
     assert "no such option" in found[-1]
 
 
+def test_files_are_avro_where_that_is_asked_for() -> None:
+    sink = validated({"source": SOURCE, "sink": {"format": "avro", "timestamps": "text", "schema_files": True}}).sink
+    assert (sink.format, sink.timestamps, sink.schema_files) == ("avro", "text", True)
+    assert validated({"source": SOURCE}).sink.timestamps == "micros"
+    (fault,) = faults(source=SOURCE, sink={"format": "parquet"})
+    assert fault.startswith("sink.format:")
+    (fault,) = faults(source=SOURCE, sink={"schema_files": True}, envelope={"format": "opencdc"})
+    assert "schema_files" in fault
+
+
 def test_a_missing_field_is_named() -> None:
     assert faults(source={"project": "p"}) == [
         "source.instance: is needed",

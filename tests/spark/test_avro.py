@@ -171,6 +171,16 @@ def test_a_timestamp_is_cut_to_microseconds() -> None:
     assert event["payload"]["v"] == datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)
 
 
+def test_a_timestamp_as_text_has_all_its_digits() -> None:
+    columns = (ColumnType("v", '{"code":"TIMESTAMP"}', False, 1),)
+    mods = (Mod("{}", '{"v":"2026-01-02T03:04:05.123456999Z"}', "{}"), Mod("{}", "{}", "{}"))
+    registry, batch = built(record(column_types=columns, mods=mods))
+    avro = Avro(registry.by_key, deflate=False, timestamps="text")
+    rows = avro.encode(series_of(batch), batch)
+    events = read(avro.header(series_of(batch), PATH) + avro.framed(rows, 0, 2, PATH))
+    assert [event["payload"]["v"] for event in events] == ["2026-01-02T03:04:05.123456999Z", None]
+
+
 integers = st.integers(-(2**63), 2**63 - 1)
 
 

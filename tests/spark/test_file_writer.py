@@ -102,6 +102,26 @@ def test_an_avro_file_ends_at_its_size_and_at_a_change_of_the_schema(spool: Spoo
     assert "Sales" not in events[0]["payload"]
 
 
+@pytest.mark.parametrize("written_as", ["jsonl", "avro"])
+def test_each_schema_has_a_file_where_that_is_asked_for(spool: SpoolMaker, tmp_path: Path, written_as: str) -> None:
+    spool.seal(record(START + 5, [1]))
+    spool.seal(record(START + 6, [1], columns=ALBUMS, values={"Sales": "2"}), record(START + 7, [1], table="music.B"))
+    spool.seal(record(START + MINUTE, [2], columns=ALBUMS))
+    without = written(spool, tmp_path / "without", replace(BY_MINUTE, format=written_as))
+    assert written(spool, tmp_path / "out", replace(BY_MINUTE, format=written_as, schema_files=True)) == without
+    described = {path: data for path, data in contents(tmp_path / "out").items() if path.endswith(".avsc")}
+    folders_and_keys = {(file.path.split("/")[0], file.path.split("/")[-1].split("_")[0]) for file in without}
+    assert set(described) == {f"{folder}/{key}.avsc" for folder, key in folders_and_keys}
+    assert len(described) == 3
+    for file in without:
+        if written_as == "avro":
+            with (tmp_path / "out" / file.path).open("rb") as opened:
+                schema = fastavro.reader(opened).metadata["avro.schema"]
+            assert (
+                described[f"{file.path.split('/')[0]}/{file.path.split('/')[-1].split('_')[0]}.avsc"] == schema.encode()
+            )
+
+
 class Recorded(LocalDestination):
     """Notes what is asked of it."""
 
