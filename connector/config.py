@@ -184,6 +184,8 @@ class SinkConfig(_Section):
     gzip: bool = False
     rotate_bytes: Size = 250_000_000
     rotate_interval: Duration = 60 * SECOND
+    timestamps: Literal["micros", "text"] = "micros"
+    schema_files: bool = False
     endpoint: str | None = None
 
     @field_validator("path")
@@ -238,6 +240,8 @@ class Config(_Section):
             raise ValueError("sink.format: avro is of the datastream envelope: with opencdc write jsonl or protobuf")
         if self.sink.format == "protobuf" and self.envelope.format == "datastream":
             raise ValueError("sink.format: protobuf is of the opencdc envelope: with datastream write jsonl or avro")
+        if self.sink.schema_files and self.envelope.format == "opencdc":
+            raise ValueError("sink.schema_files: they are of the datastream envelope, and opencdc has none")
         return self
 
     @property

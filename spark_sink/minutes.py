@@ -19,29 +19,27 @@ from spark_sink.admission import runs
 
 @dataclass(frozen=True, slots=True)
 class FileShape:
-    """The options that decide a file's name and bytes; ``by_minute`` false means a file for each epoch."""
+    """The options that decide which files there are, their names and bytes.
+
+    ``by_minute`` false means a file for each epoch; ``timestamps`` is ``micros`` or ``text``, for Avro; with
+    ``schema_files`` each schema has a file too.
+    """
 
     gzip: bool
     rotate_bytes: int
     by_minute: bool
     format: str = "jsonl"
+    timestamps: str = "micros"
+    schema_files: bool = False
 
     def to_text(self) -> str:
         """As it is pinned in the checkpoint."""
-        shape = {
-            "by_minute": self.by_minute,
-            "format": self.format,
-            "gzip": self.gzip,
-            "rotate_bytes": self.rotate_bytes,
-        }
-        return orjson.dumps(shape).decode()
+        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "FileShape":
-        """Reads what :meth:`to_text` wrote."""
-        node = orjson.loads(text)
-        written_as = str(node.get("format", "jsonl"))  # before Avro was there, nothing else was
-        return cls(bool(node["gzip"]), int(node["rotate_bytes"]), bool(node["by_minute"]), written_as)
+        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default."""
+        return cls(**orjson.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

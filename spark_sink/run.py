@@ -111,7 +111,14 @@ class FileSink:
         self._config = config
         sink = config.sink
         by_minute = sink.rotate_interval > 0
-        self._shape = FileShape(sink.gzip, sink.rotate_bytes, by_minute, format=config.file_format)
+        self._shape = FileShape(
+            sink.gzip,
+            sink.rotate_bytes,
+            by_minute,
+            format=config.file_format,
+            timestamps=sink.timestamps,
+            schema_files=sink.schema_files,
+        )
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
         self._root = absolute(sink.path)
         self._stopping = threading.Event()
