@@ -170,6 +170,29 @@ class Bucket:
             names = [blob.name[len(prefix) :] for blob in found]
         return sorted(name for name in names if name)
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of every object, at any depth, by its path; in the order of the paths."""
+        with self._faults(""):
+            found = self._client().list_blobs(
+                self._name,
+                prefix=self._prefix,
+                fields="items(name,size),nextPageToken",
+                retry=self._retry,
+                timeout=_TIMEOUT,
+            )
+            return {blob.name[len(self._prefix) :]: int(blob.size or 0) for blob in found}
+
+    def download(self, path: str, file: BinaryIO) -> None:
+        """Writes an object's bytes into a file, their checksum compared.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._faults(path):
+            self._blob(path).download_to_file(
+                file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=_TIMEOUT
+            )
+
     def delete(self, path: str, *, generation: int | None = None) -> None:
         """Deletes an object, or only that generation of it; one that is gone already is no error."""
         try:

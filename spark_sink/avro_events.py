@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -30,7 +29,7 @@ _DAMAGED = (
 """What fastavro says of bytes that are no Avro."""
 
 
-def avro_events(path: Path, stream: BinaryIO) -> Iterator[FileEvent]:
+def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
     """The events of an Avro file.
 
     Raises:

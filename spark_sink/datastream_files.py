@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from connector.envelope import SCHEMA
 from connector.errors import ConfigurationError
+from connector.locations import absolute, checked
 from spark_sink.admission import runs
 from spark_sink.event_files import files_below, read_file
 
@@ -26,7 +26,7 @@ KNOWN = ("path", "tables")
 
 @dataclass(frozen=True, slots=True)
 class FilesOptions:
-    """What a user asks of the source; ``path`` is absolute."""
+    """What a user asks of the source; ``path`` is absolute, or ``gs://bucket/prefix``."""
 
     path: str
     tables: tuple[str, ...] = ()
@@ -46,14 +46,17 @@ class FilesOptions:
         path = given.get("path", "")
         if not path:
             faults.append("option path is missing: the folder of the files, as in load(path)")
-        elif "://" in path:
-            faults.append(f"option path is {path!r}, but this version reads files of a local disk only")
+        else:
+            try:
+                checked(path)
+            except ValueError as error:
+                faults.append(f"option path: {error}")
         tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
         if "tables" in given and not tables:
             faults.append("option tables names no table")
         if faults:
             raise ConfigurationError(faults)
-        return cls(str(Path(path).absolute()), tables)
+        return cls(absolute(path), tables)
 
     def wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the tables that are wanted."""
@@ -114,10 +117,10 @@ class DatastreamFilesReader(DataSourceReader):
         Raises:
             EventFileError: there is no such folder, or it holds OpenCDC files.
         """
-        files = files_below(Path(self._options.path))
-        sizes = [path.stat().st_size for path in files]
+        files = files_below(self._options.path)
         return [
-            FilesToRead(tuple(str(path) for path in files[run.start : run.stop])) for run in runs(sizes, self._cores)
+            FilesToRead(tuple(file.path for file in files[run.start : run.stop]))
+            for run in runs([file.bytes for file in files], self._cores)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,7 +128,7 @@ class DatastreamFilesReader(DataSourceReader):
         if not isinstance(partition, FilesToRead):
             return  # Spark's stand-in for an empty plan
         for file in partition.files:
-            for batch in read_file(Path(file)):
+            for batch in read_file(file):
                 kept = self._options.wanted(batch)
                 if kept.num_rows:
                     yield kept

@@ -5,7 +5,6 @@ where values are in Spanner's own encoding. Old values and the epoch are not in 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -39,7 +38,7 @@ class FileEvent(msgspec.Struct):
 _TEXTS = {"object": "table", **{name: name for name in ("stream_name", "read_method", "schema_key", "uuid")}}
 
 
-def rows_of(path: Path, events: Iterable[FileEvent]) -> Iterator[pa.RecordBatch]:
+def rows_of(path: str, events: Iterable[FileEvent]) -> Iterator[pa.RecordBatch]:
     """The envelope's columns of the events of a file.
 
     Raises:
@@ -57,7 +56,7 @@ def rows_of(path: Path, events: Iterable[FileEvent]) -> Iterator[pa.RecordBatch]
         yield _columns(path, held)
 
 
-def _columns(path: Path, events: Sequence[FileEvent]) -> pa.RecordBatch:
+def _columns(path: str, events: Sequence[FileEvent]) -> pa.RecordBatch:
     try:
         times = np.array([event.sort_keys[1] for event in events], np.int64)
         indexes = np.array([event.sort_keys[3] for event in events], np.int64)

@@ -139,10 +139,10 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
         assert part in line
 
 
-def test_a_path_that_is_not_on_a_local_disk_is_refused(spark: SparkSession) -> None:
+def test_a_path_of_another_scheme_is_refused(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as caught:
         load(spark, "s3://bucket/a").collect()
-    assert "local disk" in clear_line(caught.value)
+    assert "option path: 's3://bucket/a': this version takes a local path or gs://" in clear_line(caught.value)
 
 
 def test_a_folder_that_is_not_there_is_one_line(spark: SparkSession, tmp_path: Path) -> None:

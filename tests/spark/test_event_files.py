@@ -18,6 +18,7 @@ from spark_sink.errors import EventFileError
 from spark_sink.event_files import files_below, read_file
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
+from tests.cloud_storage import CloudStorage
 from tests.spark.spools import KEY, START, SpoolMaker, record
 
 VALUES: dict[str, tuple[str, list[object]]] = {
@@ -40,14 +41,14 @@ VALUES: dict[str, tuple[str, list[object]]] = {
 COLUMNS = (KEY, *(ColumnType(name, kind, False, n) for n, (name, (kind, _)) in enumerate(VALUES.items(), 2)))
 
 
-def write(spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False) -> list[Path]:
+def write(spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False) -> list[str]:
     shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form)
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
-    return [root / file.path for group in groups for file in writer.write(group)]
+    return [str(root / file.path) for group in groups for file in writer.write(group)]
 
 
-def rows(files: list[Path]) -> list[dict[str, Any]]:
+def rows(files: list[str]) -> list[dict[str, Any]]:
     return [row for file in files for batch in read_file(file) for row in batch.to_pylist()]
 
 
@@ -112,10 +113,11 @@ def damaged(data: bytes) -> Iterator[bytes]:
 def test_a_damaged_file_is_read_or_refused_in_one_line_that_holds_no_value(
     filled: SpoolMaker, tmp_path: Path, form: str, compressed: bool
 ) -> None:
-    (file,) = write(filled, tmp_path, form, compressed=compressed)
+    (path,) = map(Path, write(filled, tmp_path, form, compressed=compressed))
+    file = str(path)
     refused = 0
-    for data in damaged(file.read_bytes()):
-        file.write_bytes(data)
+    for data in damaged(path.read_bytes()):
+        path.write_bytes(data)
         try:
             assert all(isinstance(batch, pa.RecordBatch) for batch in read_file(file))
         except EventFileError as error:
@@ -140,11 +142,47 @@ def test_a_folder_that_may_not_be_read_is_told_of(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("os.scandir", scandir)
     with pytest.raises(EventFileError, match=f"cannot read {tmp_path}: Permission denied"):
-        files_below(tmp_path)
+        files_below(str(tmp_path))
 
 
 def test_files_come_in_the_order_of_their_paths(filled: SpoolMaker, tmp_path: Path) -> None:
     filled.seal(record(START + 70 * 10**9, [1], table="A"), record(START + 71 * 10**9, [1]))
     files = write(filled, tmp_path, "jsonl") + write(filled, tmp_path, "avro")
-    assert files_below(tmp_path) == sorted(files)
+    assert [file.path for file in files_below(str(tmp_path))] == sorted(files)
     assert len(files) == 6
+
+
+def in_cloud(cloud_storage: CloudStorage, bucket: str, files: list[str], root: Path) -> list[str]:
+    """The files, written as objects; and what lies beside them there."""
+    urls = [f"{bucket}/a/{Path(file).relative_to(root)}" for file in files]
+    for url, file in zip(urls, files, strict=True):
+        cloud_storage.put(url, Path(file).read_bytes())
+        cloud_storage.put(f"{url.rpartition('/')[0]}/", b"")
+    for name in ("a/.hidden/x.jsonl", "a/_SUCCESS", "ab/other.jsonl"):
+        cloud_storage.put(f"{bucket}/{name}", b"x")
+    return urls
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_files_in_cloud_storage_are_found_and_read_like_those_on_disk(
+    filled: SpoolMaker, tmp_path: Path, cloud_storage: CloudStorage, bucket: str
+) -> None:
+    filled.seal(record(START + 70 * 10**9, [1], table="odd/näme"))
+    files = [*write(filled, tmp_path, "jsonl", compressed=True), *write(filled, tmp_path, "avro")]
+    urls = in_cloud(cloud_storage, bucket, files, tmp_path)
+    found = files_below(f"{bucket}/a")
+    assert [file.path for file in found] == sorted(urls)
+    assert [file.bytes for file in found] == [Path(files[urls.index(file.path)]).stat().st_size for file in found]
+    assert rows(urls) == rows(files)
+    assert files_below(urls[0]) == [file for file in found if file.path == urls[0]]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_not_in_cloud_storage_is_told_in_one_line(cloud_storage: CloudStorage, bucket: str) -> None:
+    for url in (bucket, f"{bucket}/a", f"{bucket}/a/b.jsonl"):
+        with pytest.raises(EventFileError, match=f"^there are no files at {url}. Give load"):
+            files_below(url)
+    with pytest.raises(EventFileError, match=f"cannot read {bucket}/a/b.jsonl: it is gone"):
+        list(read_file(f"{bucket}/a/b.jsonl"))
+    with pytest.raises(EventFileError, match="cannot use gs://no-such-bucket/a: there is no bucket no-such-bucket"):
+        files_below("gs://no-such-bucket/a")
