@@ -336,3 +336,10 @@ def test_the_schema_is_datastreams() -> None:
 
 def test_every_kind_is_tried() -> None:
     assert {kind_of(type_json) for type_json, _ in EDGES} == set(Kind)
+
+
+def test_an_event_without_its_metadata_is_refused() -> None:
+    registry, batch = built(record())
+    without = batch.set_column(batch.schema.get_field_index("uuid"), "uuid", pa.nulls(1, pa.string()))
+    with pytest.raises(SinkError, match="an event has no uuid"):
+        written(registry, without)
