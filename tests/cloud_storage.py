@@ -49,6 +49,11 @@ class CloudStorage:
         blobs = self._client.list_blobs(bucket, prefix=prefix)
         return {blob.name[len(prefix) :]: blob.download_as_bytes() for blob in blobs}
 
+    def names(self, url: str) -> list[str]:
+        """The names of all objects below a URL."""
+        bucket, _, prefix = url.removeprefix("gs://").partition("/")
+        return [blob.name for blob in self._client.list_blobs(bucket, prefix=prefix)]
+
     def put(self, url: str, data: bytes) -> None:
         """Writes an object, as a stranger would."""
         bucket, _, name = url.removeprefix("gs://").partition("/")
@@ -132,13 +137,14 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
 class Trouble:
     """What happens to requests that `meets` chooses by method and path, `times` times.
 
-    With a `status` it is the answer, in Cloud Storage's form; else the connection is cut: after so many bytes of the
-    request, or, with `passes`, after the request has done its work.
+    With a `status` it is the answer, with `body`, or as Cloud Storage tells an error; else the connection is cut: after
+    so many bytes of the request, or, with `passes`, after the request has done its work.
     """
 
     meets: Callable[[str, str], bool] = lambda method, path: bool(method or path)
     status: int = 0
     message: str = ""
+    body: bytes = b""
     after: int = 0
     passes: bool = False
     times: int = 10**9
@@ -202,7 +208,8 @@ class _Forward(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         if trouble is not None and trouble.status:
             error = {"code": trouble.status, "message": trouble.message, "errors": [{"message": trouble.message}]}
-            self._answer(trouble.status, {"Content-Type": "application/json"}, orjson.dumps({"error": error}))
+            body = trouble.body or orjson.dumps({"error": error})
+            self._answer(trouble.status, {"Content-Type": "application/json"}, body)
             return
         upstream = http.client.HTTPConnection(self.server.upstream, timeout=60)
         try:
