@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -32,8 +33,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[Served]:
-    """Answers every call with ``answer``, which writes bytes to the call's context."""
+async def serving(answer: Answer, *, safely_at: Path | None = None) -> AsyncIterator[Served]:
+    """Answers every call with ``answer``, which writes bytes to the call's context; may be on a secure socket."""
 
     async def handle(_: bytes, context: grpc.aio.ServicerContext) -> None:
         served.peers.add(context.peer())
@@ -52,7 +53,11 @@ async def serving(answer: Answer) -> AsyncIterator[Served]:
     handler = grpc.unary_stream_rpc_method_handler(handle)
     server = grpc.aio.server(options=(("grpc.max_send_message_length", -1),))
     server.add_generic_rpc_handlers((_Every(handler),))
-    served = Served(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    if safely_at is None:
+        served = Served(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    else:
+        served = Served(f"unix:{safely_at}")
+        server.add_secure_port(served.host, grpc.local_server_credentials(grpc.LocalConnectionType.UDS))
     await server.start()
     try:
         yield served

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -270,6 +271,24 @@ def test_the_headers_and_the_user_agent_are_sent(behind: bool) -> None:
                 assert await all_of(take)
             assert dict(HEADERS).items() <= served.headers[0].items()
             assert served.headers[0]["user-agent"].startswith("tests/1 ")
+
+    run(main())
+
+
+def test_the_credentials_go_with_every_call(behind: bool, tmp_path: Path) -> None:
+    secure = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
+    credentials = grpc.composite_channel_credentials(secure, grpc.access_token_call_credentials("a token"))
+
+    async def answer(context: grpc.aio.ServicerContext) -> None:
+        await context.write(b"message")
+
+    async def main() -> None:
+        async with serving(answer, safely_at=tmp_path / "socket") as served:
+            transport = Transport(served.host, credentials, user_agent="tests/1")
+            async with streaming(transport, behind) as take:
+                assert await all_of(take)
+            assert served.headers[0]["authorization"] == "Bearer a token"
+            await transport.close()
 
     run(main())
 
