@@ -33,9 +33,9 @@ _PUMP_WINDOW = 512 * 1024
 
 gRPC would choose itself (``bdp_probe``), and lets a stream that is not read grow to what the network can carry: on
 loopback one held 20 to 135 MB, and 49 of them made a fiftieth stream of their channel seven times as slow. With a
-window of its own a stream holds the window and some 100 KB. What it costs is at most a window each round trip, so
-that a pump reads some 50 MB/s of a stream at 2 ms; at 20 ms 64 KiB, gRPC's least, would let through 2 MB/s of a stream,
-and 3 of a channel with 8 of them.
+fixed window a stream holds the window and some 100 KB. The price is that no more than a window comes each round trip:
+at 2 ms a pump read 49 MB/s of one stream with 256 KiB, 77 with 1 MiB and 14 with 64 KiB, gRPC's default. At 20 ms eight
+awaited streams of one channel, which share its window, read 12, 34 and 3.
 """
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
@@ -50,7 +50,7 @@ of 64 KiB and 1 MiB, larger reads from the socket, ``optimization_target``, ``mi
 _AWAITED = (("grpc.http2.lookahead_bytes", _WINDOW),)
 _PUMPED = (
     ("grpc.http2.lookahead_bytes", _PUMP_WINDOW),
-    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # 6 us a message, where the default takes 30
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # a fifth of the time, at best
 )
 
 Take = Callable[[], Awaitable[list[bytes]]]
