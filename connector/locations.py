@@ -18,7 +18,7 @@ def in_cloud_storage(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """The path as another process with another working folder can use it."""
-    return path.rstrip("/") if in_cloud_storage(path) else str(Path(path).absolute())
+    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
 
 
 def bucket_and_prefix(path: str) -> tuple[str, str]:

@@ -161,7 +161,7 @@ class FileSink:
         return (
             files.load()
             .writeStream.queryName("spanner-cdc files")
-            .option("checkpointLocation", str(Path(self._config.spark.checkpoint).absolute()))
+            .option("checkpointLocation", absolute(self._config.spark.checkpoint))
             .trigger(processingTime=f"{interval // 1_000_000} milliseconds")
             .foreachBatch(self._write)
             .start()

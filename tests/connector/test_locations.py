@@ -44,6 +44,7 @@ def test_a_path_is_made_absolute_and_a_url_stays_one(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert absolute("./spool") == str(tmp_path / "spool")
     assert absolute("gs://bucket/a/") == "gs://bucket/a"
+    assert absolute("hdfs://host/checkpoint") == "hdfs://host/checkpoint"
     assert in_cloud_storage("gs://bucket")
     assert not in_cloud_storage("./gs:/bucket")
 
