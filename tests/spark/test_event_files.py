@@ -41,8 +41,10 @@ VALUES: dict[str, tuple[str, list[object]]] = {
 COLUMNS = (KEY, *(ColumnType(name, kind, False, n) for n, (name, (kind, _)) in enumerate(VALUES.items(), 2)))
 
 
-def write(spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False) -> list[str]:
-    shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form)
+def write(
+    spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, timestamps: str = "micros"
+) -> list[str]:
+    shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form, timestamps=timestamps)
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [str(root / file.path) for group in groups for file in writer.write(group)]
@@ -79,6 +81,13 @@ def test_avro_and_json_lines_give_the_same_events(filled: SpoolMaker, tmp_path: 
             each["Time"] = each["Time"] and parse(each["Time"])
         assert payload == same
         assert one == other
+
+
+def test_timestamps_that_avro_has_as_text_keep_their_digits(spool: SpoolMaker, tmp_path: Path) -> None:
+    columns = (KEY, ColumnType("Time", '{"code":"TIMESTAMP"}', False, 2))
+    spool.seal(record(START + 1, columns=columns, values={"Time": "2026-01-02T03:04:05.123456789Z"}))
+    (row,) = rows(write(spool, tmp_path, "avro", timestamps="text"))
+    assert json.loads(row["payload"]) == {"Id": 1, "Time": "2026-01-02T03:04:05.123456789Z"}
 
 
 def test_what_was_not_captured_is_null_out_of_avro(spool: SpoolMaker, tmp_path: Path) -> None:
