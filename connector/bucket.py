@@ -119,19 +119,22 @@ class Bucket:
 
     def upload(self, path: str, file: BinaryIO, size: int, *, generation: int | None = None) -> int:
         """Uploads what a file holds; see :meth:`put`. A large one goes in chunks and appears with its last."""
-        with self._faults(path):
-            blob = self._blob(path)
-            blob.chunk_size = _CHUNK
-            blob.upload_from_file(
-                file,
-                size=size,
-                content_type="application/octet-stream",
-                if_generation_match=generation,
-                checksum="crc32c",
-                retry=self._retry,
-                timeout=_TIMEOUT,
-            )
-            return int(blob.generation)
+        try:
+            with self._faults(path):
+                blob = self._blob(path)
+                blob.chunk_size = _CHUNK
+                blob.upload_from_file(
+                    file,
+                    size=size,
+                    content_type="application/octet-stream",
+                    if_generation_match=generation,
+                    checksum="crc32c",
+                    retry=self._retry,
+                    timeout=_TIMEOUT,
+                )
+                return int(blob.generation)
+        except FileNotFoundError as error:  # a bucket that was there
+            raise self._failed(exceptions.NotFound(""), path) from error
 
     def get(self, path: str) -> tuple[bytes, int]:
         """An object's bytes, its checksum compared, and its generation.

@@ -76,6 +76,14 @@ def test_a_missing_bucket_is_one_line(cloud_storage: CloudStorage, call: str) ->
     assert cloud_storage.url not in str(raised.value)
 
 
+def test_a_bucket_that_is_deleted_meanwhile_is_told_to_who_writes(bucket: str, gcs_proxy: Proxy) -> None:
+    storage = opened(f"{bucket}/spool")
+    storage.create("a", b"one")
+    gcs_proxy.troubles.append(Trouble(status=404, message="The specified bucket does not exist."))
+    with pytest.raises(SpoolError, match="there is no bucket bucket-"):
+        storage.replace("a", b"two")
+
+
 @pytest.mark.parametrize("call", ["create", "replace", "read", "list", "exists", "delete", "locked"])
 def test_a_permission_that_is_denied_is_one_line_and_not_retried(bucket: str, gcs_proxy: Proxy, call: str) -> None:
     denied = "a@b.c does not have storage.objects.list access to the Google Cloud Storage bucket."
