@@ -51,7 +51,7 @@ def _outline(of: types.Type) -> str:
 _Rows = merging("Messages", 5, strings=str, lists_apart=True)
 """Rows, which are arrays, of structs, of arrays, of records, whose fields are the last level."""
 
-_Mods = merging("List0", 2, strings=bytes, lists_apart=False)
+_Mods = merging("List0", 2, strings=bytes, lists_apart=True)
 """Lists of mods, of fields, as bytes, for they may be long and are copied once."""
 
 _List = merging("List0", 1, strings=bytes, lists_apart=True)
@@ -93,6 +93,8 @@ def _fields(messages: bytes) -> Fields | None:
     texts = list(leaves.string)
     counts = _mod_counts(raw_mods, len(texts) // _MOD_STRINGS)
     if len(texts) != _MOD_STRINGS * int(counts.sum()) or not has_only(mods) or not has_only(leaves, "string"):
+        return None
+    if leaves.lists:
         return None
     return Fields(
         commit_timestamp=strings[0::_STRINGS],

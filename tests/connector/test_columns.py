@@ -1,11 +1,7 @@
 """Whole columns of fields are read as each field alone."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
-from google.cloud.spanner_v1 import types
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -15,6 +11,7 @@ from connector.records import ColumnType
 from connector.timestamps import format_rfc3339, parse
 from emulator.row_types import metadata
 from tests.property.effort import effort
+from tests.property.row_types import METADATA, other_row_types
 
 LARGEST = 2**63 - 1
 FIRST, LAST = parse("0001-01-01T00:00:00Z"), parse("9999-12-31T23:59:59.999999999Z")
@@ -126,67 +123,16 @@ def test_shapes_are_learned_once_and_forgotten_where_there_are_too_many(monkeypa
     assert read[:3] == [b"0", b"1", b"2"]
 
 
-KNOWN = metadata("googlesql", "IMMUTABLE_KEY_RANGE", "Everything")
-
-
 def test_the_row_type_of_the_immutable_mode_is_known_and_no_other() -> None:
-    assert is_known(KNOWN)
+    assert is_known(METADATA["googlesql"])
+    assert is_known(metadata("googlesql", "IMMUTABLE_KEY_RANGE", "Everything"))
     assert not is_known(metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"))
     assert not is_known(metadata("postgresql", "IMMUTABLE_KEY_RANGE", "Everything"))
     assert not is_known(None)
     assert not is_known(b"")
 
 
-_Metadata = types.ResultSetMetadata.pb()
-_Type = types.Type.pb()
-_LATER = 99
-"""A type code that this version's library does not know."""
-
-
-def _structs(node: Any) -> Iterator[Any]:
-    """The row type, and every struct in it."""
-    if not isinstance(node, _Type):
-        yield node
-    elif node.code == types.TypeCode.STRUCT:
-        node = node.struct_type
-        yield node
-    else:
-        if node.HasField("array_element_type"):
-            yield from _structs(node.array_element_type)
-        return
-    for field in node.fields:
-        yield from _structs(field.type_)
-
-
-def _types(node: Any) -> Iterator[Any]:
-    """Every type in a row type."""
-    for struct in _structs(node):
-        for field in struct.fields:
-            yield field.type_
-            if field.type_.HasField("array_element_type"):
-                yield field.type_.array_element_type
-
-
-def _other_row_types() -> Iterator[bytes]:
-    """Each differs from the known one in one place."""
-    known = _Metadata.FromString(KNOWN).row_type
-    for code in (types.TypeCode.NUMERIC, _LATER):
-        for number in range(len(list(_types(known)))):
-            changed = _Metadata.FromString(KNOWN)
-            list(_types(changed.row_type))[number].code = code
-            yield changed.SerializeToString()
-    for number, fields in enumerate(_structs(known)):
-        for code in (types.TypeCode.STRING, _LATER):
-            changed = _Metadata.FromString(KNOWN)
-            list(_structs(changed.row_type))[number].fields.add(name="new").type_.code = code
-            yield changed.SerializeToString()
-        for dropped in range(len(fields.fields)):
-            changed = _Metadata.FromString(KNOWN)
-            del list(_structs(changed.row_type))[number].fields[dropped]
-            yield changed.SerializeToString()
-
-
 def test_a_row_type_that_differs_anywhere_is_not_known() -> None:
-    others = list(_other_row_types())
+    others = list(other_row_types())
     assert len(others) == len(set(others)) > 100
     assert not [other for other in others if is_known(other)]

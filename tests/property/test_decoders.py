@@ -1,0 +1,201 @@
+"""The fast way of decoding gives what the plain walk gives, whatever comes and however it is framed.
+
+For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property/test_decoders.py``.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector import decode
+from connector.changes import Changes
+from tests.property.change_rows import (
+    ANY,
+    SHAPES,
+    STYLES,
+    TYPICAL,
+    Change,
+    DataChange,
+    Node,
+    Spread,
+    Style,
+    changed,
+    changes,
+    text,
+)
+from tests.property.change_rows import googlesql as googlesql_row
+from tests.property.change_rows import postgresql as postgresql_row
+from tests.property.effort import SHARE, effort
+from tests.property.framed import cuts, framed, lists, message
+from tests.property.row_types import other_row_types
+from tests.property.two_ways import SIDES, Side, both_dialects, check, fast_items, outcome, records
+
+FEWS = (0, 2000, decode.FEW)
+"""Up to how many bytes rows are walked: none, few, as it is."""
+
+Oddity = Callable[[st.DrawFn, list[Any]], None]
+
+
+@st.composite
+def rows(draw: st.DrawFn, side: Side, some: list[Change], odd: Oddity) -> list[Node]:
+    """The records as rows, one or some of them a row, with oddities in them."""
+    if side.name == "googlesql":
+        structs: list[Any] = [googlesql_row(one) for one in some]
+        together = draw(st.sampled_from((1, 1, 1, 2, 5)))
+        found: list[Any] = [structs[at : at + together] for at in range(0, len(structs), together)]
+        if together == 5:  # records of several kinds in one struct, and arrays of several
+            found = [[[[one for struct in row for one in struct[kind]] for kind in range(3)]] for row in found]
+        odd(draw, found)
+        return found
+    documents = [postgresql_row(one) for one in some]
+    odd(draw, documents)
+    style = draw(st.sampled_from(STYLES))
+    return [text(document, style) for document in documents]
+
+
+@st.composite
+def answers(draw: st.DrawFn, side: Side, spread: Spread, odd: Oddity, described: bytes | None) -> list[list[bytes]]:
+    """The answer to a query, in the lists in which it comes."""
+    some = draw(changes(spread))
+    return draw(lists(draw(framed(draw(rows(side, some, odd)), described))))
+
+
+def even(_: st.DrawFn, __: list[Any]) -> None:
+    """Nothing is odd."""
+
+
+def typed(draw: st.DrawFn, trees: list[Any]) -> None:
+    """What a typed engine may send: NULL wherever it likes, other texts, fewer or more elements of an array."""
+    for _ in range(draw(st.integers(0, 3))):
+        change = draw(st.sampled_from((_null, _text, _huge, _emptied)))
+        changed(draw, trees, partial(change, draw))
+
+
+def _null(_: st.DrawFn, of: Any, at: Any) -> None:
+    of[at] = None
+
+
+def _text(draw: st.DrawFn, of: Any, at: Any) -> None:
+    if isinstance(of[at], str):
+        of[at] = draw(
+            st.text(max_size=4) | st.sampled_from(("0001-01-01T00:00:00Z", "9999-01-01T00:00:00.5Z", "2" * 30))
+        )
+
+
+def _huge(_: st.DrawFn, of: Any, at: Any) -> None:
+    if isinstance(of[at], str):
+        of[at] = "€x" * 30_000
+
+
+def _emptied(_: st.DrawFn, of: Any, at: Any) -> None:
+    if isinstance(of[at], list) and not any(isinstance(item, str | bool) for item in of[at]):
+        of[at] = []
+
+
+def other(draw: st.DrawFn, trees: list[Any]) -> None:
+    """One thing that this version does not know: something more, less, or of another kind."""
+    change = draw(st.sampled_from((_more, _more, _less, _number, _number_as_text, _kind)))
+    changed(draw, trees, partial(change, draw))
+
+
+def _more(draw: st.DrawFn, of: Any, at: Any) -> None:
+    item = draw(st.sampled_from(("new", True, None, ["new"], [["new"]], 1.5, [], "2026-01-02T03:04:05Z")))
+    if isinstance(of, list):
+        of.insert(at if draw(st.booleans()) else len(of), item)
+    else:
+        of["new"] = item
+
+
+def _less(_: st.DrawFn, of: Any, at: Any) -> None:
+    del of[at]
+
+
+def _number(_: st.DrawFn, of: Any, at: Any) -> None:
+    of[at] = 1.0
+
+
+def _number_as_text(_: st.DrawFn, of: Any, at: Any) -> None:
+    if isinstance(of[at], int):
+        of[at] = str(of[at])
+
+
+def _kind(draw: st.DrawFn, of: Any, at: Any) -> None:
+    of[at] = draw(st.sampled_from(("true", "", True, [], ["x"], 2**70 if isinstance(of, dict) else "1" * 30)))
+
+
+@both_dialects
+@effort(120)
+@given(st.data())
+def test_typical_records_are_columns_however_they_are_framed(side: Side, data: st.DataObject) -> None:
+    given = data.draw(answers(side, TYPICAL, even, side.metadata))
+    wanted = check(side, given)
+    assert all(isinstance(item, Changes) for item in fast_items(side, given))
+    assert len(fast_items(side, given)) == sum(map(bool, wanted))
+
+
+@both_dialects
+@effort(250)
+@given(st.data(), st.sampled_from(FEWS))
+def test_records_of_any_kind_and_order_are_the_same_in_both_ways(side: Side, data: st.DataObject, few: int) -> None:
+    check(side, data.draw(answers(side, ANY, typed, side.metadata)), few)
+
+
+@both_dialects
+@effort(200)
+@given(st.data(), st.sampled_from((TYPICAL, ANY)))
+def test_rows_that_are_not_of_their_row_type_are_the_same_where_the_plain_walk_understands_them(
+    side: Side, data: st.DataObject, spread: Spread
+) -> None:
+    """Where it does not, the fast way may: of a struct it does not see how many empty arrays it holds.
+
+    No typed engine sends such rows, and no cheap guard would notice: what is merged has lost its borders.
+    """
+    check(side, data.draw(answers(side, spread, other, side.metadata)), understood=True)
+
+
+def other_metadata() -> list[bytes | None]:
+    return [None, b"", *other_row_types()]
+
+
+@effort(100)
+@given(st.data(), st.sampled_from(other_metadata()), st.sampled_from((even, typed, other)))
+def test_rows_of_another_row_type_are_walked(data: st.DataObject, described: bytes | None, odd: Oddity) -> None:
+    side = SIDES["googlesql"]
+    given = data.draw(answers(side, TYPICAL, odd, described))
+    check(side, given)
+    assert not [item for item in fast_items(side, given) if isinstance(item, Changes)]
+
+
+RICH = DataChange(
+    commit_timestamp="2026-01-02T03:04:59.123456Z",
+    record_sequence="00000001",
+    server_transaction_id="ä€🎸",
+    is_last_record_in_transaction_in_partition=True,
+    shape=SHAPES[2],
+    mods=[('{"Id":"1"}', '{"Ä":"€🎸"}', "{}"), ('{"Id":"2"}', "{}", '{ "S" : "}{" }')],
+    mod_type="UPDATE",
+    value_capture_type="OLD_AND_NEW_VALUES",
+    number_of_records_in_transaction=12,
+    number_of_partitions_in_transaction=1,
+    transaction_tag="",
+    is_system_transaction=False,
+)
+
+
+@both_dialects
+def test_a_row_that_is_cut_in_two_is_the_same_wherever_it_is_cut(side: Side) -> None:
+    row: Node = [googlesql_row(RICH)] if side.name == "googlesql" else text(postgresql_row(RICH), Style(" "))
+    (wanted,) = outcome(side.plain(), [[message([row] * 3, metadata=side.metadata)]])
+    tried = 0
+    for left, right in islice(cuts(row), 0, None, round(1 / SHARE)):
+        messages = [message([row, left], chunked=True, metadata=side.metadata), message([right, row])]
+        for parted in ([messages], [[one] for one in messages]):
+            found = fast_items(side, parted)
+            assert all(isinstance(item, Changes) for item in found)
+            assert records(found) == wanted
+            tried += 1
+    assert tried > 400 * SHARE
