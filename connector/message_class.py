@@ -25,7 +25,7 @@ Field = tuple[str, int, type | str]
 
 def message_class(top: str, messages: Mapping[str, Sequence[Field]]) -> type[Message]:
     """The class of the message ``top``, one of ``messages``, each with its fields."""
-    file = FileDescriptorProto(name="described.proto", package="described", syntax="proto2")
+    file = FileDescriptorProto(name="described.proto", package="described", syntax="proto3")
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field, number, kind in fields:
