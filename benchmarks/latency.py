@@ -17,13 +17,12 @@ from io import BytesIO
 from pathlib import Path
 
 from benchmarks import reading, spark_queries
-from benchmarks.messages import Replay
 from benchmarks.result import Result
+from benchmarks.sample import Sample
 from benchmarks.size import Size
 from benchmarks.subject import subject
 from connector.changes import Changes
 from connector.config import SourceConfig
-from connector.decode import decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
@@ -38,6 +37,7 @@ from connector.schemas import SchemaRegistry
 from connector.sealing import SpoolWriter, checkpoint, initialize, sole_writer
 from connector.spool import Spool
 from connector.timestamps import SECOND, format_rfc3339
+from connector.walk import walk
 from emulator import EmulatorNotFoundError, SampleDatabase, Workload, find_or_start
 
 _MODS_PER_SECOND = 20
@@ -139,12 +139,11 @@ def seal_to_sink(size: Size) -> Iterator[Result]:
         with sole_writer(spool):
             header = initialize(spool, reading.NAME, time.time_ns(), "now", [])
             writer = SpoolWriter(spool, header, checkpoint(spool, header), reading.envelope(), RecordFilter())
-            spark.begin(spark_queries.follow_to_files, spool.path, folder)
+            spark.begin(spark_queries.to_files_until_told, spool.path, folder)
             first = _seal(writer)  # with which the query begins
-            while not any(events.rglob("*.jsonl")):
-                time.sleep(_PAUSE)
+            spark.until(lambda: any(events.rglob("*.jsonl")))
             sealed = [first] + [_seal(writer) for _ in range(int(size.seconds / _PAUSE))]
-            spark_queries.end_of(folder).touch()
+            spark_queries.told(folder).touch()
             spark.finish()
         written = {int(path.stem.split("_")[-2]): path.stat().st_ctime_ns for path in events.rglob("*.jsonl")}
     late = [written[epoch] - at for epoch, at in enumerate(sealed, 1)][1:]
@@ -152,7 +151,7 @@ def seal_to_sink(size: Size) -> Iterator[Result]:
 
 
 def _seal(writer: SpoolWriter) -> int:
-    """Seals an epoch of ten records after a pause; returns when it was sealed."""
+    """Seals an epoch of a few records after a pause; returns when it was sealed."""
     time.sleep(_PAUSE)
     now = time.time_ns()
     records = tuple(replace(record, commit_timestamp=now - 10 + n) for n, record in enumerate(_records()))
@@ -162,16 +161,9 @@ def _seal(writer: SpoolWriter) -> int:
 
 
 def _records() -> list[DataChangeRecord]:
-    replay = Replay("googlesql", "1/msg")
-    body, messages = b"".join(replay.answer(replay.tokens[0], replay.span(10).end)), []
-    while body:
-        length = int.from_bytes(body[1:5])
-        messages.append(body[5 : 5 + length])
-        body = body[5 + length :]
-    found: list[DataChangeRecord] = []
-    for item in decoder(GOOGLESQL, IMMUTABLE)()(messages, time.time_ns()):
-        found += item.records() if isinstance(item, Changes) else [item] if isinstance(item, DataChangeRecord) else []
-    return found
+    decode = walk(GOOGLESQL, IMMUTABLE)
+    found = [record for row in Sample.of("googlesql").records[1] for record in decode(row, time.time_ns())]
+    return [record for record in found if isinstance(record, DataChangeRecord)]
 
 
 def _percentiles(name: str, nanoseconds: list[int]) -> dict[str, float]:

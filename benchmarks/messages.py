@@ -78,24 +78,28 @@ class Replay:
             block, partition = divmod(index, self.partitions)
             rendered(self.dialect, self.framing, partition, block)
 
-    def answer(self, token: str | None, end: int) -> Iterator[Buffer]:
+    def answer(self, token: str | None, start: int, end: int) -> Iterator[Buffer]:
         """The answer of a partition's query, or of the initial one: messages with gRPC's prefixes."""
         if token is None:
             rows = b"".join(field(2, _announcement(self.dialect, token)) for token in self.tokens)
             return iter([prefixed(field(1, Sample.of(self.dialect).metadata) + rows)])
-        return self._partition(self.tokens.index(token), end)
+        return self._partition(self.tokens.index(token), self._messages(start - 1), self._messages(end))
 
-    def _partition(self, number: int, end: int) -> Iterator[Buffer]:
-        block, left = 0, self._messages(end)
-        while left > 0:
+    def _partition(self, number: int, first: int, stop: int) -> Iterator[Buffer]:
+        """A partition's messages from ``first`` on, up to ``stop``."""
+        together, size = FRAMINGS[self.framing]
+        metadata = field(1, Sample.of(self.dialect).metadata)
+        each = BLOCK[size] // together
+        while first < stop:
+            block, at = divmod(first, each)
             ends, body = rendered(self.dialect, self.framing, number, block)
-            whole = memoryview(body)[: ends[min(left, len(ends)) - 1]]
-            if block == 0:  # the metadata come with the first message
-                yield prefixed(field(1, Sample.of(self.dialect).metadata) + body[5 : ends[0]])
-                whole = whole[ends[0] :]
-            yield whole
-            left -= len(ends)
-            block += 1
+            begin = ends[at - 1] if at else 0
+            if metadata:  # they come with the first message
+                yield prefixed(metadata + body[begin + 5 : ends[at]])
+                begin, metadata = ends[at], b""
+            last = min(stop - block * each, each)
+            yield memoryview(body)[begin : ends[last - 1]]
+            first = block * each + last
 
     def _messages(self, end: int) -> int:
         """How many messages a partition has up to a timestamp."""

@@ -61,32 +61,37 @@ class ArrowSink:
 def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int = 1) -> int:
     """Reads a span of all partitions to record batches; returns how many rows they had."""
     sink = ArrowSink()
-    asyncio.run(read(host, replay, span, sink, workers))
+    from_start = Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end)
+    asyncio.run(read(host, replay, from_start, sink, workers))
     return sink.rows
 
 
 def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 1) -> int:
-    """Reads a span of all partitions into a new spool; returns how many rows it has."""
+    """Reads a span of all partitions into a spool, on from where it is; returns how many rows that were."""
     spool = Spool.at(folder)
     metrics = ReaderMetrics()
     with sole_writer(spool):
-        header = initialize(spool, NAME, START, format_rfc3339(START), [])
-        writer = SpoolWriter(spool, header, checkpoint(spool, header), envelope(), RecordFilter())
+        try:
+            header = spool.header()
+        except FileNotFoundError:
+            header = initialize(spool, NAME, START, format_rfc3339(START), [])
+        at = checkpoint(spool, header)
+        writer = SpoolWriter(spool, header, at, envelope(), RecordFilter())
         sink = SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics)
-        asyncio.run(read(host, replay, span, sink, workers))
-    return sum(manifest.rows for manifest in spool.manifests(1, spool.latest()))
+        asyncio.run(read(host, replay, Range(at.cut, at.watermark, span.end), sink, workers))
+    return sum(manifest.rows for manifest in spool.manifests(at.epoch + 1, spool.latest()))
 
 
-async def read(host: str, replay: Replay, span: Span, sink: EpochSink, workers: int) -> None:
-    """Reads a span of all partitions into a sink; what is measured begins when the workers do."""
+async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
+    """Reads a range into a sink; what is measured begins when the workers have begun."""
+    assert span.end is not None
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
     config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
     client = SpannerClient.of(config, None)
     stream = ChangeStream(SOURCE.change_stream, "1d", "NEW_ROW", IMMUTABLE, ())
     async with client.connected():
         opened = OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), span.end + SECOND)
-        from_start = Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end)
-        scheduling = opened.scheduler(from_start, sink, seal_interval=SECOND, metrics=ReaderMetrics())
+        scheduling = opened.scheduler(span, sink, seal_interval=SECOND, metrics=ReaderMetrics())
         async with scheduling as scheduler:
             prepared()
             await scheduler.run()

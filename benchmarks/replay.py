@@ -76,7 +76,7 @@ def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
     if not asked.is_query:
         session = asked.resource if "/sessions/" in asked.resource else f"{asked.resource}/sessions/replayed"
         return iter([prefixed(field(1, session.encode()) + number_field(6, 1))])
-    return replay.answer(asked.partition_token, asked.end)
+    return replay.answer(asked.partition_token, asked.start, asked.end)
 
 
 def serve(listener: socket.socket, replay: Replay, lifeline: Pipe) -> None:

@@ -2,7 +2,7 @@
 
 The wire format of protocol buffers needs no schema for that. Field 1 of every request is the resource it is about, a
 database or a session; field 3 of google.spanner.v1.ExecuteSqlRequest is the statement, and field 4 a
-google.protobuf.Struct of its parameters, where the partition token and the end are strings or null.
+google.protobuf.Struct of its parameters, where the partition token and the bounds are strings or null.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from connector.timestamps import parse
 
 _RESOURCE, _SQL, _PARAMS = 1, 3, 4
-_TOKEN, _END = ("partition_token", "p3"), ("end_timestamp", "p2")
+_START, _END, _TOKEN = ("start_timestamp", "p1"), ("end_timestamp", "p2"), ("partition_token", "p3")
 """What the parameters are called in the two dialects."""
 
 
@@ -22,17 +22,20 @@ class Request:
     resource: str
     is_query: bool
     partition_token: str | None
+    start: int
     end: int
-    """Of a query, nanoseconds since the epoch; 0 where there is none."""
+    """Of a query, nanoseconds since the epoch, inclusive; 0 where there is none."""
 
     @classmethod
     def of(cls, message: bytes) -> "Request":
         """Reads a request's message."""
         fields = dict(_fields(message))
         given = dict(_parameters(fields.get(_PARAMS, b"")))
-        token, end = (next((given[name] for name in names if name in given), "") for names in (_TOKEN, _END))
+        start, end, token = (
+            next((given[name] for name in names if name in given), "") for names in (_START, _END, _TOKEN)
+        )
         resource = fields.get(_RESOURCE, b"").decode()
-        return cls(resource, _SQL in fields, token or None, parse(end) if end else 0)
+        return cls(resource, _SQL in fields, token or None, *(parse(at) if at else 0 for at in (start, end)))
 
 
 def _parameters(struct: bytes) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""From a sealed spool through Spark, with one core: to a sink that drops rows, and to JSON lines.
+"""A spool through Spark, with one core: to a sink that drops rows, and to JSON lines.
 
-Spark's own overheads are in it: a query takes about half a second to begin, a micro-batch a tenth. Processor time is
-that of Python and the JVM together. The first round of each does not count.
+What is measured begins when the query has delivered the first rows: see :mod:`benchmarks.spark_queries`. Processor
+time is that of Python and the JVM together, and of the reader where it runs, too. The first round of each does not
+count.
 """
 
 import os
@@ -9,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import reading, spark_queries
@@ -16,32 +18,31 @@ from benchmarks.messages import Replay
 from benchmarks.replay import replaying
 from benchmarks.result import Result, Round
 from benchmarks.size import LENGTHS, Size
-from benchmarks.subject import Measure, Subject, Work, subject
+from benchmarks.subject import Measure, Subject, subject
+from connector.spool import Spool, manifest_path
 
-_WARM_UP = 1000
+_FIRST = 1000
 _ROWS = 3
-"""How many times the mods of a round a sealed spool holds, lest Spark's own overheads be all there is."""
+"""How many times the mods of a round a sealed spool holds."""
 
 
 def spool_to_noop(size: Size) -> Iterator[Result]:
-    """A streaming query with AvailableNow over a sealed spool."""
+    """A streaming query over a sealed spool."""
     with _session() as spark:
         for dialect in size.dialects:
-            with _sealed(dialect, size) as (spool, rows):
-                rounds = [_over(spark, spark_queries.to_noop, spool) for _ in range(size.rounds + 1)][1:]
-            assert all(found.events == rows for found in rounds), "Spark did not get every row"
-            yield Result.measured("spool-to-spark-noop", dialect, None, rounds)
+            with _sealed(dialect, size) as sealed:
+                rounds = [_to_noop(spark, sealed) for _ in range(size.rounds + 1)]
+            yield Result.measured("spool-to-spark-noop", dialect, None, rounds[1:])
 
 
 def spool_to_jsonl(size: Size) -> Iterator[Result]:
     """The file sink over a sealed spool, against Spark's own JSON writer over the same rows."""
     with _session() as spark:
         for dialect in size.dialects:
-            rounds: list[Round] = []
-            with _sealed(dialect, size) as (spool, rows):
-                for _ in range(size.rounds + 1):
-                    ours = _over(spark, spark_queries.to_jsonl, spool, rows)
-                    rounds.append((ours, _over(spark, spark_queries.to_sparks_json, spool, rows)))
+            with _sealed(dialect, size) as sealed:
+                rounds: list[Round] = [
+                    (_to_jsonl(spark, sealed), _to_sparks_json(spark, sealed)) for _ in range(size.rounds + 1)
+                ]
             yield Result.compared("spool-to-jsonl", dialect, None, rounds[1:], {})
 
 
@@ -50,25 +51,57 @@ def wire_to_noop(size: Size) -> Iterator[Result]:
     with _session() as spark:
         for dialect, framing in size.cells:
             replay = Replay(dialect, framing)
-            span = replay.span(size.mods * LENGTHS[framing])
+            first, span = replay.span(_FIRST), replay.span(size.mods * LENGTHS[framing])
             rounds = []
             with replaying(replay, span) as server, subject() as reader:
-                for wanted in [replay.span(_WARM_UP)] + [span] * size.rounds:
+                for _ in range(size.rounds + 1):
                     with tempfile.TemporaryDirectory() as spool, tempfile.TemporaryDirectory() as folder:
-                        spark.begin(spark_queries.follow_to_noop, spool, folder, wanted.mods)
-                        reader.run(reading.to_spool, server.host, replay, wanted, spool)
-                        rounds.append(spark.finish())
+                        reader.run(reading.to_spool, server.host, replay, first, spool)
+                        spark.begin(spark_queries.to_noop, spool, folder, first.mods, span.mods)
+                        spark.until(spark_queries.begun(folder).exists)
+                        read = reader.run(reading.to_spool, server.host, replay, span, spool)
+                        found = spark.finish()
+                        assert found.events == span.mods - first.mods, "Spark did not get every row once"
+                        rounds.append(replace(found, cpu=found.cpu + read.cpu))
             yield Result.measured("wire-to-spark-noop", dialect, framing, rounds[1:])
 
 
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """A spool of several epochs: some with the first rows, and the others."""
+
+    path: Path
+    first_epochs: int
+    first_rows: int
+    epochs: int
+    rows: int
+
+    @contextmanager
+    def begun(self) -> Iterator[Path]:
+        """A copy, by links, that has the first epochs only; the folder around it may be written to."""
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+            copy = shutil.copytree(self.path, Path(folder, "spool"), copy_function=os.link)
+            for epoch in range(self.first_epochs + 1, self.epochs + 1):
+                (copy / manifest_path(epoch)).unlink()
+            yield copy
+
+    def complete(self, copy: Path) -> None:
+        """Gives the copy the other epochs."""
+        for epoch in range(self.first_epochs + 1, self.epochs + 1):
+            (copy / manifest_path(epoch)).hardlink_to(self.path / manifest_path(epoch))
+
+
 @contextmanager
-def _sealed(dialect: str, size: Size) -> Iterator[tuple[Path, int]]:
-    """A spool that is sealed to its end, and how many rows it has."""
+def _sealed(dialect: str, size: Size) -> Iterator[_Sealed]:
     replay = Replay(dialect, "16/msg")
-    span = replay.span(size.mods * _ROWS)
+    first, span = replay.span(_FIRST), replay.span(size.mods * _ROWS)
     with tempfile.TemporaryDirectory() as folder, replaying(replay, span) as server, subject() as reader:
-        reader.run(reading.to_spool, server.host, replay, span, folder)
-        yield Path(folder), span.mods
+        path = Path(folder, "spool")
+        epochs = []
+        for wanted in (first, span):
+            reader.run(reading.to_spool, server.host, replay, wanted, str(path))
+            epochs.append(Spool.at(path).latest())
+        yield _Sealed(path, epochs[0], first.mods, epochs[1], span.mods)
 
 
 @contextmanager
@@ -79,16 +112,42 @@ def _session() -> Iterator[Subject]:
         yield spark
 
 
-def _over(spark: Subject, work: Work, spool: Path, *arguments: object) -> Measure:
-    """Measures a query over a spool that no query has read yet: a copy by links."""
-    with tempfile.TemporaryDirectory(dir=spool.parent) as folder:
-        copy = shutil.copytree(spool, Path(folder, "spool"), copy_function=os.link)
-        found = spark.run(work, str(copy), folder, *arguments)
-        written = spark_queries.events_in(folder)
-        if written.exists():
-            assert _lines(written) == found.events, "rows are missing in the files"
+def _to_noop(spark: Subject, sealed: _Sealed) -> Measure:
+    with sealed.begun() as spool:
+        folder = str(spool.parent)
+        spark.begin(spark_queries.to_noop, str(spool), folder, sealed.first_rows, sealed.rows)
+        spark.until(spark_queries.begun(folder).exists)
+        sealed.complete(spool)
+        found = spark.finish()
+    assert found.events == sealed.rows - sealed.first_rows, "Spark did not get every row once"
     return found
 
 
-def _lines(folder: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("[!.]*.json*"))
+def _to_jsonl(spark: Subject, sealed: _Sealed) -> Measure:
+    with sealed.begun() as spool:
+        folder = str(spool.parent)
+        spark.begin(spark_queries.to_jsonl, str(spool), folder, *_filled(sealed))
+        spark.until(spark_queries.begun(folder).exists)
+        sealed.complete(spool)
+        found = spark.finish()
+        assert _lines(folder) == sealed.rows, "rows are missing in the files"
+    return replace(found, events=sealed.rows - sealed.first_rows)
+
+
+def _to_sparks_json(spark: Subject, sealed: _Sealed) -> Measure:
+    with sealed.begun() as spool:
+        sealed.complete(spool)
+        found = spark.run(spark_queries.to_sparks_json, str(spool), str(spool.parent))
+        assert _lines(str(spool.parent)) == sealed.rows, "rows are missing in the files"
+    return replace(found, events=sealed.rows)
+
+
+def _filled(sealed: _Sealed) -> tuple[int, int]:
+    """How many of the first epochs, and of all, have rows."""
+    filled = [bool(manifest.files) for manifest in Spool.at(sealed.path).manifests(1, sealed.epochs)]
+    return sum(filled[: sealed.first_epochs]), sum(filled)
+
+
+def _lines(folder: str) -> int:
+    files = spark_queries.events_in(folder).rglob("[!.]*.json*")
+    return sum(path.read_bytes().count(b"\n") for path in files)

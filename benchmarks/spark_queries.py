@@ -1,13 +1,14 @@
 """What a process with a Spark session does for a benchmark: functions for :mod:`benchmarks.subject`.
 
-The session is made first, with one core, as ``spanner-cdc run`` makes it. The others get the spool and an empty folder,
-and return how many rows they have dealt with.
+The session is made first, with one core, as ``spanner-cdc run`` makes it. A streaming query takes seconds to
+begin, once in a service's life, and its first micro-batch some more; so what is measured begins when it has delivered
+something.
 """
 
 import os
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -18,12 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_sink
 from benchmarks.reading import NAME
+from benchmarks.subject import done, prepared
 from connector.config import SparkConfig, validated
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339
 from spark_sink.run import Event, FileSink, session
 
-_POLL = 0.01
+_POLL = 0.02
+_PATIENCE = 300.0
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "1",
@@ -56,46 +57,51 @@ def _session() -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def to_noop(spool: str, folder: str) -> int:
-    """A streaming query over all that is sealed, to a sink that drops rows."""
-    query = _noop(spool, folder, available_now=True)
-    query.awaitTermination()
-    return _rows(query)
-
-
-def follow_to_noop(spool: str, folder: str, rows: int) -> int:
-    """The same while the spool is written, until that many rows have come."""
-    while not Path(spool, "spool.json").exists():
-        time.sleep(_POLL)
-    query = _noop(spool, folder, available_now=False)
-    while _rows(query) < rows and query.isActive:
-        time.sleep(_POLL)
+def to_noop(spool: str, folder: str, first: int, rows: int) -> int:
+    """A query that drops rows. When it has the ``first`` rows, :func:`begun` tells, and the others are measured."""
+    query = _noop(spool, folder)
+    _when(lambda: _rows(query) >= first)
+    prepared()
+    begun(folder).touch()
+    _when(lambda: _rows(query) >= rows)
+    done()
     query.stop()
-    return _rows(query)
+    return _rows(query) - first
 
 
-def to_jsonl(spool: str, folder: str, rows: int) -> int:
-    """The file sink over all that is sealed, from its start to its end; ``rows`` is what it must write."""
-    _files(spool, folder, rotate_interval="60s", until=Path(spool))
-    return rows
-
-
-def to_sparks_json(spool: str, folder: str, rows: int) -> int:
-    """The same rows through Spark's own writer."""
-    events = _session().read.format("spanner-change-stream").option("spool", spool).load()
-    events.write.json(str(events_in(folder)))
-    return rows
-
-
-def follow_to_files(spool: str, folder: str) -> int:
-    """The file sink until :func:`end_of` exists, a file for each epoch as soon as it is sealed."""
-    _files(spool, folder, rotate_interval="0s", until=end_of(folder))
+def to_jsonl(spool: str, folder: str, first: int, rows: int) -> int:
+    """The file sink with a file for each epoch, likewise; ``first`` and ``rows`` count epochs."""
+    with _file_sink(spool, folder):
+        _when(lambda: _files(folder) >= first)
+        prepared()
+        begun(folder).touch()
+        _when(lambda: _files(folder) >= rows)
+        done()
     return 0
 
 
-def end_of(folder: str) -> Path:
-    """What ends :func:`follow_to_files`."""
-    return Path(folder, "end")
+def to_sparks_json(spool: str, folder: str) -> int:
+    """All that is sealed, through Spark's own writer."""
+    events = _session().read.format("spanner-change-stream").option("spool", spool).load()
+    events.write.json(str(events_in(folder)))
+    return 0
+
+
+def to_files_until_told(spool: str, folder: str) -> int:
+    """The file sink until :func:`told` exists, a file for each epoch as soon as it is sealed."""
+    with _file_sink(spool, folder):
+        _when(told(folder).exists)
+    return 0
+
+
+def begun(folder: str) -> Path:
+    """Exists when what is measured has begun."""
+    return Path(folder, "begun")
+
+
+def told(folder: str) -> Path:
+    """What ends :func:`to_files_until_told`."""
+    return Path(folder, "told")
 
 
 def events_in(folder: str) -> Path:
@@ -103,34 +109,34 @@ def events_in(folder: str) -> Path:
     return Path(folder, "events")
 
 
-def _files(spool: str, folder: str, *, rotate_interval: str, until: Path) -> None:
+@contextmanager
+def _file_sink(spool: str, folder: str) -> Iterator[None]:
+    """The file sink, in a thread; at the end it delivers what is sealed."""
     config = validated(
         {
-            "source": {**NAME.model_dump(), "end": format_rfc3339(Spool.at(spool).header().start)},
+            "source": NAME.model_dump(),
             "spool": {"path": spool},
-            "sink": {"path": str(events_in(folder)), "rotate_interval": rotate_interval},
+            "sink": {"path": str(events_in(folder)), "rotate_interval": "0s"},
             "spark": {"checkpoint": f"{folder}/checkpoint", "trigger": "0s"},
         }
     )
     events: SimpleQueue[Event] = SimpleQueue()
-    ending = threading.Thread(target=_end_at, args=(until, events), name="lifeline")
-    with redirect_stderr(StringIO()):
-        sink = FileSink(_session(), config)
-        ending.start()
-        sink.run(events)
-    ending.join()
+    with redirect_stderr(StringIO()), ThreadPoolExecutor(1) as threads:
+        running = threads.submit(FileSink(_session(), config).run, events)
+        try:
+            yield
+        finally:
+            events.put(Event.INPUT_ENDED)
+            running.result()
 
 
-def _end_at(until: Path, events: "SimpleQueue[Event]") -> None:
-    while not until.exists():
-        time.sleep(_POLL)
-    events.put(Event.INPUT_ENDED)
+def _files(folder: str) -> int:
+    return sum(1 for _ in events_in(folder).rglob("*.jsonl"))
 
 
-def _noop(spool: str, folder: str, *, available_now: bool) -> StreamingQuery:
+def _noop(spool: str, folder: str) -> StreamingQuery:
     events = _session().readStream.format("spanner-change-stream").option("spool", spool).load()
-    writer = events.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
-    return (writer.trigger(availableNow=True) if available_now else writer).start()
+    return events.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint").start()
 
 
 def _rows(query: StreamingQuery) -> int:
@@ -138,3 +144,16 @@ def _rows(query: StreamingQuery) -> int:
     if error is not None:
         raise error
     return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def _when(reached: Callable[[], bool]) -> None:
+    """Waits for it.
+
+    Raises:
+        TimeoutError: it takes too long.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while not reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {_PATIENCE:.0f} s")
+        time.sleep(_POLL)

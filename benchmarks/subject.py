@@ -19,6 +19,8 @@ from benchmarks.process import cpu_below, peak_of
 Work = Callable[..., int]
 """Returns how many events it has dealt with."""
 
+_POLL = 0.02
+
 
 class FailedError(Exception):
     """What was measured did not do its work."""
@@ -53,6 +55,16 @@ class Subject:
     def begin(self, work: Work, *arguments: object) -> None:
         """Begins it; :meth:`finish` waits for it."""
         self._pipe.send((work, arguments))
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Waits for something that what was begun brings about.
+
+        Raises:
+            FailedError: it has failed meanwhile, or ended without.
+        """
+        while not reached():
+            if self._pipe.poll(_POLL):
+                raise FailedError(str(self._pipe.recv()))
 
     def finish(self) -> Measure:
         """The measure of what was begun.
@@ -97,20 +109,28 @@ def _serve(pipe: Connection) -> None:
 
 def prepared() -> None:
     """What the process has done of its work up to now is not measured."""
-    _BEGUN.append((_cpu(), time.perf_counter()))
+    _MARKS[:] = [_mark()]
 
 
-_BEGUN: list[tuple[float, float]] = []
-"""Processor time and wall clock of when what is measured began; the last one counts."""
+def done() -> None:
+    """What the process does of its work from now on is not measured."""
+    _MARKS.append(_mark())
+
+
+_MARKS: list[tuple[float, float]] = []
+"""Wall clock and processor time: of the begin of what is measured, and of its end."""
 
 
 def _measured(work: Work, arguments: tuple[object, ...]) -> Measure:
     prepared()
     events = work(*arguments)
-    ended = time.perf_counter()
-    cpu, wall = _BEGUN[-1]
-    _BEGUN.clear()
-    return Measure(events, ended - wall, _cpu() - cpu, peak_of("self"))
+    done()
+    (begun, used_before), (ended, used), *_ = _MARKS
+    return Measure(events, ended - begun, used - used_before, peak_of("self"))
+
+
+def _mark() -> tuple[float, float]:
+    return time.perf_counter(), _cpu()
 
 
 def _cpu() -> float:

@@ -14,9 +14,9 @@ _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 
 
-def answer(replay: Replay, span: Span, token: str | None) -> list[bytes]:
+def answer(replay: Replay, span: Span, token: str | None, start: int = START) -> list[bytes]:
     """The messages of an answer, without gRPC's prefixes."""
-    body, at = b"".join(replay.answer(token, span.end)), 0
+    body, at = b"".join(replay.answer(token, start, span.end)), 0
     messages = []
     while at < len(body):
         end = at + 5 + int.from_bytes(body[at + 1 : at + 5])

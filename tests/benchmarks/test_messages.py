@@ -12,9 +12,9 @@ from tests.benchmarks.query import answer
 DIALECTS = {"googlesql": GOOGLESQL, "postgresql": POSTGRESQL}
 
 
-def records(replay: Replay, span: Span, token: str | None) -> list[Record]:
+def records(replay: Replay, span: Span, token: str | None, start: int = START) -> list[Record]:
     found: list[Record] = []
-    for item in decoder(DIALECTS[replay.dialect], IMMUTABLE)()(answer(replay, span, token), 0):
+    for item in decoder(DIALECTS[replay.dialect], IMMUTABLE)()(answer(replay, span, token, start), 0):
         found += item.records() if isinstance(item, Changes) else [item]
     return found
 
@@ -56,3 +56,21 @@ def test_the_initial_query_announces_the_partitions(dialect: str) -> None:
     assert announced == found
     assert [child.token for record in announced for child in record.children] == list(replay.tokens)
     assert {record.start_timestamp for record in announced} == {START}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("later", [0, 1, 999, 7_000_000, 1_000_000_000])
+def test_a_query_that_starts_later_misses_nothing_from_then_on(framing: str, later: int) -> None:
+    replay = Replay("googlesql", framing)
+    _, size = FRAMINGS[framing]
+    span = replay.span((BLOCK[size] + 32) * size)
+    start = START + later
+    whole = [record for record in records(replay, span, replay.tokens[0]) if commit(record) >= start]
+    found = records(replay, span, replay.tokens[0], start)
+    assert found[-len(whole) :] == whole
+    assert len(found) - len(whole) < FRAMINGS[framing][0]  # of the message that has the first of them
+
+
+def commit(record: Record) -> int:
+    assert isinstance(record, DataChangeRecord)
+    return record.commit_timestamp
