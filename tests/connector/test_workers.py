@@ -99,8 +99,18 @@ def with_workers(
     return asyncio.run(run())
 
 
+_OTHERS: set[int] = set()
+"""What has been started before a test: servers of other tests, and the trackers of multiprocessing."""
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    _OTHERS.clear()
+    _OTHERS.update(family(os.getpid()))
+
+
 def processes() -> list[int]:
-    return family(os.getpid())[1:]
+    return [process for process in family(os.getpid()) if process not in _OTHERS]
 
 
 async def until(condition: Callable[[], bool]) -> None:

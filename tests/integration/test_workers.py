@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -46,6 +47,9 @@ def config(folder: Path, sample: SampleDatabase, told: Scenario, *, workers: int
     folder.mkdir(exist_ok=True)
     bounds = {"start": format_rfc3339(history.origin), "end": format_rfc3339(history.horizon)}
     return configuration(folder, sample, source={**bounds, "workers": workers})
+
+
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def workers_of(daemon: Background) -> list[int]:
@@ -128,7 +132,8 @@ def test_what_spanner_refuses_is_told_in_the_same_line(tmp_path: Path) -> None:
         with served(told, faults) as sample:
             done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
         assert done.code == 3
-        lines.append(done.complaint.replace(str(tmp_path / str(workers)), ""))
+        # How far a reader has come when it is refused differs from run to run.
+        lines.append(_TIMESTAMP.sub("T", done.complaint.replace(str(tmp_path / str(workers)), "")))
     assert "no longer retained" in lines[0]
     assert lines[1] == lines[0]
 
