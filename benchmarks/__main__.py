@@ -1,8 +1,11 @@
 """``make bench``: what it costs to read a change stream, against what it costs otherwise, in one run."""
 
+import os
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -13,14 +16,18 @@ from benchmarks.plot import plot
 from benchmarks.result import Result
 from benchmarks.size import Size
 from benchmarks.subject import FailedError
+from connector.cores import cores
 
 FOLDER = Path(__file__).parent
-_SHORT = Size(10_000, 2, seconds=4.0, grown=10_000, cells=(("googlesql", "16/msg"),))
+_SHORT = Size(10_000, 2, 0.3, seconds=4.0, grown=10_000, cells=(("googlesql", "16/msg"),), hurried=True)
 
 _ROUNDS = 3
 """Of all but the headline, at most."""
 
 Benchmark = Callable[[Size], Iterator[Result]]
+_IN_SHORT = ("wire-to-arrow", "wire-to-spool", "idle-partitions", "latency", "memory")
+"""What the short form has unless it is told: Spark and workers take too long to begin."""
+
 HEADLINE = "wire-to-arrow"
 BENCHMARKS: dict[str, Benchmark] = {
     HEADLINE: wire.to_arrow,
@@ -48,8 +55,9 @@ def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, s
     fewer = replace(size, rounds=min(size.rounds, _ROUNDS))
     results: list[Result] = []
     failed = False
+    click.echo(_machine())
     click.echo(result.head())
-    for name in only or BENCHMARKS:
+    for name in only or (_IN_SHORT if short else BENCHMARKS):
         try:
             for found in BENCHMARKS[name](size if name == HEADLINE else fewer):
                 results.append(found)
@@ -61,6 +69,15 @@ def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, s
     if not plot(results, FOLDER / "results.svg"):
         click.echo("no plot: pip install 'spanner-cdc-spark[bench]'", err=True)
     sys.exit(failed)
+
+
+def _machine() -> str:
+    """What figures depend on; a load above 1 says that somebody else is at work."""
+    versions = ", ".join(
+        f"{name} {version(name)}" for name in ("grpcio", "protobuf", "pyarrow", "google-cloud-spanner")
+    )
+    load = ", ".join(f"{average:.1f}" for average in os.getloadavg()[:2])
+    return f"Python {platform.python_version()}, {versions}; {cores()} cores, load {load}"
 
 
 def _write(results: list[Result]) -> None:

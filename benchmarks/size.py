@@ -19,7 +19,7 @@ class Size:
     """Mods of a round at one a message, how many rounds, and the share of the mods that a baseline gets.
 
     ``seconds`` is how long what cannot be hurried is watched, ``grown`` the most mods of a backlog that grows,
-    ``cells`` what is measured of all but the headline.
+    ``cells`` what is measured of all but the headline. Who is ``hurried`` starts no process that can be spared.
     """
 
     mods: int
@@ -28,6 +28,7 @@ class Size:
     seconds: float = 20.0
     grown: int = 800_000
     cells: tuple[Cell, ...] = CELLS
+    hurried: bool = False
 
     @property
     def dialects(self) -> tuple[str, ...]:
