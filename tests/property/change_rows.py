@@ -214,7 +214,9 @@ def postgresql(of: Change) -> Document:
         case Heartbeat():
             return {"heartbeat_record": {"timestamp": of.timestamp}}
         case Children():
-            children = [{"token": token, "parent_partition_tokens": parents} for token, parents in of.children]
+            children = [
+                {"token": token, "parent_partition_tokens": parents and [*parents]} for token, parents in of.children
+            ]
             record = {
                 "start_timestamp": of.start_timestamp,
                 "record_sequence": of.record_sequence,

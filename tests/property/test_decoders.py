@@ -4,6 +4,7 @@ For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property/test_decoders.py
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -92,18 +93,27 @@ def _huge(_: st.DrawFn, of: Any, at: Any) -> None:
 
 
 def _emptied(_: st.DrawFn, of: Any, at: Any) -> None:
-    if isinstance(of[at], list) and not any(isinstance(item, str | bool) for item in of[at]):
+    """An array, which is one of structs that begin with a string; structs hold as much as their type says."""
+    if isinstance(of[at], list) and all(isinstance(item, dict) or _begins_with_text(item) for item in of[at]):
         of[at] = []
 
 
+def _begins_with_text(item: Any) -> bool:
+    return isinstance(item, list) and bool(item) and isinstance(item[0], str)
+
+
 def other(draw: st.DrawFn, trees: list[Any]) -> None:
-    """One thing that this version does not know: something more, less, or of another kind."""
+    """One thing in a data change record that this version does not know: something more, less, or of another kind."""
     change = draw(st.sampled_from((_more, _more, _less, _number, _number_as_text, _kind)))
-    changed(draw, trees, partial(change, draw))
+    changed(draw, [one for tree in trees for one in _data(tree)], partial(change, draw))
+
+
+def _data(row: Any) -> list[Any]:
+    return [row] if isinstance(row, dict) else [record for struct in row for record in struct[0]]
 
 
 def _more(draw: st.DrawFn, of: Any, at: Any) -> None:
-    item = draw(st.sampled_from(("new", True, None, ["new"], [["new"]], 1.5, [], "2026-01-02T03:04:05Z")))
+    item = draw(st.sampled_from(("new", True, None, ["new"], [["new"]], 1.5, "2026-01-02T03:04:05Z")))
     if isinstance(of, list):
         of.insert(at if draw(st.booleans()) else len(of), item)
     else:
@@ -124,7 +134,8 @@ def _number_as_text(_: st.DrawFn, of: Any, at: Any) -> None:
 
 
 def _kind(draw: st.DrawFn, of: Any, at: Any) -> None:
-    of[at] = draw(st.sampled_from(("true", "", True, [], ["x"], 2**70 if isinstance(of, dict) else "1" * 30)))
+    kinds = ("true", "", True, ["x"], 2**70 if isinstance(of, dict) else "1" * 30)
+    of[at] = draw(st.sampled_from(kinds if isinstance(of[at], list) else (*kinds, [])))
 
 
 @both_dialects
@@ -146,15 +157,18 @@ def test_records_of_any_kind_and_order_are_the_same_in_both_ways(side: Side, dat
 
 @both_dialects
 @effort(200)
-@given(st.data(), st.sampled_from((TYPICAL, ANY)))
-def test_rows_that_are_not_of_their_row_type_are_the_same_where_the_plain_walk_understands_them(
-    side: Side, data: st.DataObject, spread: Spread
+@given(st.data(), st.booleans())
+def test_records_that_are_not_of_their_row_type_are_the_same_or_refused_in_both_ways(
+    side: Side, data: st.DataObject, typical: bool
 ) -> None:
-    """Where it does not, the fast way may: of a struct it does not see how many empty arrays it holds.
+    """No typed engine sends such. Where it did so to more than a data change record in GoogleSQL, they would differ.
 
-    No typed engine sends such rows, and no cheap guard would notice: what is merged has lost its borders.
+    What is merged has lost its borders: in which array of a struct a record is, and that a struct lacks an empty array
+    or all its fields, a mod among them, the fast way does not see. Nor does it see two things that make up for each
+    other, such as a data change record without its timestamp and a heartbeat.
     """
-    check(side, data.draw(answers(side, spread, other, side.metadata)), understood=True)
+    spread = TYPICAL if typical else ANY if side.name == "postgresql" else replace(ANY, kinds=("data",))
+    check(side, data.draw(answers(side, spread, other, side.metadata)))
 
 
 def other_metadata() -> list[bytes | None]:
