@@ -1,7 +1,12 @@
 """The rules, each broken by hand: what the properties must catch."""
 
 from collections.abc import Iterable
+from unittest.mock import patch
 
+import numpy as np
+import pyarrow as pa
+
+from connector.changes import Changes
 from connector.epoch import Epoch, EpochBuffer, Part
 from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
 from connector.records import (
@@ -153,18 +158,61 @@ class WhatIsKnownIsHeldAgain(EpochBuffer):
         return super().add(token, record, progress=0)
 
 
+class ColumnsThatAreKnownAreHeldAgain(EpochBuffer):
+    def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
+        return super().add_all(token, changes, progress=0)
+
+
+class ColumnsThatAreLateAreNotTold(EpochBuffer):
+    def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
+        held, _ = super().add_all(token, changes, progress=progress)
+        return held, held.part(0, 0)
+
+
+class ColumnsWithWhatIsKnownAreDropped(EpochBuffer):
+    def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
+        if changes.first <= progress:
+            return changes.part(0, 0), changes.part(0, 0)
+        return super().add_all(token, changes, progress=progress)
+
+
+class ColumnsAreDiscardedWhole(EpochBuffer):
+    def discard(self, token: str, *, beyond: int) -> None:
+        with patch("connector.epoch._split", lambda part, _: (None, part)):
+            super().discard(token, beyond=beyond)
+
+
+class ColumnsPassWhole(EpochBuffer):
+    def advance(self, watermark: int) -> None:
+        with patch("connector.epoch._split", lambda part, _: (part, None)):
+            super().advance(watermark)
+
+
+class ColumnsAreCutWhereThereIsRoom(EpochBuffer):
+    """Among the records of one commit timestamp, too."""
+
+    def take(self) -> Epoch | None:
+        with patch("connector.epoch._fitting", _fitting):
+            return super().take()
+
+
+def _fitting(changes: Changes, high: int, room: int, *, whole: bool) -> int:
+    fitting = int(np.searchsorted(np.cumsum(changes.sizes), room, "right"))
+    return min(max(fitting, int(whole)), changes.passed(high))
+
+
 class OrderedByArrival(EpochBuffer):
     def advance(self, watermark: int) -> None:
-        before = len(self._ready)
-        held = {id(r): n for n, r in enumerate(r for queue in self._partitions.values() for r in queue)}
-        super().advance(watermark)
-        fresh = [self._ready.pop() for _ in range(len(self._ready) - before)]
-        self._ready.extend(sorted(fresh, key=lambda r: (_at(r), held[id(r)])))
+        with patch("connector.epoch._in_order", _by_time):
+            super().advance(watermark)
 
 
-def _at(part: Part) -> int:
-    assert isinstance(part, DataChangeRecord)
-    return part.commit_timestamp
+def _by_time(parts: list[Part]) -> list[Part]:
+    if any(isinstance(part, Changes) for part in parts):
+        joined = Changes.joined(parts)
+        order = np.argsort(joined.commit_timestamps, kind="stable")
+        return [Changes(joined.batch.take(pa.array(order)), joined.shapes)]
+    return sorted(parts, key=lambda part: part.commit_timestamp if isinstance(part, DataChangeRecord) else part.first)
 
 
 class CutInTheMiddleOfAnInstant(EpochBuffer):
@@ -262,6 +310,12 @@ MUTABLE_MUTANTS = {
 }  # fmt: skip
 
 
+OF_COLUMNS = (
+    ColumnsThatAreKnownAreHeldAgain, ColumnsThatAreLateAreNotTold, ColumnsWithWhatIsKnownAreDropped,
+    ColumnsAreDiscardedWhole, ColumnsPassWhole, ColumnsAreCutWhereThereIsRoom,
+)  # fmt: skip
+
+
 def _reading(graph: type[PartitionGraph] = PartitionGraph, buffer: type[EpochBuffer] = EpochBuffer) -> type[Reading]:
     name = (graph if graph is not PartitionGraph else buffer).__name__
     kind = MutableReading if graph in MUTABLE_MUTANTS else Reading
@@ -271,7 +325,8 @@ def _reading(graph: type[PartitionGraph] = PartitionGraph, buffer: type[EpochBuf
 def _all() -> Iterable[type[Reading]]:
     yield from (DataProvesItsInstant, ForgetsAtTheReceivedWatermark, EveryCleanEndProvesTheEnd, EveryWindowIsProven)
     yield from (_reading(graph=graph) for graph in PartitionGraph.__subclasses__())
-    yield from (_reading(buffer=buffer) for buffer in EpochBuffer.__subclasses__())
+    buffers = set(EpochBuffer.__subclasses__()) - {ColumnsThatAreLateAreNotTold}  # nothing is ever late in the model
+    yield from (_reading(buffer=buffer) for buffer in sorted(buffers, key=lambda buffer: buffer.__name__))
 
 
 MUTANTS = tuple(_all())

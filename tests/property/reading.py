@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from connector.changes import Changes
 from connector.epoch import Epoch, EpochBuffer, incomplete_transactions, minute_end
 from connector.partitions import CutPartition, PartitionGraph, State
 from connector.records import (
@@ -69,6 +70,8 @@ class Reading:
         self.told: Counter[str] = Counter()
         """What happened, so that a test can show that it did."""
         self.max_bytes = self.rng.choice((1, 60, 200, 10**9))
+        self.together = 5 if seed % 7 == 6 else 1
+        """How many data change records may come at once; if several do, they are columns."""
         start = self.stream.start
         # Ends like most to be commit timestamps, and the last instant before children begin.
         edges = [*self.stream.instants, *(p.start - 1 for p in self.stream.partitions.values())]
@@ -205,11 +208,15 @@ class Reading:
             self.graph.sent(token)
 
     def _receive(self, query: Query) -> None:
-        token = query.token
-        match query.next(self.now):
-            case DataChangeRecord() as record:
-                self._add(token, record)
-                self.graph.proved(token, self.data_proves(record))
+        token, item = query.token, query.next(self.now)
+        block: list[DataChangeRecord] = []
+        while isinstance(item, DataChangeRecord):
+            block.append(item)
+            item = query.next(self.now) if len(block) < self.together else None
+        if block:
+            self._add(token, block)
+            self.graph.proved(token, self.data_proves(block[-1]))
+        match item:
             case HeartbeatRecord() as record:
                 self.graph.proved(token, record.timestamp)
             case ChildPartitionsRecord() as record:
@@ -225,14 +232,25 @@ class Reading:
             case None:
                 pass
 
-    def _add(self, token: str, record: DataChangeRecord) -> None:
+    def _add(self, token: str, block: list[DataChangeRecord]) -> None:
         held = self.held.setdefault(token, [])
-        known = record.commit_timestamp <= self.sealed.watermark or record in held
-        taken = self.buffer.add(token, record, progress=self.graph[token].progress)
-        check(taken or known, f"{record.server_transaction_id} at {record.commit_timestamp} is dropped unseen")
-        check(not (taken and known), f"{record.server_transaction_id} at {record.commit_timestamp} is held twice")
-        if taken:
-            held.append(record)
+        known = [one for one in block if one.commit_timestamp <= self.sealed.watermark or one in held]
+        taken = self._taken(token, block)
+        for one in block:
+            told = f"{one.server_transaction_id} at {one.commit_timestamp}"
+            check(one in taken or one in known, f"{told} is dropped unseen")
+            check(not (one in taken and one in known), f"{told} is held twice")
+        held += taken
+
+    def _taken(self, token: str, block: list[DataChangeRecord]) -> list[DataChangeRecord]:
+        """Gives the buffer records, those that come together as columns, and says which of them it holds."""
+        progress = self.graph[token].progress
+        if self.together == 1:
+            return [one for one in block if self.buffer.add(token, one, progress=progress)]
+        taken, late = self.buffer.add_all(token, Changes.of(block), progress=progress)
+        check(not len(late), "what was not known came too late")
+        self.told["columns"] += len(taken)
+        return [*taken.records()]
 
     def _ended(self, query: Query) -> None:
         token = query.token

@@ -36,7 +36,7 @@ def _some(random: Random) -> DataChangeRecord:
         server_transaction_id="a",
         is_last_record_in_transaction_in_partition=random.random() < 0.5,
         table_name=random.choice(TABLES),
-        column_types=tuple(random.sample(COLUMNS, random.randrange(4))),
+        column_types=_different(random.sample(COLUMNS, random.randrange(4))),
         mods=tuple(mods),
         mod_type=random.choice(("INSERT", "UPDATE", "DELETE", "DELETE", "")),
         value_capture_type=random.choice(("NEW_ROW", "OLD_AND_NEW_VALUES")),
@@ -47,6 +47,10 @@ def _some(random: Random) -> DataChangeRecord:
         read_timestamp=random.choice(INSTANTS),
         size=random.randrange(1, 60),
     )
+
+
+def _different(columns: list[ColumnType]) -> tuple[ColumnType, ...]:
+    return tuple({one.name: one for one in columns}.values())
 
 
 def _placed(one: DataChangeRecord, instant: int, transaction: str, sequence: str) -> DataChangeRecord:

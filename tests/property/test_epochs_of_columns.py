@@ -5,7 +5,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 
-from hypothesis import given
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from connector.changes import Changes
@@ -15,6 +16,7 @@ from connector.records import DataChangeRecord
 from connector.schemas import SchemaRegistry
 from connector.timestamps import MINUTE
 from tests.connector.builders import AT, COLUMNS
+from tests.property import mutants
 from tests.property.effort import effort
 from tests.property.some_records import TABLES, records
 
@@ -31,12 +33,14 @@ class Fed:
         AssertionError: they differ.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, buffer_type: type[EpochBuffer] = EpochBuffer) -> None:
         self.loose = EpochBuffer(START, max_bytes=max_bytes)
-        self.columns = EpochBuffer(START, max_bytes=max_bytes)
+        self.columns = buffer_type(START, max_bytes=max_bytes)
         self.delivered: list[DataChangeRecord] = []
         self.last = dict.fromkeys(TOKENS, START)
         """Each partition's last commit timestamp."""
+        self.held = {token: [START] for token in TOKENS}
+        """Commit timestamps of what each has brought last."""
         self.progress = dict.fromkeys(TOKENS, START)
         self.watermark = START
 
@@ -50,7 +54,8 @@ class Fed:
             assert [part.records() for part in found] == [tuple(held), tuple(late)]
         else:
             assert [one for one in block if self.columns.add(token, one, progress=progress)] == held
-        self.last[token] = max([self.last[token], *(one.commit_timestamp for one in held)])
+        self.held[token] = [one.commit_timestamp for one in held] or self.held[token]
+        self.last[token] = max(self.last[token], self.held[token][-1])
 
     def prove(self, token: str, instant: int) -> None:
         self.progress[token] = max(self.progress[token], instant)
@@ -98,20 +103,37 @@ def blocks(draw: st.DrawFn, fed: Fed, token: str) -> list[DataChangeRecord]:
     return block
 
 
+sizes = st.sampled_from((1, 40, 60, 200, 10**9))
+
+
 @effort(200)
-@given(st.data(), st.sampled_from((1, 40, 60, 200, 10**9)))
+@given(st.data(), sizes)
 def test_epochs_of_blocks_are_those_of_single_records(data: st.DataObject, max_bytes: int) -> None:
-    fed = Fed(max_bytes)
+    feed(data, Fed(max_bytes))
+
+
+@pytest.mark.parametrize("mutant", mutants.OF_COLUMNS)
+def test_a_broken_rule_of_columns_is_caught(mutant: type[EpochBuffer]) -> None:
+    @settings(effort(1000), phases=[Phase.generate])
+    @given(st.data(), sizes)
+    def differs(data: st.DataObject, max_bytes: int) -> None:
+        feed(data, Fed(max_bytes, mutant))
+
+    with pytest.raises(AssertionError):
+        differs()
+
+
+def feed(data: st.DataObject, fed: Fed) -> None:
     for _ in range(data.draw(st.integers(1, 12))):
         token = data.draw(st.sampled_from(TOKENS))
-        match data.draw(st.sampled_from(("add", "add", "add", "prove", "discard", "advance", "take"))):
+        match data.draw(st.sampled_from(("add", "add", "prove", "break", "advance", "take"))):
             case "add":
                 block = data.draw(blocks(fed, token))
                 fed.add(token, block, as_columns=data.draw(st.sampled_from((True, True, False))))
-            case "prove":
-                fed.prove(token, fed.last[token] - data.draw(st.integers(0, 2)))
-            case "discard":
-                fed.discard(token)
+            case "prove" | "break" as how:
+                fed.prove(token, data.draw(st.sampled_from(fed.held[token])) - data.draw(st.integers(0, 1)))
+                if how == "break":
+                    fed.discard(token)
             case "advance":
                 fed.advance(fed.watermark + data.draw(st.sampled_from(STEPS)), proven=data.draw(st.booleans()))
             case "take":
@@ -152,7 +174,8 @@ def test_epochs_of_blocks_are_as_they_are_plainly_told(
         at, block = START + 1, []
         for one, step in steps:
             at += step
-            block.append(replace(one, commit_timestamp=at))
+            transaction = f"{one.server_transaction_id}{number}"  # two partitions do not share a record sequence
+            block.append(replace(one, commit_timestamp=at, server_transaction_id=transaction))
         if block:
             buffer.add_all(str(number), Changes.of(block), progress=START)
             every += block

@@ -62,7 +62,7 @@ def test_the_model_shows_all_that_can_happen(kind: type[Reading]) -> None:
         reading = of_seed(kind, seed)
         reading.run()
         told += reading.told
-    happened = {"epochs", "crashes", "breaks", "breaks among announcements", "clean ends without children"}
+    happened = {"epochs", "crashes", "breaks", "breaks among announcements", "clean ends without children", "columns"}
     assert happened <= set(told)
 
 
