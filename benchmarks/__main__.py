@@ -21,9 +21,6 @@ from connector.cores import cores
 FOLDER = Path(__file__).parent
 _SHORT = Size(10_000, 2, 0.3, seconds=4.0, grown=10_000, cells=(("googlesql", "16/msg"),), hurried=True)
 
-_ROUNDS = 3
-"""Of all but the headline, at most."""
-
 Benchmark = Callable[[Size], Iterator[Result]]
 _IN_SHORT = ("wire-to-arrow", "wire-to-spool", "idle-partitions", "latency", "memory")
 """What the short form has unless it is told: Spark and workers take too long to begin."""
@@ -45,14 +42,14 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 @click.command()
 @click.option("--mods", default=100_000, show_default=True, help="Mods a round, of one record a message.")
-@click.option("--rounds", default=5, show_default=True)
+@click.option("--rounds", default=5, show_default=True, help="Of the headline; of the others half as many.")
 @click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one; may be repeated.")
 @click.option("--short", is_flag=True, help="In little more than a minute; the figures are rough.")
 @click.option("--growth", type=int, help="The most mods of a growing backlog; 8 times --mods if not given.")
 def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, short: bool) -> None:
     """Prints a table, and writes results.json and results.svg beside this file."""
     size = _SHORT if short else Size(mods, rounds, grown=growth or 8 * mods)
-    fewer = replace(size, rounds=min(size.rounds, _ROUNDS))
+    fewer = replace(size, rounds=max(size.rounds // 2, 1))
     results: list[Result] = []
     failed = False
     click.echo(_machine())
