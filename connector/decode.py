@@ -58,8 +58,9 @@ class Decoder:
                 changes = self._columns_of(joined, read_timestamp)
                 if changes is not None:
                     return [changes]
+            begins = self._values.metadata is None
             values = self._values.values(messages)
-            if self._columns is not None and not self._known:
+            if begins and self._columns is not None:
                 self._known = self._knows(self._values.metadata)
             return self._decoded(values, read_timestamp)
         except (DecodeError, RecursionError, TypeError, ValueError) as error:

@@ -9,23 +9,30 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connector import decode
 from connector.changes import Changes
+from connector.dialects import GOOGLESQL, IMMUTABLE
+from connector.googlesql_columns import GooglesqlColumns
+from connector.walk import walk
 from tests.property.change_rows import (
     ANY,
     SHAPES,
     STYLES,
     TYPICAL,
     Change,
+    Children,
     DataChange,
+    Heartbeat,
     Node,
     Spread,
     Style,
     changed,
     changes,
+    places,
     text,
 )
 from tests.property.change_rows import googlesql as googlesql_row
@@ -200,6 +207,26 @@ RICH = DataChange(
 )
 
 
+OTHERS = (Children("2026-01-02T03:04:59.5Z", "00000002", [("c", ["p", None])]), Heartbeat("2026-01-02T03:04:59.5Z"))
+
+
+@both_dialects
+@pytest.mark.parametrize("one", [RICH, *OTHERS], ids=lambda one: type(one).__name__)
+def test_a_null_is_the_same_in_both_ways_wherever_it_stands(side: Side, one: Change) -> None:
+    def row(change: Change, null: int | None = None) -> Node:
+        tree: Any = [googlesql_row(change)] if side.name == "googlesql" else postgresql_row(change)
+        if null is not None:
+            of, at = places(tree)[null]
+            of[at] = None
+        return tree if side.name == "googlesql" else text(tree, Style())
+
+    count = len(places([googlesql_row(one)] if side.name == "googlesql" else postgresql_row(one)))
+    for null in range(count):
+        nodes = [row(RICH), row(RICH), row(one, null), row(RICH), row(one)]
+        check(side, [[message(nodes, metadata=side.metadata)]])
+        check(side, [[message([], metadata=side.metadata)], [message([node]) for node in nodes]])
+
+
 @both_dialects
 def test_a_row_that_is_cut_in_two_is_the_same_wherever_it_is_cut(side: Side) -> None:
     row: Node = [googlesql_row(RICH)] if side.name == "googlesql" else text(postgresql_row(RICH), Style(" "))
@@ -213,3 +240,19 @@ def test_a_row_that_is_cut_in_two_is_the_same_wherever_it_is_cut(side: Side) -> 
             assert records(found) == wanted
             tried += 1
     assert tried > 400 * SHARE
+
+
+def test_a_query_is_asked_for_its_row_type_once() -> None:
+    """It takes longer than to walk a row."""
+    asked: list[bytes | None] = []
+    described = next(other_row_types())
+
+    def knows(told: bytes | None) -> bool:
+        asked.append(told)
+        return False
+
+    of = decode.Decoder(walk(GOOGLESQL, IMMUTABLE), GooglesqlColumns(), knows)
+    rows_ = [message([[googlesql_row(RICH)]], metadata=described if first else None) for first in (True, False, False)]
+    for one in rows_:
+        assert len(of([one], 0)) == 1
+    assert asked == [described]
