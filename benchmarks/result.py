@@ -60,8 +60,8 @@ class Result:
             len(rounds),
             round(statistics.median(speed(one) for one in ours)),
             round(statistics.median(speed(one) for one in baseline)),
-            Ratio.of([speed(us) / speed(them) for us, them in rounds]),
-            Ratio.of([cost(them) / cost(us) for us, them in rounds]),
+            wall_ratio(rounds),
+            cpu_ratio(rounds),
             {"events_per_cpu_s": round(1 / statistics.median(cost(one) for one in ours)), **figures},
         )
 
@@ -95,6 +95,16 @@ class Result:
         found = "  ".join(f"{name}={value:g}" for name, value in self.figures.items())
         row = f"{self.name:20} {self.dialect or '':11} {self.framing or '':7} {speeds[0]:>9} {speeds[1]:>9}"
         return f"{row}  {ratios[0]:22} {ratios[1]:22} {found}".rstrip()
+
+
+def wall_ratio(rounds: Sequence[Round]) -> Ratio:
+    """How many times the baseline's speed ours is."""
+    return Ratio.of([speed(us) / speed(them) for us, them in rounds])
+
+
+def cpu_ratio(rounds: Sequence[Round]) -> Ratio:
+    """How many times our processor time an event takes the baseline."""
+    return Ratio.of([cost(them) / cost(us) for us, them in rounds])
 
 
 def head() -> str:

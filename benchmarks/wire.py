@@ -15,7 +15,7 @@ from benchmarks import baseline, reading
 from benchmarks.messages import Replay, Span
 from benchmarks.process import cpu_of
 from benchmarks.replay import replaying
-from benchmarks.result import Result
+from benchmarks.result import Result, Round, cpu_ratio, wall_ratio
 from benchmarks.size import CELLS, LENGTHS, Size
 from benchmarks.subject import Measure, Subject, Work, subject
 
@@ -39,40 +39,52 @@ class Side:
 
 def to_arrow(size: Size) -> Iterator[Result]:
     """The headline: from the wire to record batches of envelopes."""
+    works = (reading.to_arrow, baseline.to_arrow, baseline.to_envelopes)
     with ExitStack() as lasting:
-        both = lasting.enter_context(sides(reading.to_arrow, baseline.to_arrow)) if size.hurried else None
+        shared = lasting.enter_context(sides(*works)) if size.hurried else None
         for dialect, framing in CELLS:
-            with nullcontext(both) if both else sides(reading.to_arrow, baseline.to_arrow) as (ours, theirs):
-                yield compared("wire-to-arrow", Replay(dialect, framing), ours, theirs, size)
+            with nullcontext(shared) if shared else sides(*works) as found:
+                yield compared("wire-to-arrow", Replay(dialect, framing), *found, size=size)
 
 
 def to_spool(size: Size) -> Iterator[Result]:
     """From the wire to sealed epochs on disk; the baseline writes one Arrow file, without making it durable."""
     for dialect, framing in size.cells:
-        with sides(reading.to_spool, baseline.to_file) as (ours, theirs):
-            yield compared("wire-to-spool", Replay(dialect, framing), ours, theirs, size)
+        with sides(reading.to_spool, baseline.to_file) as found:
+            yield compared("wire-to-spool", Replay(dialect, framing), *found, size=size)
 
 
 @contextmanager
-def sides(ours: Work, theirs: Work) -> Iterator[tuple[Side, Side]]:
-    """Both sides, each in a new process."""
-    with subject() as us, subject() as them:
-        yield Side(us, ours), Side(them, theirs)
+def sides(*works: Work) -> Iterator[list[Side]]:
+    """All sides, each in a new process."""
+    with ExitStack() as processes:
+        yield [Side(processes.enter_context(subject()), work) for work in works]
 
 
-def compared(name: str, replay: Replay, ours: Side, theirs: Side, size: Size) -> Result:
-    """Rounds of the one and the other, in turns, after one of each that does not count."""
+def compared(name: str, replay: Replay, ours: Side, theirs: Side, like: Side | None = None, *, size: Size) -> Result:
+    """Rounds of the one and the other, in turns, after one of each that does not count.
+
+    ``like`` is a second baseline, whose output is like ours; the ratios to it are among the figures.
+    """
     span = replay.span(size.mods * LENGTHS[replay.framing])
     share = replay.span(int(span.mods * size.baseline_share))
-    rounds, loads = [], []
+    rounds: list[Round] = []
+    alike: list[Round] = []
+    loads = []
     with replaying(replay, span) as server:
-        for side in (ours, theirs):
+        for side in filter(None, (ours, theirs, like)):
             side.read(server.host, replay, replay.span(_WARM_UP))
         for _ in range(size.rounds):
             before = cpu_of(server.pid)
             found = ours.read(server.host, replay, span)
             loads.append((cpu_of(server.pid) - before) / found.wall)
             rounds.append((found, theirs.read(server.host, replay, share)))
-    load = round(statistics.median(loads), 3)
-    peak = round(max(us.peak_bytes for us, _ in rounds) / 1024**2)
-    return Result.compared(name, replay.dialect, replay.framing, rounds, {"server_cpu": load, "peak_mib": peak})
+            if like is not None:
+                alike.append((found, like.read(server.host, replay, share)))
+    figures = {
+        "server_cpu": round(statistics.median(loads), 3),
+        "peak_mib": round(max(us.peak_bytes for us, _ in rounds) / 1024**2),
+    }
+    if alike:
+        figures |= {"like_for_like_wall": wall_ratio(alike).median, "like_for_like_cpu": cpu_ratio(alike).median}
+    return Result.compared(name, replay.dialect, replay.framing, rounds, figures)

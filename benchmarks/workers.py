@@ -21,6 +21,6 @@ def workers(size: Size) -> Iterator[Result]:
     for dialect, framing in size.cells:
         if dialect != "googlesql":
             continue  # what is shared out and what is not costs about the same in both
-        with sides(partial(reading.to_arrow, workers=2), reading.to_arrow) as (two, one):
+        with sides(partial(reading.to_arrow, workers=2), reading.to_arrow) as found:
             replay = Replay(dialect, framing, partitions=_PARTITIONS)
-            yield compared("workers", replay, two, one, Size(size.mods, size.rounds, baseline_share=1.0))
+            yield compared("workers", replay, *found, size=Size(size.mods, size.rounds, baseline_share=1.0))

@@ -26,13 +26,13 @@ _SIZE = Size(mods=8_000, rounds=3, baseline_share=0.5)
 
 
 @pytest.fixture(scope="module", name="both")
-def _both() -> Iterator[tuple[Side, Side]]:
+def _both() -> Iterator[list[Side]]:
     with sides(reading.to_arrow, baseline.to_arrow) as both:
         yield both
 
 
 @pytest.mark.parametrize(("dialect", "framing"), FLOORS)
-def test_from_the_wire_to_arrow(both: tuple[Side, Side], dialect: str, framing: str) -> None:
-    found = compared("wire-to-arrow", Replay(dialect, framing), *both, _SIZE)
+def test_from_the_wire_to_arrow(both: list[Side], dialect: str, framing: str) -> None:
+    found = compared("wire-to-arrow", Replay(dialect, framing), *both, size=_SIZE)
     assert found.cpu is not None
     assert found.cpu.median > FLOORS[dialect, framing], str(found)
