@@ -112,6 +112,7 @@ def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape, holding
     unwritten = list(epochs)
     if not shape.by_minute or not unwritten:
         return by_epoch(unwritten)
-    newest = spool.manifest(spool.latest())
+    # Not the spool's newest: one sealed meanwhile may end the minute, and hold some of it.
+    newest = spool.manifest(unwritten[-1].epoch)
     final = holding.releases(newest, sum(epoch.bytes for epoch in unwritten))
     return by_minute(unwritten, newest.watermark_high, final=final)

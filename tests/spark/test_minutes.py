@@ -72,3 +72,10 @@ def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> 
     assert FileShape.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
     other = FileShape(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
     assert FileShape.from_text(other.to_text()) == other
+
+
+def test_a_minute_whose_end_is_sealed_while_its_epochs_are_weighed_is_held_back(spool: SpoolMaker) -> None:
+    spool.seal(record(START + 5, [1]))
+    weights = [EpochWeight.of(manifest, bool) for manifest in spool.spool.manifests(1, 1)]
+    spool.seal(record(START + MINUTE - 1, [2]))
+    assert list(ready(spool.spool, weights, BY_MINUTE, ROOMY)) == []
