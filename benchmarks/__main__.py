@@ -45,10 +45,10 @@ BENCHMARKS: dict[str, Benchmark] = {
 @click.option("--rounds", default=5, show_default=True, help="Of the headline; of the others half as many.")
 @click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one; may be repeated.")
 @click.option("--short", is_flag=True, help="In little more than a minute; the figures are rough.")
-@click.option("--growth", type=int, help="The most mods of a growing backlog; 8 times --mods if not given.")
+@click.option("--growth", type=int, help="The most mods of a growing backlog; 4 times --mods if not given.")
 def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, short: bool) -> None:
     """Prints a table, and writes results.json and results.svg beside this file."""
-    size = _SHORT if short else Size(mods, rounds, grown=growth or 8 * mods)
+    size = _SHORT if short else Size(mods, rounds, grown=growth or 4 * mods)
     fewer = replace(size, rounds=max(size.rounds // 2, 1))
     results: list[Result] = []
     failed = False

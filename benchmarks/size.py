@@ -26,7 +26,7 @@ class Size:
     rounds: int
     baseline_share: float = 0.1
     seconds: float = 20.0
-    grown: int = 800_000
+    grown: int = 400_000
     cells: tuple[Cell, ...] = CELLS
     hurried: bool = False
 
