@@ -22,10 +22,13 @@ LARGE = os.urandom(1 << 20) * 20
 
 def published(destination: GcsDestination, path: str, *pieces: bytes) -> None:
     file = destination.begin(path)
-    for piece in pieces:
-        file.append(piece)
-    file.rest()
-    file.publish()
+    try:
+        for piece in pieces:
+            file.append(piece)
+        file.rest()
+        file.publish()
+    finally:
+        file.abandon()
 
 
 def descriptors() -> int:
