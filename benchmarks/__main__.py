@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "wire-to-spark-noop": spark.wire_to_noop,
     "spool-to-spark-noop": spark.spool_to_noop,
     "spool-to-jsonl": spark.spool_to_jsonl,
+    "spool-to-avro": spark.spool_to_avro,
     "workers": workers.workers,
     "idle-partitions": idle.idle,
     "latency": latency.commit_to_event,

@@ -1,4 +1,4 @@
-"""A spool through Spark, with one core: to a sink that drops rows, and to JSON lines.
+"""A spool through Spark, with one core: to a sink that drops rows, and to files.
 
 What is measured begins when the query has delivered the first rows: see :mod:`benchmarks.spark_queries`. Processor
 time is that of Python and the JVM together, and of the reader where it runs, too. The first round of each does not
@@ -8,10 +8,12 @@ count.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import fastavro
 
 from benchmarks import reading, spark_queries
 from benchmarks.messages import Replay
@@ -36,14 +38,13 @@ def spool_to_noop(size: Size) -> Iterator[Result]:
 
 
 def spool_to_jsonl(size: Size) -> Iterator[Result]:
-    """The file sink over a sealed spool, against Spark's own JSON writer over the same rows."""
-    with _session() as spark:
-        for dialect in size.dialects:
-            with _sealed(dialect, size) as sealed:
-                rounds: list[Round] = [
-                    (_to_jsonl(spark, sealed), _to_sparks_json(spark, sealed)) for _ in range(size.rounds + 1)
-                ]
-            yield Result.compared("spool-to-jsonl", dialect, None, rounds[1:], {})
+    """The file sink's JSON lines over a sealed spool, against Spark's own JSON writer over the same rows."""
+    yield from _to_files("jsonl", size)
+
+
+def spool_to_avro(size: Size) -> Iterator[Result]:
+    """The file sink's Avro files likewise, against Spark's own Avro writer."""
+    yield from _to_files("avro", size)
 
 
 def wire_to_noop(size: Size) -> Iterator[Result]:
@@ -123,22 +124,33 @@ def _to_noop(spark: Subject, sealed: _Sealed) -> Measure:
     return found
 
 
-def _to_jsonl(spark: Subject, sealed: _Sealed) -> Measure:
+def _to_files(file_format: str, size: Size) -> Iterator[Result]:
+    with _session() as spark:
+        for dialect in size.dialects:
+            with _sealed(dialect, size) as sealed:
+                rounds: list[Round] = [
+                    (_by_our_sink(file_format, spark, sealed), _by_sparks_writer(file_format, spark, sealed))
+                    for _ in range(size.rounds + 1)
+                ]
+            yield Result.compared(f"spool-to-{file_format}", dialect, None, rounds[1:], {})
+
+
+def _by_our_sink(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
     with sealed.begun() as spool:
         folder = str(spool.parent)
-        spark.begin(spark_queries.to_jsonl, str(spool), folder, *_filled(sealed))
+        spark.begin(spark_queries.to_files, str(spool), folder, file_format, *_filled(sealed))
         spark.until(spark_queries.begun(folder).exists)
         sealed.complete(spool)
         found = spark.finish()
-        assert _lines(folder) == sealed.rows, "rows are missing in the files"
+        assert _written(file_format, folder) == sealed.rows, "rows are missing in the files"
     return replace(found, events=sealed.rows - sealed.first_rows)
 
 
-def _to_sparks_json(spark: Subject, sealed: _Sealed) -> Measure:
+def _by_sparks_writer(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
     with sealed.begun() as spool:
         sealed.complete(spool)
-        found = spark.run(spark_queries.to_sparks_json, str(spool), str(spool.parent))
-        assert _lines(str(spool.parent)) == sealed.rows, "rows are missing in the files"
+        found = spark.run(spark_queries.to_sparks_files, str(spool), str(spool.parent), file_format)
+        assert _written(file_format, str(spool.parent)) == sealed.rows, "rows are missing in the files"
     return replace(found, events=sealed.rows)
 
 
@@ -148,6 +160,19 @@ def _filled(sealed: _Sealed) -> tuple[int, int]:
     return sum(filled[: sealed.first_epochs]), sum(filled)
 
 
-def _lines(folder: str) -> int:
-    files = spark_queries.events_in(folder).rglob("[!.]*.json*")
-    return sum(path.read_bytes().count(b"\n") for path in files)
+def _written(file_format: str, folder: str) -> int:
+    """Rows in the files of that format."""
+    files = spark_queries.events_in(folder).rglob(f"[!.]*.{file_format.removesuffix('l')}*")
+    return sum(_ROWS_OF[file_format](path) for path in files)
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _avro_rows(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.num_records for block in fastavro.block_reader(file))
+
+
+_ROWS_OF: dict[str, Callable[[Path], int]] = {"jsonl": _lines, "avro": _avro_rows}

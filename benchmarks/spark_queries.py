@@ -25,6 +25,9 @@ from spark_sink.run import Event, FileSink, session
 
 _POLL = 0.02
 _PATIENCE = 300.0
+_SPARKS_FORMATS = {"jsonl": "json", "avro": "org.apache.spark.sql.avro.AvroFileFormat"}
+"""Spark's names of its writers; Avro's by its class, as pip's Spark registers no name for it."""
+
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "1",
@@ -69,9 +72,9 @@ def to_noop(spool: str, folder: str, first: int, rows: int) -> int:
     return _rows(query) - first
 
 
-def to_jsonl(spool: str, folder: str, first: int, rows: int) -> int:
+def to_files(spool: str, folder: str, file_format: str, first: int, rows: int) -> int:
     """The file sink with a file for each epoch, likewise; ``first`` and ``rows`` count epochs."""
-    with _file_sink(spool, folder):
+    with _file_sink(spool, folder, file_format):
         _when(lambda: _files(folder) >= first)
         prepared()
         begun(folder).touch()
@@ -80,10 +83,10 @@ def to_jsonl(spool: str, folder: str, first: int, rows: int) -> int:
     return 0
 
 
-def to_sparks_json(spool: str, folder: str) -> int:
-    """All that is sealed, through Spark's own writer."""
+def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
+    """All that is sealed, through Spark's own writer of that format."""
     events = _session().read.format("spanner-change-stream").option("spool", spool).load()
-    events.write.json(str(events_in(folder)))
+    events.write.format(_SPARKS_FORMATS[file_format]).save(str(events_in(folder)))
     return 0
 
 
@@ -110,13 +113,13 @@ def events_in(folder: str) -> Path:
 
 
 @contextmanager
-def _file_sink(spool: str, folder: str) -> Iterator[None]:
+def _file_sink(spool: str, folder: str, file_format: str = "jsonl") -> Iterator[None]:
     """The file sink, in a thread; at the end it delivers what is sealed."""
     config = validated(
         {
             "source": NAME.model_dump(),
             "spool": {"path": spool},
-            "sink": {"path": str(events_in(folder)), "rotate_interval": "0s"},
+            "sink": {"path": str(events_in(folder)), "format": file_format, "rotate_interval": "0s"},
             "spark": {"checkpoint": f"{folder}/checkpoint", "trigger": "0s"},
         }
     )
@@ -131,7 +134,7 @@ def _file_sink(spool: str, folder: str) -> Iterator[None]:
 
 
 def _files(folder: str) -> int:
-    return sum(1 for _ in events_in(folder).rglob("*.jsonl"))
+    return sum(1 for _ in events_in(folder).rglob("[!.]*.*"))
 
 
 def _noop(spool: str, folder: str) -> StreamingQuery:
