@@ -24,6 +24,7 @@ from connector.records import (
     PartitionEventRecord,
     PartitionStartRecord,
     Record,
+    column_type,
 )
 
 FEW = 4
@@ -38,7 +39,8 @@ SMALL = 100
 HEADER = struct.Struct("<IQ")
 """The sizes of the message and of the body."""
 
-_SHAPES_KEPT = 1_000
+_SHAPES_KEPT = 4 * 1024 * 1024
+"""Bytes of messages whose shapes are kept."""
 
 Buffer = bytes | memoryview
 
@@ -122,8 +124,8 @@ class _Part(msgspec.Struct, array_like=True, tag=True):
 class _Columns(_Part):
     size: int
     """Bytes of the body."""
-    shapes: bytes
-    """Msgpack of the shapes; equal bytes are parsed once."""
+    shapes: list[bytes]
+    """Msgpack of each shape; equal bytes are parsed once."""
 
 
 class _Data(_Part):
@@ -174,7 +176,7 @@ class Frame:
 
 _encoder = msgspec.msgpack.Encoder()
 _messages = msgspec.msgpack.Decoder(AnyMessage)
-_shapes = msgspec.msgpack.Decoder(tuple[Shape, ...])
+_shapes = msgspec.msgpack.Decoder(Shape)
 
 
 def framed(message: Message, body: Sequence[memoryview] = ()) -> list[Buffer]:
@@ -197,7 +199,9 @@ class Packer:
     """Makes frames of what queries bring: neighbouring data as one batch."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[Shape, ...], bytes] = ((), _encoder.encode(()))
+        self._shapes: dict[int, tuple[Shape, bytes]] = {}
+        """Shapes by their identity, for decoders give the same object again, and as bytes."""
+        self._bytes = 0
 
     def brought(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
         """The frame of the message :class:`Brought`."""
@@ -209,15 +213,20 @@ class Packer:
             if len(data) > FEW or any(isinstance(item, Changes) for item in data):
                 for changes in _joined(data):
                     body.append(memoryview(changes.batch.serialize()))
-                    parts.append(_Columns(len(body[-1]), self._encoded(changes.shapes)))
+                    parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.shapes))))
             else:
                 parts += [_part(item) for item in found if not isinstance(item, Changes)]
         return framed(Brought(query, size, parts), body)
 
-    def _encoded(self, shapes: tuple[Shape, ...]) -> bytes:
-        if shapes is not self._last[0]:
-            self._last = (shapes, _encoder.encode(shapes))
-        return self._last[1]
+    def _encoded(self, shape: Shape) -> bytes:
+        known = self._shapes.get(id(shape))
+        if known is None:
+            if self._bytes >= _SHAPES_KEPT:
+                self._shapes.clear()
+                self._bytes = 0
+            known = self._shapes[id(shape)] = (shape, _encoder.encode(shape))
+            self._bytes += len(known[1])
+        return known[1]
 
 
 def _joined(data: list[Changes | DataChangeRecord]) -> list[Changes]:
@@ -248,7 +257,8 @@ class Unpacker:
     """Takes what queries have brought out of frames; one for each worker."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Shape, ...]] = {}
+        self._shapes: dict[bytes, Shape] = {}
+        self._bytes = 0
 
     def items(self, brought: Brought, body: pa.Buffer | None) -> list[Item]:
         """What the frame holds, in order; nothing is copied."""
@@ -260,15 +270,19 @@ class Unpacker:
             if isinstance(part, _Columns):
                 assert body is not None
                 batch = pa.ipc.read_record_batch(body.slice(at, part.size), COLUMNS)
-                yield Changes(batch, self._decoded(part.shapes))
+                yield Changes(batch, tuple(map(self._decoded, part.shapes)))
                 at += part.size
             else:
                 yield part.record
 
-    def _decoded(self, raw: bytes) -> tuple[Shape, ...]:
-        known = self._known.get(raw)
+    def _decoded(self, raw: bytes) -> Shape:
+        known = self._shapes.get(raw)
         if known is None:
-            if len(self._known) >= _SHAPES_KEPT:
-                self._known.clear()
-            known = self._known[raw] = _shapes.decode(raw)
+            if self._bytes >= _SHAPES_KEPT:
+                self._shapes.clear()
+                self._bytes = 0
+            found = _shapes.decode(raw)
+            columns = (column_type(c.name, c.type, c.is_primary_key, c.ordinal_position) for c in found.column_types)
+            known = self._shapes[raw] = Shape(found.table_name, tuple(columns))
+            self._bytes += len(raw)
         return known

@@ -6,8 +6,9 @@ A partition's life is in one table, :data:`TRANSITIONS`; what is not in it raise
   finished only when everything else alive has been read up to the child's start: until then it may merely not
   have been discovered, since partitions are read at different speeds.
 - ``progress`` of a partition is the timestamp up to which, inclusive, all its records have been received.
-  A data record at t proves t - 1 (another transaction may share t), a heartbeat at t proves t, a child
-  partitions record that starts at s proves s - 1.
+  A data record at t proves t - 1 (another transaction may share t), a child partitions record that starts at s
+  proves s - 1, and a heartbeat at t proves t - 1 too: it tells of t itself, but where t is the partition's end, as the
+  emulator may have it, records at t are its children's, which are not known yet.
 - The watermark is the least progress of all partitions that have not finished, waiting children included.
 - A query that ends is not a finished partition: only child partitions seen before a clean end, or the user's
   end timestamp, finish it. Every other end is resumed from the progress.

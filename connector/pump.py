@@ -121,22 +121,24 @@ class Awaited(Gathered):
     def __init__(self, call: grpc.aio.UnaryStreamCall) -> None:
         super().__init__(MOST_OF_A_TASK)
         self._call = call
+        self._ending = False
         self._room = asyncio.Event()
         self._done = self._loop.create_task(self._read(), name="a stream")
         self._done.add_done_callback(self._ended)
 
     async def end(self) -> None:
         """Cancels the call if it goes on, and returns when the task has ended."""
+        self._ending = True
         self._call.cancel()
-        self._done.cancel()
-        await asyncio.wait((self._done,))
+        self._has_room()
+        await asyncio.wait((self._done,))  # a task that is cancelled within read() leaks the message under way
 
     def _has_room(self) -> None:
         self._room.set()
 
     async def _read(self) -> None:
-        while (message := await self._call.read()) is not grpc.aio.EOF:
-            if not self._add(message, self._wake):
+        while not self._ending and (message := await self._call.read()) is not grpc.aio.EOF:
+            if not self._add(message, self._wake) and not self._ending:
                 self._room.clear()
                 await self._room.wait()
 

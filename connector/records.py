@@ -6,6 +6,7 @@ stay the JSON text that Spanner sent: nothing here parses a row.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 INITIAL_TOKEN = ""
 """Stands for the NULL token of the first query, which is a partition like any other; Spanner's are never empty."""
@@ -22,6 +23,12 @@ class ColumnType:
     type: str
     is_primary_key: bool
     ordinal_position: int
+
+
+@lru_cache(10_000)
+def column_type(name: str, type: str, is_primary_key: bool, ordinal_position: int) -> ColumnType:  # noqa: A002, FBT001
+    """A column, the same object each time: records name the same columns in many combinations."""
+    return ColumnType(name, type, is_primary_key, ordinal_position)
 
 
 @dataclass(frozen=True, slots=True)

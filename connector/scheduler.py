@@ -332,7 +332,7 @@ class Scheduler:
                         self._late(token, item)
                     self._proved_by_data(token, at)
                 case HeartbeatRecord():
-                    self._graph.proved(token, item.timestamp)
+                    self._graph.proved(token, item.timestamp - 1)
                     self._clock_passed = max(self._clock_passed, item.timestamp)
                     self._metrics.heartbeats += 1
                 case ChildPartitionsRecord():

@@ -1,5 +1,7 @@
 """What crosses between a coordinator and its workers comes out as it went in."""
 
+import tracemalloc
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,7 +128,28 @@ def test_shapes_that_come_again_are_parsed_once() -> None:
     first, again = (brought(packer, unpacker, [part])[0] for part in (sent.part(0, 1), sent.part(1, 2)))
     assert isinstance(first, Changes)
     assert isinstance(again, Changes)
-    assert first.shapes is again.shapes
+    assert all(one is other for one, other in zip(first.shapes, again.shapes, strict=True))
+
+
+def test_shapes_of_records_that_name_ever_other_columns_are_kept_within_bounds() -> None:
+    packer, unpacker = Packer(), Unpacker()
+    columns = [ColumnType(f"{'c' * 200}{number}", "STRING", False, number) for number in range(200)]
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            brought(
+                packer,
+                unpacker,
+                [
+                    Changes.of(
+                        [record(column_types=(*columns[:100], columns[number % 100 + 100]), table_name=f"T{number}")]
+                    )
+                ],
+            )
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 20_000_000
 
 
 messages = (

@@ -17,8 +17,9 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
-from connector.scheduler import Range, Scheduler
+from connector.scheduler import TICK, Range, Scheduler
 from connector.timestamps import MINUTE, SECOND
+from tests.connector.builders import record
 
 START = 1_800_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -98,6 +99,31 @@ def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
     assert not any(final for _, _, final in sink.epochs)
 
 
+def test_a_heartbeat_at_the_instant_at_which_children_start_takes_nothing_from_them() -> None:
+    split = START + 10
+    born = ChildPartitionsRecord(split, "0", (ChildPartition("d", frozenset({"c"})),))
+
+    class Slowly(Queries):
+        async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+            async for records in super().read(query):
+                yield records
+                await asyncio.sleep(5 * TICK)  # so that the watermark moves as far as it may
+
+    queries = Slowly(
+        {
+            INITIAL_TOKEN: [CHILD],
+            "c": [[[HeartbeatRecord(split)]], [[born]]],
+            "d": [[[record(commit_timestamp=split)], [HeartbeatRecord(split + 5)]], []],
+        }
+    )
+    sink = Sink()
+    running = scheduler(queries, sink, end=None, clock=START)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [change.commit_timestamp for epoch, _, _ in sink.epochs for change in epoch.records] == [split]
+    assert [query.start for query in queries.asked if query.token == "c"] == [START, split - 1]
+
+
 WINDOW = 30 * MINUTE
 STARTED: Answer = [[PartitionStartRecord(START, ("c",))]]
 
@@ -120,5 +146,5 @@ def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> N
     running = scheduler(queries, sink, end=None, clock=START + 1, window=WINDOW)
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
-    assert [query.start for query in queries.asked if query.token == "c"][:3] == [START, START, START + 5]
+    assert [query.start for query in queries.asked if query.token == "c"][:3] == [START, START, START + 4]
     assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5
