@@ -54,6 +54,11 @@ def is_worker(process: int) -> bool:
     return " -m pyspark." in command(process)
 
 
+def is_reader(process: int) -> bool:
+    """Whether it is one of the workers that the daemon starts to read with."""
+    return "tests.soak.troubled_reader" in command(process)
+
+
 def kill(processes: list[int]) -> int:
     """SIGKILL for each; tells how many were there."""
     killed = 0

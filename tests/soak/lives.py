@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from signal import SIGKILL
 
-from tests.soak.family import command, family, is_driver, is_jvm, is_worker, kill
+from tests.soak.family import command, family, is_driver, is_jvm, is_reader, is_worker, kill
 from tests.soak.patches import FULL, SINK_FULL
 from tests.soak.plan import Life, Plan, afterwards
 from tests.soak.trouble import ENVIRONMENT, marks
@@ -83,7 +83,7 @@ class Lives:
         log = self._config.parent / f"life-{number}.log"
         folder = self._config.parent / f"marks-{number}"
         folder.mkdir()
-        trouble = replace(life.trouble, marks=str(folder))
+        trouble = replace(life.trouble, marks=str(folder), columns=self._plan.columns)
         self._say(f"life {number}: {life}")
         with _started(self._plan, self._config, trouble.to_text(), log) as process:
             killed = self._until_its_end(process, life, folder, log, check)
@@ -104,11 +104,15 @@ class Lives:
         self, process: subprocess.Popen[bytes], life: Life, folder: Path, log: Path, check: Callable[[], None]
     ) -> str:
         """Waits for the end of the process, and kills whom it has to; gives who was killed, if anybody was."""
-        began = time.monotonic()
+        began = started = time.monotonic()
         killed = ""
+        worker_dies = list(self._plan.worker_dies)
         while process.poll() is None:
             self._deadline.check(f"{command(process.pid)}, {log}: {_tail(log.read_text(errors='replace'))}")
             check()
+            if worker_dies and time.monotonic() - started >= worker_dies[0]:
+                del worker_dies[0]
+                self.told["workers of the daemon: killed"] += kill(list(filter(is_reader, family(process.pid)))[:1])
             if not killed:
                 waits = marks(folder).get(life.trouble.point) if self._plan.with_spark else None
                 if life.once_ready and _READY in log.read_text(errors="replace"):
@@ -123,6 +127,7 @@ class Lives:
 
     def _count(self, happened: dict[str, int], killed: str, life: Life) -> None:
         told = self.told
+        told["workers of the daemon: lives with"] += self._plan.source["workers"] != 1
         told["clock steps: in all"] += sum(name.startswith("clock step") for name in happened)
         told["slow disks: in all"] += life.trouble.sync_seconds > 0
         told["full disks: the spool's"] += FULL in happened

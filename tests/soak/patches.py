@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import connector.daemon
+import connector.decode
 import connector.partition_query
 from connector import consumers
 from connector.epoch import Epoch
@@ -141,6 +142,12 @@ def hurry() -> None:
     connector.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.partition_query.SILENT_HEARTBEATS = 1
     connector.daemon.PRUNE_INTERVAL = 0.2
+
+
+def take_columns(trouble: Trouble) -> None:
+    """Whether the fast decoders take rows however few they are."""
+    if trouble.columns:
+        connector.decode.FEW = 0
 
 
 def _kind(path: str) -> str:

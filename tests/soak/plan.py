@@ -49,6 +49,9 @@ class Plan:
     source: dict[str, object]
     spool: dict[str, object]
     sink: dict[str, object]
+    worker_dies: tuple[float, ...]
+    """When in each life, in seconds after its start, one of the daemon's workers is killed."""
+    columns: bool
 
     def faults(self) -> FaultPlan:
         return FaultPlan(self.seed, share=0.25, most=2)
@@ -73,6 +76,7 @@ class Plan:
         begins = origin + int(seconds * backlog * SECOND)
         lasts = random.uniform(*((12.0, 18.0) if with_spark else (5.0, 8.0) if live_sink else (3.0, 5.0)))
         bounded = (with_spark or live_sink) and random.random() < 0.4
+        workers, worker_dies = _workers(Random(f"soak {seed} workers"))
         return cls(
             seed=seed,
             scenario=scenario,
@@ -83,7 +87,7 @@ class Plan:
             lives=_with_spark(random) if with_spark else _of_the_daemon(random, prunes=live_sink),
             with_spark=with_spark,
             live_sink=live_sink,
-            source={"heartbeat": random.choice(("1s", "2s"))},
+            source={"heartbeat": random.choice(("1s", "2s")), "workers": workers},
             spool={
                 "seal_interval": random.choice(("50ms", "150ms", "400ms")),
                 **({"max_bytes": random.choice((40_000, 150_000))} if bounded else {}),
@@ -93,7 +97,16 @@ class Plan:
                 "rotate_interval": random.choice(("60s", "0s")),
                 "rotate_bytes": random.choice((4_000, 250_000_000)),
             },
+            worker_dies=worker_dies,
+            columns=Random(f"soak {seed} columns").random() < 0.7,
         )
+
+
+def _workers(random: Random) -> tuple[int, tuple[float, ...]]:
+    """How many processes read, and when one of them is killed."""
+    if random.random() < 0.65:
+        return 1, ()
+    return random.choice((2, 3)), tuple(sorted(random.uniform(0.3, 4.0) for _ in range(random.randint(0, 2))))
 
 
 def afterwards(plan: Plan, number: int) -> Life:

@@ -110,6 +110,7 @@ class _Run:
         self._told.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
         self._told[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
         self._told[f"scenarios: {scenario.value_capture_type}"] += 1
+        self._told["scenarios: with rows taken as columns"] += plan.columns
         self._check(lives)
 
     def _configuration(self, host: str) -> Path:

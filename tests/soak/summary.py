@@ -13,6 +13,7 @@ KINDS: dict[Kind, str] = {
 _GROUPS = (
     "kills",
     "killed",
+    "workers of the daemon",
     "restarts",
     "full disks",
     "slow disks",

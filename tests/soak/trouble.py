@@ -55,7 +55,7 @@ class Trouble:
     `marks` is a folder for what came to pass. The process dies at the `nth` time that it comes to `point`. Its clock
     is set by `steps`: so many nanoseconds, so many seconds after it began. Each fsync takes `sync_seconds`. The disk
     is full at the daemon's `full_at`-th file, or the sink's `sink_full_at`-th; 0 is never. What was consumed is
-    pruned at once if it `prunes`.
+    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are.
     """
 
     marks: str = ""
@@ -66,6 +66,7 @@ class Trouble:
     full_at: int = 0
     sink_full_at: int = 0
     prunes: bool = False
+    columns: bool = False
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))

@@ -10,6 +10,10 @@ from tests.soak import patches
 from tests.soak.trouble import Points, Trouble
 
 
+_TROUBLED = {"spark_sink": "tests.soak.troubled_sink", "connector.worker": "tests.soak.troubled_reader"}
+"""Modules that the daemon runs as processes, and those that take their place."""
+
+
 def die() -> None:
     os.kill(os.getpid(), SIGKILL)
 
@@ -22,10 +26,11 @@ def main() -> None:
     patches.kill_in_storage(points)
     patches.kill_in_writer(points, prunes=trouble.prunes)
     patches.hurry()
+    patches.take_columns(trouble)
     start = asyncio.create_subprocess_exec
 
-    async def start_troubled(*arguments: str, **options: Any) -> Any:  # the sink's process
-        return await start(*("tests.soak.troubled_sink" if a == "spark_sink" else a for a in arguments), **options)
+    async def start_troubled(*arguments: str, **options: Any) -> Any:
+        return await start(*(_TROUBLED.get(argument, argument) for argument in arguments), **options)
 
     asyncio.create_subprocess_exec = start_troubled  # type: ignore[assignment]
     cli.main()
