@@ -9,7 +9,6 @@ from connector import cli
 from tests.soak import patches
 from tests.soak.trouble import Points, Trouble
 
-
 _TROUBLED = {"spark_sink": "tests.soak.troubled_sink", "connector.worker": "tests.soak.troubled_reader"}
 """Modules that the daemon runs as processes, and those that take their place."""
 
