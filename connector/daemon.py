@@ -30,6 +30,7 @@ from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, s
 from connector.spool import Spool, SpoolHeader
 from connector.status import serving
 from connector.stopping import Stop
+from connector.storage import contents
 from connector.timestamps import SECOND, format_rfc3339
 
 PRUNE_INTERVAL = 1.0
@@ -236,6 +237,7 @@ async def _run(scheduler: Scheduler, sink: SpoolSink, metrics: ReaderMetrics, st
 
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:
     """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
+    before = contents(spool.storage, "spool.json")
     try:
         header = spool.check_source(config.name)
         if spool.latest() > 0 or header.requested_start == config.start:
@@ -244,4 +246,4 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         pass
     start = stream.resolve(config.start)
     await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
-    return initialize(spool, config.name, start, config.start, stream.stream.tables)
+    return initialize(spool, config.name, start, config.start, stream.stream.tables, before=before)

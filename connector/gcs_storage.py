@@ -1,7 +1,7 @@
 """A spool's files in Cloud Storage: the contract of :class:`connector.storage.LocalStorage`, kept by other means.
 
-A manifest is created with a guard for generation 0. There is no file's lock: see :mod:`connector.lease`. Nothing is
-ever half written, so there is nothing to sweep.
+A manifest is created with a guard for generation 0, and what is updated has one for the generation that was read.
+There is no file's lock: see :mod:`connector.lease`. Nothing is ever half written, so there is nothing to sweep.
 """
 
 from collections import deque
@@ -57,6 +57,22 @@ class GcsStorage:
         """Writes a file, in place of the one that may be there; readers see the one or the other."""
         self._check()
         self._bucket.put(path, data)
+
+    def update(self, path: str, before: bytes | None, data: bytes) -> None:
+        """Writes a file in place of one with the bytes ``before``, or of none, guarded by its generation.
+
+        Raises:
+            FileExistsError: something else is there, or nothing any more; it is left as it is.
+        """
+        self._check()
+        held, generation = self._found(path)
+        if held != before:
+            raise FileExistsError(self.full(path))
+        try:
+            self._bucket.put(path, data, generation=generation)
+        except FileExistsError:
+            if self._found(path)[0] != data:  # else it is our own, whose answer was lost
+                raise
 
     def read(self, path: str) -> pa.Buffer:
         """The bytes of a file, in memory.
@@ -117,6 +133,12 @@ class GcsStorage:
         finally:
             self._held.remove(lease)
             lease.give_back()
+
+    def _found(self, path: str) -> tuple[bytes | None, int]:
+        try:
+            return self._bucket.get(path)
+        except FileNotFoundError:
+            return None, 0
 
     def _check(self) -> None:
         for lease in self._held:

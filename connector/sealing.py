@@ -2,8 +2,9 @@
 
 A seal writes the segment, then any new schema, then creates the manifest: only the last makes the epoch exist. The
 spool's lock keeps a second daemon of this machine out; the manifest, which is created and never overwritten, keeps
-out one that the lock does not reach. Segments that a killed writer left without a manifest are deleted after this
-writer's own first seal, for until then the other may still be alive.
+out one that the lock does not reach. The header and the floor are written only in place of what was read. Segments
+that a killed writer left without a manifest are deleted after this writer's own first seal, for until then the other
+may still be alive.
 """
 
 import secrets
@@ -20,11 +21,12 @@ from connector import consumers
 from connector.changes import Changes, integers
 from connector.envelope import SCHEMA, EnvelopeBuilder
 from connector.epoch import Epoch
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolInUseError, SpoolMismatchError
 from connector.manifest import CutToken, Manifest, SegmentFile, SourceName, crc32c
 from connector.partitions import CutPartition
 from connector.schemas import SchemaRegistry, TableSchema
 from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
+from connector.storage import contents
 from connector.timestamps import SECOND
 
 PRUNE_GRACE = 60 * SECOND
@@ -47,7 +49,13 @@ class Checkpoint:
 
 
 def initialize(
-    spool: Spool, source: SourceName, start: int, requested_start: str, schemas: Iterable[TableSchema]
+    spool: Spool,
+    source: SourceName,
+    start: int,
+    requested_start: str,
+    schemas: Iterable[TableSchema],
+    *,
+    before: bytes | None = None,
 ) -> SpoolHeader:
     """Writes the header of a spool that has no epochs: which stream, since when, and the schemas at the start.
 
@@ -57,28 +65,41 @@ def initialize(
         start: nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
         requested_start: as it was configured; a restart with the same does not resolve it again.
         schemas: of the watched tables.
+        before: the header's file that this one replaces, as it was read; the spool stays the same.
+
+    Raises:
+        SpoolInUseError: another daemon has written the header meanwhile.
     """
     known = list(schemas)
     for schema in known:
         spool.storage.replace(schema_path(schema.key), schema.to_json())
     header = SpoolHeader(
-        spool_id=secrets.token_hex(8),
+        spool_id=SpoolHeader.model_validate_json(before).spool_id if before else secrets.token_hex(8),
         source=source,
         start=start,
         requested_start=requested_start,
         schema_keys={schema.table: schema.key for schema in known},
     )
-    spool.storage.replace("spool.json", to_json(header))
+    _update(spool, "spool.json", before, to_json(header))
     return header
 
 
 def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
-    """Where to read on: after the newest manifest, or from the start of a spool that has none."""
+    """Where to read on: after the newest manifest, or from the start of a spool that has none.
+
+    Raises:
+        SpoolMismatchError: header and manifest are of two spools.
+    """
     latest = spool.latest()
     if latest == 0:
         cut = (CutPartition("", header.start),)
         return Checkpoint(0, header.start - 1, cut, _schemas(spool, header.schema_keys))
     manifest = spool.manifest(latest)
+    if manifest.spool_id != header.spool_id:
+        raise SpoolMismatchError(
+            f"spool.json of {spool.path} is of spool {header.spool_id}, its epoch {latest} of {manifest.spool_id}",
+            hint="Two daemons began it at once, or its files were mixed: choose another spool.path.",
+        )
     return Checkpoint(
         latest,
         manifest.watermark_high,
@@ -129,6 +150,7 @@ class SpoolWriter:
         self._written = {schema.key for schema in at.schemas}
         self._writer = secrets.token_hex(8)
         self._swept = False
+        self._floor = contents(spool.storage, "floor.json")
         self._floor_set_at = 0
         self.epoch = at.epoch
         """The last epoch that is sealed."""
@@ -217,7 +239,10 @@ class SpoolWriter:
         return len(pruned)
 
     def _set_floor(self, first: int) -> None:
-        self._spool.storage.replace("floor.json", b'{"version":1,"first":%d}' % first)
+        # The writer's name in it makes it no other's: what was read back may be ours, whose answer was lost.
+        data = b'{"version":1,"first":%d,"writer":"%s"}' % (first, self._writer.encode())
+        _update(self._spool, "floor.json", self._floor, data)
+        self._floor = data
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         sink = pa.BufferOutputStream()
@@ -275,6 +300,13 @@ def create(spool: Spool, manifest: Manifest) -> None:
     if spool.floor() > manifest.epoch:
         spool.storage.delete(path)
         raise _gone_on(spool)
+
+
+def _update(spool: Spool, path: str, before: bytes | None, data: bytes) -> None:
+    try:
+        spool.storage.update(path, before, data)
+    except FileExistsError:
+        raise _gone_on(spool) from None
 
 
 def _gone_on(spool: Spool) -> SpoolInUseError:

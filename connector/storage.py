@@ -1,8 +1,9 @@
 """Where a spool's files lie: what a storage promises, and the one on a local disk.
 
 A file appears whole or not at all. ``create`` never overwrites, which is what makes a manifest the one place where
-two daemons meet; ``replace`` is for what has one owner. Files are durable when a call returns, and on a local disk
-private to their user. The other storage is :class:`connector.gcs_storage.GcsStorage`.
+two daemons meet; ``update`` overwrites what its caller knows; ``replace`` is for what has one owner. Files are durable
+when a call returns, and on a local disk private to their user. The other storage is
+:class:`connector.gcs_storage.GcsStorage`.
 """
 
 import errno
@@ -39,6 +40,7 @@ class Storage(Protocol):
     def full(self, path: str = "") -> str: ...  # noqa: D102
     def create(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
     def replace(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
+    def update(self, path: str, before: bytes | None, data: bytes) -> None: ...  # noqa: D102
     def read(self, path: str) -> pa.Buffer: ...  # noqa: D102
     def read_each(self, paths: Iterable[str]) -> Iterator[pa.Buffer]: ...  # noqa: D102
     def exists(self, path: str) -> bool: ...  # noqa: D102
@@ -85,6 +87,16 @@ class LocalStorage:
         with self._faults(path):
             self._write(path, data).replace(self.root / path)
             self._sync_folder(path)
+
+    def update(self, path: str, before: bytes | None, data: bytes) -> None:
+        """Writes a file in place of one with the bytes ``before``, or of none; the writer's lock is held meanwhile.
+
+        Raises:
+            FileExistsError: something else is there, or nothing any more; it is left as it is.
+        """
+        if contents(self, path) != before:
+            raise FileExistsError(self.full(path))
+        self.replace(path, data)
 
     def read(self, path: str) -> pa.Buffer:
         """The bytes of a file, memory-mapped.
@@ -183,6 +195,15 @@ class LocalStorage:
             raise
         except OSError as error:
             raise SpoolError(f"cannot use {self.root / path}: {_reason(error)}", hint=_way_out(error)) from error
+
+
+def contents(storage: Storage, path: str) -> bytes | None:
+    """The bytes of a small file, or None where there is none: what :meth:`LocalStorage.update` compares."""
+    try:
+        data: bytes = storage.read(path).to_pybytes()
+    except FileNotFoundError:
+        return None
+    return data
 
 
 def _sync(folder: Path) -> None:

@@ -3,17 +3,18 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from connector import bucket as bucket_module
 from connector import consumers, lease
+from connector.bucket import Bucket
 from connector.errors import SpoolError, SpoolInUseError
 from connector.gcs_storage import GcsStorage
 from connector.sealing import initialize, sole_writer
-from connector.spool import Spool
+from connector.spool import Spool, SpoolHeader
 from connector.timestamps import SECOND
 from tests.cloud_storage import CloudStorage, Proxy, Trouble
 from tests.connector.builders import AT
@@ -233,6 +234,80 @@ def test_two_daemons_that_no_lease_keeps_apart_meet_at_the_manifest(bucket: str)
     assert [file.path for manifest in spool.manifests(1, 2) for file in manifest.files] == [
         f"segments/{name}" for name in spool.storage.list("segments")
     ] or len(spool.storage.list("segments")) == 3
+
+
+@contextmanager
+def paused_before(path: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Who uploads to `path` is paused once, after every check and right before the request."""
+    left = [meanwhile]
+    put = Bucket.put
+
+    def pausing(one: Bucket, name: str, data: bytes, *, generation: int | None = None) -> int:
+        if name == path and left:
+            left.pop()()
+        return put(one, name, data, generation=generation)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "put", pausing)
+        yield
+    assert not left
+
+
+def test_the_floor_of_a_daemon_that_was_paused_does_not_land_on_a_later_one(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = begun(f"{bucket}/spool")
+    sealed(writer_of(spool), 7)
+    consumers.record(spool, "c", 5, now=NOW)
+    late, other = writer_of(spool), writer_of(Spool.at(spool.path))
+
+    def taken_over() -> None:
+        sealed(other, 12)
+        consumers.record(spool, "c", 18, now=NOW)
+        assert other.prune(now=NOW, grace=0) == 18
+
+    with (
+        paused_before("floor.json", monkeypatch, taken_over),
+        pytest.raises(SpoolInUseError, match="has gone on without this daemon"),
+    ):
+        late.prune(now=NOW, grace=0)
+    assert (spool.floor(), numbers(spool)) == (19, [19])
+    with pytest.raises(SpoolInUseError, match="has gone on without this daemon"):
+        sealed(late)
+    assert writer_of(spool).epoch == 19
+
+
+def test_of_two_first_starts_the_one_that_was_paused_leaves_the_header_alone(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool.at(f"{bucket}/spool")
+    first: list[SpoolHeader] = []
+
+    def other_starts() -> None:
+        first.append(begun(spool.path).header())
+        sealed(writer_of(spool))
+
+    with (
+        paused_before("spool.json", monkeypatch, other_starts),
+        pytest.raises(SpoolInUseError, match="has gone on without this daemon"),
+    ):
+        initialize(spool, NAME, AT + 1, "now", [])
+    assert [spool.header()] == first
+    assert writer_of(spool).epoch == 1
+
+
+@pytest.mark.parametrize("path", ["spool.json", "floor.json"])
+def test_a_header_or_a_floor_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy, path: str) -> None:
+    lost = Trouble(meets=lambda method, url: uploads(method, url) and "ifGenerationMatch=0" in url, passes=True)
+    lost.times = int(path == "spool.json")
+    gcs_proxy.troubles.append(lost)
+    spool = begun(f"{bucket}/spool")
+    sealed(writer := writer_of(spool), 2)
+    consumers.record(spool, "c", 1, now=NOW)
+    lost.times += path == "floor.json"
+    assert writer.prune(now=NOW, grace=0) == 1
+    assert lost.struck == 1
+    assert spool.floor() == 2
 
 
 # The lease.

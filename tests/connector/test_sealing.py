@@ -17,7 +17,7 @@ from connector.partitions import CutPartition
 from connector.records import DataChangeRecord
 from connector.schemas import TableSchema
 from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
-from connector.spool import Spool, manifest_path, schema_path
+from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
 from connector.storage import LocalStorage, Storage
 from connector.timestamps import SECOND
 from tests.connector.builders import AT, COLUMNS, column, record
@@ -302,6 +302,43 @@ def test_a_daemon_that_wakes_up_late_prunes_nothing(spool: Spool) -> None:
     assert (spool.floor(), numbers(spool)) == (6, [6])
 
 
+def test_a_floor_that_another_daemon_has_set_stays(spool: Spool) -> None:
+    writer = writer_of(spool)
+    sealed(writer, 5)
+    consumers.record(spool, "c", 3, now=NOW)
+    late, other = writer_of(spool), writer_of(spool)
+    assert other.prune(now=NOW, grace=0) == 3
+    with pytest.raises(SpoolInUseError, match="has gone on without this daemon"):
+        late._set_floor(2)
+    assert spool.floor() == 4
+
+
+def test_of_two_first_starts_the_second_leaves_the_spool_to_the_first(spool: Spool) -> None:
+    header = spool.header()
+    with pytest.raises(SpoolInUseError, match="has gone on without this daemon"):
+        initialize(spool, NAME, AT + 1, "now", [])
+    assert spool.header() == header
+
+
+def test_a_header_is_written_anew_only_in_place_of_the_one_that_was_read(spool: Spool) -> None:
+    before = spool.storage.read("spool.json").to_pybytes()
+    anew = initialize(spool, NAME, AT + 1, "-1s", [], before=before)
+    assert anew == spool.header()
+    assert (anew.start, anew.spool_id) == (AT + 1, SpoolHeader.model_validate_json(before).spool_id)
+    with pytest.raises(SpoolInUseError, match="has gone on without this daemon"):
+        initialize(spool, NAME, AT + 2, "-2s", [], before=before)
+    assert anew == spool.header()
+
+
+def test_a_header_and_epochs_of_two_spools_are_refused_with_one_line(spool: Spool) -> None:
+    sealed(writer_of(spool))
+    ours = spool.header().spool_id
+    other = spool.header().model_copy(update={"spool_id": "of another"})
+    spool.storage.replace("spool.json", to_json(other))
+    with pytest.raises(SpoolMismatchError, match=rf"spool\.json of .* is of spool of another, its epoch 1 of {ours}"):
+        checkpoint(spool, spool.header())
+
+
 def test_a_manifest_below_the_floor_does_not_count_and_is_swept(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
@@ -407,15 +444,15 @@ def test_a_consumer_that_registers_while_epochs_are_pruned_finds_the_epoch_that_
     writer = writer_of(spool)
     sealed(writer, 4)
     consumers.record(spool, "c", 3, now=NOW)
-    replace = type(spool.storage).replace
+    update = type(spool.storage).update
     found: list[consumers.Consumer] = []
 
-    def registering(storage: Storage, path: str, data: bytes) -> None:
-        if path == "floor.json" and not found:
+    def registering(storage: Storage, path: str, before: bytes | None, data: bytes) -> None:
+        if not found:
             found.append(consumers.register(Spool(storage), "new", now=NOW))
-        replace(storage, path, data)
+        update(storage, path, before, data)
 
-    monkeypatch.setattr(type(spool.storage), "replace", registering)
+    monkeypatch.setattr(type(spool.storage), "update", registering)
     writer.prune(now=NOW, grace=0)
     assert found[0].epoch + 1 >= spool.floor()
     assert numbers(spool)[0] == spool.floor()

@@ -72,6 +72,18 @@ def test_replace_overwrites(storage: Storage) -> None:
     assert held.to_pybytes() == b"one"
 
 
+def test_update_replaces_only_what_its_caller_knows(storage: Storage) -> None:
+    storage.update("a", None, b"one")
+    storage.update("a", b"one", b"two")
+    for before in (None, b"one", b"three"):
+        with pytest.raises(FileExistsError):
+            storage.update("a", before, b"four")
+    with pytest.raises(FileExistsError):
+        storage.update("b", b"one", b"two")
+    assert storage.read("a").to_pybytes() == b"two"
+    assert not storage.exists("b")
+
+
 def test_what_is_not_there_is_not_found(storage: Storage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read("a")
