@@ -1,7 +1,8 @@
-"""What the fast ways of both dialects share: columns of data change records from lists of their fields."""
+"""What the fast ways share: columns of data change records from lists of their fields."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pyarrow.compute as pc
 from connector.changes import COLUMNS, Changes, Int64s, Shape, integers, mod_lists
 from connector.records import ColumnType
 from connector.timestamps import SECOND, parse, second
+
+Raw = TypeVar("Raw", bound=Hashable)
+"""A record's column types as they came."""
 
 _RECORD_BYTES, _MOD_BYTES = 200, 30
 """What a record and a mod take beside their payloads, about."""
@@ -24,19 +28,22 @@ _LARGEST = 2**63 // SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields of data change records, each a list with an item a record, and those of their mods."""
+class Fields(Generic[Raw]):
+    """The fields of data change records, each a list with an item a record, and those of their mods.
 
-    commit_timestamp: Sequence[str]
+    Payloads are texts as bytes, or an array of strings.
+    """
+
+    commit_timestamp: Int64s
     record_sequence: Sequence[str]
     server_transaction_id: Sequence[str]
     is_last_record_in_transaction_in_partition: Sequence[bool]
     table_name: Sequence[str]
-    column_types: Sequence[bytes]
+    column_types: Sequence[Raw]
     mod_counts: Int64s
-    keys: Sequence[bytes]
-    new_values: Sequence[bytes]
-    old_values: Sequence[bytes]
+    keys: Sequence[bytes] | pa.Array
+    new_values: Sequence[bytes] | pa.Array
+    old_values: Sequence[bytes] | pa.Array
     mod_type: Sequence[str]
     value_capture_type: Sequence[str]
     number_of_records_in_transaction: Sequence[int]
@@ -45,18 +52,18 @@ class Fields:
     is_system_transaction: Sequence[bool]
 
 
-class Assembler:
+class Assembler(Generic[Raw]):
     """Makes columns of fields; what it has learned of column types it keeps.
 
     Args:
-        column_types: reads what a record's column types are in the dialect.
+        column_types: reads what a record's column types are in the form in which they came.
     """
 
-    def __init__(self, column_types: Callable[[bytes], tuple[ColumnType, ...]]) -> None:
+    def __init__(self, column_types: Callable[[Raw], tuple[ColumnType, ...]]) -> None:
         self._column_types = column_types
-        self._shapes: dict[tuple[str, bytes], Shape] = {}
+        self._shapes: dict[tuple[str, Raw], Shape] = {}
 
-    def changes(self, fields: Fields, read_timestamp: int) -> Changes | None:
+    def changes(self, fields: Fields[Raw], read_timestamp: int) -> Changes | None:
         """The records as columns; None where they are not in the order of their commit timestamps.
 
         Raises:
@@ -64,7 +71,7 @@ class Assembler:
             OverflowError: a number has no room in 64 bits.
         """
         rows = len(fields.commit_timestamp)
-        at = timestamps(fields.commit_timestamp)
+        at = fields.commit_timestamp
         if bool((at[1:] < at[:-1]).any()):
             return None
         codes, shapes = self._numbered(fields.table_name, fields.column_types)
@@ -89,15 +96,15 @@ class Assembler:
         }
         return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), shapes)
 
-    def _numbered(self, tables: Sequence[str], column_types: Sequence[bytes]) -> tuple[pa.Array, tuple[Shape, ...]]:
+    def _numbered(self, tables: Sequence[str], column_types: Sequence[Raw]) -> tuple[pa.Array, tuple[Shape, ...]]:
         if _are_same(tables) and _are_same(column_types):
             shape = self._shape((tables[0], column_types[0]))
             return pa.repeat(pa.scalar(0, pa.int32()), len(tables)), (shape,)
-        numbers: dict[tuple[str, bytes], int] = {}
+        numbers: dict[tuple[str, Raw], int] = {}
         codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
         return pa.array(codes, pa.int32()), tuple(self._shape(named) for named in numbers)
 
-    def _shape(self, named: tuple[str, bytes]) -> Shape:
+    def _shape(self, named: tuple[str, Raw]) -> Shape:
         known = self._shapes.get(named)
         if known is None:
             if len(self._shapes) >= _SHAPES:
@@ -133,12 +140,12 @@ def timestamps(texts: Sequence[str]) -> Int64s:
     return np.array([parse(text) for text in texts], np.int64)
 
 
-def _payloads(*columns: Sequence[bytes]) -> tuple[list[pa.Array], Int64s]:
+def _payloads(*columns: Sequence[bytes] | pa.Array) -> tuple[list[pa.Array], Int64s]:
     """The columns of the payloads of mods, and how many bytes each mod has in all of them."""
     found = []
     sizes = np.full(len(columns[0]), _MOD_BYTES, np.int64)
     for texts in columns:
-        column = _same(texts, pa.string())
+        column = texts if isinstance(texts, pa.Array) else _same(texts, pa.string())
         lengths = integers(pc.binary_length(column))
         if not lengths.all():  # nothing captured is an object without members, however it came
             column = pc.if_else(pa.array(lengths == 0), _EMPTY, column)

@@ -14,6 +14,7 @@ from google.protobuf.struct_pb2 import Value
 from connector.changes import Changes
 from connector.dialects import MUTABLE, POSTGRESQL, Dialect
 from connector.googlesql_columns import GooglesqlColumns, is_known
+from connector.mutable_columns import MutableColumns
 from connector.postgresql_columns import PostgresqlColumns
 from connector.records import Record
 from connector.rows import ValueAssembler, as_message
@@ -90,7 +91,8 @@ def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:
     """Makes the decoders of the queries of a change stream; they share what they have learned of its tables."""
     walker = walk(dialect, partition_mode)
     if partition_mode == MUTABLE:
-        return lambda: Decoder(walker, None, lambda _: False)
+        messages = MutableColumns()
+        return lambda: Decoder(walker, messages, lambda _: True)
     if dialect is POSTGRESQL:
         documents = PostgresqlColumns()
         return lambda: Decoder(walker, documents, lambda _: True)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue
 
 from connector.changes import Changes, Int64s
-from connector.columns import Assembler, Fields
+from connector.columns import Assembler, Fields, timestamps
 from connector.merging import has_only, merging
 from connector.walk import googlesql_column_types
 
@@ -61,7 +61,7 @@ class GooglesqlColumns:
     """Takes rows whose column :func:`is_known`."""
 
     def __init__(self) -> None:
-        self._assembler = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
+        self._assembler: Assembler[bytes] = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
         """The rows as columns; None where they are to be walked. See :data:`connector.decode.Columns`."""
@@ -72,7 +72,7 @@ class GooglesqlColumns:
             return None  # the walk tells what is wrong, or that nothing is
 
 
-def _fields(messages: bytes) -> Fields | None:
+def _fields(messages: bytes) -> Fields[bytes] | None:
     rows = _Rows.FromString(messages)
     if True in rows.chunked_value:
         return None
@@ -97,7 +97,7 @@ def _fields(messages: bytes) -> Fields | None:
     if leaves.lists:
         return None
     return Fields(
-        commit_timestamp=strings[0::_STRINGS],
+        commit_timestamp=timestamps(strings[0::_STRINGS]),
         record_sequence=strings[1::_STRINGS],
         server_transaction_id=strings[2::_STRINGS],
         is_last_record_in_transaction_in_partition=flags[0::_FLAGS],

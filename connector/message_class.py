@@ -5,6 +5,7 @@ copied, not parsed; and where a message field is described as singular, all that
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -19,7 +20,22 @@ _SCALARS = {
     str: FieldDescriptorProto.TYPE_STRING,
 }
 
-Field = tuple[str, int, type | str]
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """A scalar, singular; ``scalar`` is what a .proto file calls it."""
+
+    scalar: str
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Messages of that name, repeated."""
+
+    message: str
+
+
+Field = tuple[str, int, type | str | One | Many]
 """A name, the number on the wire, and what it holds: scalars, repeated, or a message of that name, singular."""
 
 
@@ -29,17 +45,16 @@ def message_class(top: str, messages: Mapping[str, Sequence[Field]]) -> type[Mes
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field, number, kind in fields:
-            if isinstance(kind, str):
-                message.field.add(
-                    name=field,
-                    number=number,
-                    label=FieldDescriptorProto.LABEL_OPTIONAL,
-                    type=FieldDescriptorProto.TYPE_MESSAGE,
-                    type_name=f".described.{kind}",
-                )
-            else:
-                label = FieldDescriptorProto.LABEL_REPEATED
-                message.field.add(name=field, number=number, label=label, type=_SCALARS[kind])
+            added = message.field.add(name=field, number=number)
+            singular = isinstance(kind, str | One)
+            added.label = FieldDescriptorProto.LABEL_OPTIONAL if singular else FieldDescriptorProto.LABEL_REPEATED
+            match kind:
+                case str(of) | Many(of):
+                    added.type, added.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".described.{of}"
+                case One(of):
+                    added.type = FieldDescriptorProto.Type.Value(f"TYPE_{of.upper()}")
+                case _:
+                    added.type = _SCALARS[kind]
     pool = DescriptorPool()
     pool.Add(file)
     found: type[Message] = GetMessageClass(pool.FindMessageTypeByName(f"described.{top}"))

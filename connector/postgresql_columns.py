@@ -5,12 +5,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from connector.changes import Changes
-from connector.columns import Assembler, Fields
-from connector.rows import PartialResultSets
+from connector.columns import Assembler, Fields, timestamps
+from connector.rows import strings
 from connector.walk import PostgresqlData, postgresql_column_types, postgresql_records
-
-_STRING_TAG = 3 << 3 | 2
-"""Of the field string_value of a google.protobuf.Value."""
 
 
 class PostgresqlColumns:
@@ -23,7 +20,7 @@ class PostgresqlColumns:
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
         """The rows as columns; None where they are to be walked. See :data:`connector.decode.Columns`."""
         try:
-            texts = _texts(messages)
+            texts = strings(messages)
             if texts is None:
                 return None
             records = [found for text in texts if (found := self._decode(text).data_change_record) is not None]
@@ -34,33 +31,10 @@ class PostgresqlColumns:
             return None  # the walk tells what is wrong, or that nothing is
 
 
-def _texts(messages: bytes) -> list[memoryview] | None:
-    """Each row's document; None where there is no row, or one that has been cut."""
-    rows = PartialResultSets.FromString(messages)
-    if not rows.values or True in rows.chunked_value:
-        return None
-    return [_document(memoryview(value)) for value in rows.values]
-
-
-def _document(value: memoryview) -> memoryview:
-    """The string that is all of a google.protobuf.Value: behind its tag and its length, seven bits a byte.
-
-    Raises:
-        IndexError, ValueError: it is no string.
-    """
-    length, at = value[1] & 0x7F, 1
-    while value[at] & 0x80:
-        at += 1
-        length |= (value[at] & 0x7F) << 7 * (at - 1)
-    if value[0] != _STRING_TAG or length != len(value) - at - 1:
-        raise ValueError("a value is no string")
-    return value[at + 1 :]
-
-
-def _fields(records: list[PostgresqlData]) -> Fields:
+def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
     mods = [mod for record in records for mod in record.mods]
     return Fields(
-        commit_timestamp=[record.commit_timestamp for record in records],
+        commit_timestamp=timestamps([record.commit_timestamp for record in records]),
         record_sequence=[record.record_sequence for record in records],
         server_transaction_id=[record.server_transaction_id for record in records],
         is_last_record_in_transaction_in_partition=[

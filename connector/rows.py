@@ -20,6 +20,10 @@ PartialResultSets = message_class(
 """Joined google.spanner.v1.PartialResultSets, of which all fields are repeated; values stay the bytes of each."""
 
 
+_STRING_TAG = 3 << 3 | 2
+"""Of the field string_value of a google.protobuf.Value."""
+
+
 class ValueAssembler:
     """Puts the values of one query together; a new query has a new one."""
 
@@ -68,6 +72,32 @@ def as_message(values: Sequence[bytes]) -> bytes:
     """The bytes of one google.spanner.v1.PartialResultSet with these values."""
     encoded: bytes = PartialResultSets(values=values).SerializeToString()
     return encoded
+
+
+def strings(messages: bytes) -> list[memoryview] | None:
+    """The rows of joined google.spanner.v1.PartialResultSets whose values are strings, as the strings' bytes.
+
+    None where there is no row, or one that has been cut.
+
+    Raises:
+        DecodeError: they are something else.
+        IndexError, ValueError: a value is no string.
+    """
+    found = PartialResultSets.FromString(messages)
+    if not found.values or True in found.chunked_value:
+        return None
+    return [_string(memoryview(value)) for value in found.values]
+
+
+def _string(value: memoryview) -> memoryview:
+    """The string that is all of a google.protobuf.Value: behind its tag and its length, seven bits a byte."""
+    length, at = value[1] & 0x7F, 1
+    while value[at] & 0x80:
+        at += 1
+        length |= (value[at] & 0x7F) << 7 * (at - 1)
+    if value[0] != _STRING_TAG or length != len(value) - at - 1:
+        raise ValueError("a value is no string")
+    return value[at + 1 :]
 
 
 def merge(into: Value, more: Value) -> None:

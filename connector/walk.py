@@ -358,9 +358,16 @@ class _ProtoWalk:
         raw = tuple(_RawRecord.FromString(record).data_change_record.column_metadata)
         known = self._types.get(raw)
         if known is None:
-            known = tuple(ColumnType(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
+            known = proto_column_types(metadata)
             _remember(self._types, raw, known)
         return known
+
+
+def proto_column_types(
+    metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata],
+) -> tuple[ColumnType, ...]:
+    """The ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode."""
+    return tuple(ColumnType(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
 
 
 def _type(found: types.Type) -> str:
@@ -379,9 +386,18 @@ def _nanoseconds(row: Message, field: str) -> int:
 def _object(
     columns: tuple[ColumnType, ...], values: Iterable[types.ChangeStreamRecord.DataChangeRecord.ModValue]
 ) -> str:
+    return orjson.dumps({columns[v.column_metadata_index].name: proto_value(v) for v in values}).decode()
+
+
+def proto_value(of: types.ChangeStreamRecord.DataChangeRecord.ModValue) -> object:
+    """What the value of a column is in JSON."""
     # Most values are strings, and what is no string has an empty one: so the kind need not be asked for.
-    members = {columns[v.column_metadata_index].name: v.value.string_value or _json(v.value) for v in values}
-    return orjson.dumps(members).decode()
+    return of.value.string_value or _json(of.value)
+
+
+def json_number(number: float) -> float | str:
+    """A number as Spanner has it in JSON, which knows none that is not finite."""
+    return number if isfinite(number) else _NOT_FINITE.get(number, "NaN")
 
 
 def _json(value: Value) -> object:
@@ -390,8 +406,8 @@ def _json(value: Value) -> object:
             return [_json(item) for item in value.list_value.values]
         case None | "null_value":
             return None
-        case "number_value" if not isfinite(value.number_value):
-            return _NOT_FINITE.get(value.number_value, "NaN")
+        case "number_value":
+            return json_number(value.number_value)
         case kind:
             return getattr(value, kind)
 

@@ -35,7 +35,9 @@ from emulator.values import Value as JsonValue
 from emulator.wire import boolean, field, listed, number_field, text
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
-_Data = _ChangeStreamRecord.DataChangeRecord
+_Data = types.ChangeStreamRecord.DataChangeRecord.pb()
+_Mod = types.ChangeStreamRecord.DataChangeRecord.Mod.pb()
+_ColumnMetadata = types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata.pb()
 _Type = types.Type.pb()
 _CACHED_BYTES = 64 * 1024 * 1024
 
@@ -264,7 +266,7 @@ def _notice(record: Record) -> bytes:
 
 def _proto_column(column: ReportedColumn) -> bytes:
     scalar = _Type(code=column.code, type_annotation=column.annotation or 0)
-    message = _Data.ColumnMetadata(
+    message = _ColumnMetadata(
         name=column.name, is_primary_key=column.is_primary_key, ordinal_position=column.ordinal_position
     )
     message.type_.CopyFrom(_Type(code="ARRAY", array_element_type=scalar) if column.array else scalar)
@@ -276,7 +278,7 @@ def _proto_mods(columns: tuple[ReportedColumn, ...], mods: tuple[ReportedMod, ..
     indexes = {column.name: index for index, column in enumerate(columns)}
     out = []
     for mod in mods:
-        message = _Data.Mod()
+        message = _Mod()
         for into, row in (
             (message.keys, mod.keys),
             (message.new_values, mod.new_values),

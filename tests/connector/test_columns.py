@@ -85,9 +85,9 @@ def test_texts_that_are_as_long_together_as_timestamps_are_not_taken_for_them() 
     check([text, text.replace("2026", "é026")[:-1]])
 
 
-def fields(count: int) -> Fields:
+def fields(count: int) -> Fields[bytes]:
     return Fields(
-        commit_timestamp=["2026-01-02T03:04:05.5Z"] * count,
+        commit_timestamp=np.arange(count),
         record_sequence=["1"] * count,
         server_transaction_id=["tx"] * count,
         is_last_record_in_transaction_in_partition=[True] * count,

@@ -1,11 +1,14 @@
 """The rules, each broken by hand: what the properties must catch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
+from connector import mod_values, mutable_columns
 from connector.changes import Changes
 from connector.epoch import Epoch, EpochBuffer, Part
 from connector.partitions import CutPartition, Event, Partition, PartitionGraph, State
@@ -330,3 +333,49 @@ def _all() -> Iterable[type[Reading]]:
 
 
 MUTANTS = tuple(_all())
+
+
+Broken = Callable[[], AbstractContextManager[object]]
+"""Breaks a rule for as long as a context is open."""
+
+
+def nothing_below_a_space_is_escaped() -> AbstractContextManager[object]:
+    return patch.object(mod_values, "_FIRST_PLAIN", 0)
+
+
+def backslashes_are_not_escaped() -> AbstractContextManager[object]:
+    return patch.object(mod_values, "_BACKSLASH", ord('"'))
+
+
+def numbers_that_are_not_finite_are_null() -> AbstractContextManager[object]:
+    return patch.object(mod_values, "json_number", float)
+
+
+def enumerations_have_any_number() -> AbstractContextManager[object]:
+    return patch.object(mutable_columns, "_named", lambda numbers, _: [str(number) for number in numbers])
+
+
+def old_values_are_the_new_ones() -> AbstractContextManager[object]:
+    def swapped(*arguments: Any) -> list[pa.StringArray]:
+        keys, old_values, new_values = mod_values.payloads(*arguments)
+        return [keys, new_values, old_values]
+
+    return patch.object(mutable_columns, "payloads", swapped)
+
+
+def every_record_is_of_the_first_shape() -> AbstractContextManager[object]:
+    def of_one(mods: Any, shapes: Any, columns: Any) -> list[pa.StringArray]:
+        return mod_values.payloads(mods, np.zeros_like(shapes), columns)
+
+    return patch.object(mutable_columns, "payloads", of_one)
+
+
+def rows_may_hold_anything_beside() -> AbstractContextManager[object]:
+    return patch.object(mutable_columns, "_are_data", lambda _: True)
+
+
+OF_MOD_VALUES = (
+    nothing_below_a_space_is_escaped, backslashes_are_not_escaped, numbers_that_are_not_finite_are_null,
+    enumerations_have_any_number, old_values_are_the_new_ones, every_record_is_of_the_first_shape,
+    rows_may_hold_anything_beside,
+)  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/property/test_decoders.py", "tests/property/test_damaged_messages.py")
+TESTS = tuple(f"tests/property/test_{name}.py" for name in ("decoders", "damaged_messages", "mutable_decoders"))
 _BACKEND = "from google.protobuf.internal import api_implementation; print(api_implementation.Type())"
 
 

@@ -9,10 +9,11 @@ import pytest
 from connector import decode
 from connector.changes import Changes
 from connector.decode import Decoder, Item, decoder
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.googlesql_columns import is_known
 from connector.records import DataChangeRecord, Record
 from connector.walk import UnknownRecordError, walk
+from emulator.row_types import metadata
 from tests.property.row_types import METADATA
 
 READ = 1_790_000_000_123_456_789
@@ -24,7 +25,7 @@ Lists = Sequence[Sequence[bytes]]
 
 @dataclass(frozen=True, repr=False)
 class Side:
-    """A dialect: what makes a stream's decoders in the fast way, one in the plain way, and its queries' metadata."""
+    """A form of rows: what makes a stream's decoders in the fast way, one in the plain way, and queries' metadata."""
 
     name: str
     fast: Callable[[], Callable[[], Decoder]]
@@ -49,6 +50,14 @@ SIDES = {
         METADATA["postgresql"],
     ),
 }
+MUTABLE_SIDE = Side(
+    "mutable",
+    lambda: decoder(POSTGRESQL, MUTABLE),
+    lambda: Decoder(walk(GOOGLESQL, MUTABLE), None, lambda _: True),
+    metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"),
+)
+"""The MUTABLE_KEY_RANGE mode, in which rows are alike in both dialects."""
+
 both_dialects = pytest.mark.parametrize("side", SIDES.values(), ids=SIDES)
 
 
