@@ -25,6 +25,7 @@ _SIZES = {"": 1, "B": 1} | {
     for suffix, base in (("B", 1000), ("iB", 1024))
 }
 _COMMENT_OR_VARIABLE = re.compile(r"^\s*#.*$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}", re.MULTILINE)
+_NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
@@ -275,8 +276,8 @@ def load(path: str | Path) -> Config:
         raise ConfigurationError(missing)
     try:
         node = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError([f"{path} is not YAML: {' '.join(str(error).split())}"]) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
     if not isinstance(node, dict):
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
     return validated(node)
@@ -292,6 +293,16 @@ def validated(node: dict[str, object]) -> Config:
         return Config.model_validate(node)
     except ValidationError as error:
         raise ConfigurationError([_fault(detail) for detail in error.errors()]) from error
+
+
+def _fault_of_yaml(error: Exception) -> str:
+    """What is wrong and where, without the text itself: the environment may have filled a secret in."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark, problem = error.problem_mark, _NAMED_IN_YAML.sub(r"\1", error.problem or "")
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"position {error.position}: {error.reason}"
+    return "it holds a date or a number that there is not"
 
 
 def _fault(detail: ErrorDetails) -> str:

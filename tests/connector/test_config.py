@@ -1,5 +1,7 @@
 """The configuration: every fault at once, each naming its field."""
 
+import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,41 @@ def test_what_is_no_configuration_is_refused_in_one_line(tmp_path: Path, text: s
     with pytest.raises(ConfigurationError) as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("secret", "problem"),
+    [
+        ("hunter2: x", "mapping values are not allowed here"),
+        ("*hunter2", "found undefined alias"),
+        ("!hunter2 x", "could not determine a constructor for the tag"),
+        ("!hunter2!x y", "found undefined tag handle"),
+        ('"hunter2', "found unexpected end of stream"),
+        ("@hunter2", "cannot start any token"),
+        ("hunter2\x01", "special characters are not allowed"),
+        ("2026-13-45", "it holds a date or a number that there is not"),
+    ],
+)
+def test_a_fault_of_yaml_is_told_without_what_the_environment_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str, problem: str
+) -> None:
+    monkeypatch.setenv("SECRET", secret)
+    path = tmp_path / "c.yaml"
+    path.write_text("source:\n  database_role: ${SECRET}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) as raised:
+        load(path)
+    told = "".join(traceback.format_exception(raised.value))
+    assert str(raised.value).startswith(f"{path} is not YAML")
+    assert "hunter2" not in told
+
+
+def test_a_fault_of_yaml_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("source:\n  project: a: b\n", encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"is not YAML: line 2, column 13: mapping values are not allowed here"
+    ):
+        load(path)
 
 
 def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
