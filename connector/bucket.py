@@ -6,7 +6,7 @@ it. This module needs the extra ``gcs``; only those import it who were given a `
 
 Credentials are found as Google's libraries find them; an emulator's address, from an option or from
 STORAGE_EMULATOR_HOST, is met without any. Messages hold neither URLs nor what a server said, for either may hold a
-session's secret.
+session's secret; nor are Google's exceptions kept as causes, for they hold both.
 """
 
 import base64
@@ -46,6 +46,9 @@ _TIMEOUT = (10.0, 30.0)
 
 _CHUNK = 8 * 1024 * 1024
 """Bytes of a large upload that are in memory at a time."""
+
+_UPLOADS = 3
+"""Times that a large upload is begun, where the server takes a part of a chunk."""
 
 _FAULTS = (
     exceptions.GoogleAPIError,
@@ -119,22 +122,33 @@ class Bucket:
 
     def upload(self, path: str, file: BinaryIO, size: int, *, generation: int | None = None) -> int:
         """Uploads what a file holds; see :meth:`put`. A large one goes in chunks and appears with its last."""
-        try:
-            with self._faults(path):
-                blob = self._blob(path)
-                blob.chunk_size = _CHUNK
-                blob.upload_from_file(
-                    file,
-                    size=size,
-                    content_type="application/octet-stream",
-                    if_generation_match=generation,
-                    checksum="crc32c",
-                    retry=self._retry,
-                    timeout=_TIMEOUT,
-                )
-                return int(blob.generation)
-        except FileNotFoundError as error:  # a bucket that was there
-            raise self._failed(exceptions.NotFound(""), path) from error
+        left = _UPLOADS
+        while True:
+            left -= 1
+            try:
+                with self._faults(path):
+                    return self._upload(path, file, size, generation)
+            except FileNotFoundError:  # a bucket that was there
+                raise self._failed(exceptions.NotFound(""), path) from None
+            except ValueError:  # the server took a part of a chunk, and Google's library does not go on from there
+                if not left:
+                    why = f"cannot use {self._full(path)}: Cloud Storage takes only a part of it"
+                    raise self._failure(why, hint="Run it again when it is well: nothing is lost.") from None
+
+    def _upload(self, path: str, file: BinaryIO, size: int, generation: int | None) -> int:
+        blob = self._blob(path)
+        blob.chunk_size = _CHUNK
+        blob.upload_from_file(
+            file,
+            rewind=True,
+            size=size,
+            content_type="application/octet-stream",
+            if_generation_match=generation,
+            checksum="crc32c",
+            retry=self._retry,
+            timeout=_TIMEOUT,
+        )
+        return int(blob.generation)
 
     def get(self, path: str) -> tuple[bytes, int]:
         """An object's bytes, its checksum compared, and its generation.
@@ -217,7 +231,7 @@ class Bucket:
         except exceptions.NotFound:
             return []  # an emulator: it grants everything
         except _FAULTS as error:
-            raise self._failed(error, "") from error
+            raise self._failed(error, "") from None
         return sorted(set(NEEDED) - set(granted))
 
     def _blob(self, path: str) -> storage.Blob:
@@ -230,14 +244,14 @@ class Bucket:
     def _faults(self, path: str) -> Iterator[None]:
         try:
             yield
-        except exceptions.PreconditionFailed as error:
+        except exceptions.PreconditionFailed:
             self._is_there = True
-            raise FileExistsError(self._full(path)) from error
-        except exceptions.NotFound as error:
+            raise FileExistsError(self._full(path)) from None
+        except exceptions.NotFound:
             self._look(path)
-            raise FileNotFoundError(self._full(path)) from error
+            raise FileNotFoundError(self._full(path)) from None
         except _FAULTS as error:
-            raise self._failed(error, path) from error
+            raise self._failed(error, path) from None
         self._is_there = True
 
     def _look(self, path: str) -> None:
@@ -250,7 +264,7 @@ class Bucket:
             )
             next(iter(listed), None)
         except _FAULTS as error:
-            raise self._failed(error, path) from error
+            raise self._failed(error, path) from None
         self._is_there = True
 
     def _full(self, path: str) -> str:

@@ -5,15 +5,14 @@ starting. It cannot do more, for a process that was paused may wake up after its
 even then is held by the guards on what is written, above all on manifests, which are created and never overwritten.
 
 A lease whose holder is known to be gone is free: it ran on this machine and is no process any more. Any other is free
-once it was not renewed for :data:`LEASE` seconds, by Cloud Storage's clock and ours. Whoever finds it taken over
-refuses to write from then on.
+once it was not renewed for :data:`LEASE` seconds, by Cloud Storage's clock alone. Whoever finds it taken over, or
+cannot renew it for a fault of its own, refuses to write from then on.
 """
 
 import os
 import secrets
 import socket
 import threading
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from connector.bucket import Bucket
 from connector.errors import SpannerCdcError, SpoolInUseError
 
 LEASE = 20.0
-"""Seconds after which a lease that is not renewed is free; clocks may differ by the better part of it."""
+"""Seconds after which a lease that is not renewed is free."""
 
 RENEWAL = 5.0
 
@@ -108,53 +107,65 @@ class Lease:
         """Refuses to go on without it.
 
         Raises:
-            SpoolInUseError: another process has taken it over.
+            SpoolInUseError: another process has taken it over, or it is not renewed any more.
         """
         if self._lost:
-            raise SpoolInUseError(f"{self._taken} ({self._lost}), which took over while this one was not heard of")
+            raise SpoolInUseError(self._lost)
 
     def _take_over(self) -> int:
-        try:
-            data, generation = self._bucket.get(self._path)
-            found = self._bucket.find(self._path)
-        except FileNotFoundError:
-            found = None
+        holder, generation = self._read()
+        found = self._bucket.find(self._path)
         if found is None or found.generation != generation:
             raise SpoolInUseError(f"{self._taken} (it was taken or given back just now)")
-        holder = Holder.of(data)
         if holder == self._holder:  # the answer to our own was lost
             return generation
-        left = found.updated + LEASE - time.time()
-        if holder is not None and not holder.is_gone() and left > 0:
-            raise SpoolInUseError(f"{self._taken} ({holder}; unless it is renewed its lease ends in {left:.0f} s)")
+        if holder is not None and not holder.is_gone():
+            left = found.updated + LEASE - self._now()
+            if left > 0:
+                raise SpoolInUseError(f"{self._taken} ({holder}; unless it is renewed its lease ends in {left:.0f} s)")
         try:
             return self._bucket.put(self._path, self._holder.to_json(), generation=generation)
         except FileExistsError:
+            holder, generation = self._read()
+            if holder == self._holder:
+                return generation
             raise SpoolInUseError(f"{self._taken} (another process was faster)") from None
 
     def _keep(self) -> None:
-        while not self._done.wait(RENEWAL):
-            try:
-                self._renew()
-            except SpannerCdcError:
-                continue  # the network is cut: next time
-            if self._lost:
-                return
+        try:
+            while not self._lost and not self._done.wait(RENEWAL):
+                with suppress(SpannerCdcError):  # the network is cut: next time
+                    self._renew()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, check tells of it
+            self._lost = f"the lock {self._bucket.url}/{self._path} could not be renewed: {type(error).__name__}"
 
     def _renew(self) -> None:
         try:
             self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=self._generation)
         except FileExistsError:
-            try:
-                data, generation = self._bucket.get(self._path)
-            except FileNotFoundError:
-                self._lost = "nobody: its object was deleted"
-                return
-            holder = Holder.of(data)
+            holder, generation = self._read()
             if holder == self._holder:
                 self._generation = generation
+            elif generation:
+                self._lost = f"{self._taken} ({holder or 'unknown'}), which took over while this one was not heard of"
             else:
-                self._lost = str(holder)
+                self._lost = f"the lock {self._bucket.url}/{self._path} was deleted"
+
+    def _read(self) -> tuple[Holder | None, int]:
+        """Who holds it, if its object says so, and that object's generation: 0 where there is none."""
+        try:
+            data, generation = self._bucket.get(self._path)
+        except FileNotFoundError:
+            return None, 0
+        return Holder.of(data), generation
+
+    def _now(self) -> float:
+        """The time by Cloud Storage's clock, which dates the leases; ours may be wrong. An object of ours tells it."""
+        path = f"{self._path}.{self._holder.nonce}"
+        self._bucket.put(path, b"")
+        found = self._bucket.find(path)
+        self._bucket.delete(path)
+        return found.updated if found else 0.0
 
 
 def _machine() -> str:

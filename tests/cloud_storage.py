@@ -137,14 +137,16 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
 class Trouble:
     """What happens to requests that `meets` chooses by method and path, `times` times.
 
-    With a `status` it is the answer, with `body`, or as Cloud Storage tells an error; else the connection is cut: after
-    so many bytes of the request, or, with `passes`, after the request has done its work.
+    With a `status` it is the answer, with `body`, or as Cloud Storage tells an error; with `takes` the server has taken
+    only so many bytes of an upload in chunks; else the connection is cut: after so many bytes of the request, or, with
+    `passes`, after the request has done its work.
     """
 
     meets: Callable[[str, str], bool] = lambda method, path: bool(method or path)
     status: int = 0
     message: str = ""
     body: bytes = b""
+    takes: int = 0
     after: int = 0
     passes: bool = False
     times: int = 10**9
@@ -201,11 +203,14 @@ class _Forward(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         trouble = self.server.met(self.command, self.path)
         size = int(self.headers.get("Content-Length") or 0)
-        if trouble is not None and not trouble.status and not trouble.passes:
+        if trouble is not None and not trouble.status and not trouble.takes and not trouble.passes:
             self.rfile.read(min(size, trouble.after))
             self._cut()
             return
         body = self.rfile.read(size)
+        if trouble is not None and trouble.takes:
+            self._answer(308, {"Range": f"bytes=0-{trouble.takes - 1}"}, b"")
+            return
         if trouble is not None and trouble.status:
             error = {"code": trouble.status, "message": trouble.message, "errors": [{"message": trouble.message}]}
             body = trouble.body or orjson.dumps({"error": error})

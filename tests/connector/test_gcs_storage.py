@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -172,6 +173,46 @@ def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_goes
     GcsStorage(f"{bucket}/spool").create("segments/large", data)
     assert cut.times == 0
     assert cloud_storage.objects(bucket) == {"spool/segments/large": data}
+
+
+@pytest.mark.parametrize("chunk", [0, 2], ids=["the first chunk", "the last"])
+def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_begins_anew(
+    cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy, chunk: int
+) -> None:
+    data = bytes(range(256)) * (20 * 4096)  # 20 MiB, in 3 chunks
+    seen: list[str] = []
+
+    def is_meant(method: str, path: str) -> bool:
+        if "upload_id" in path and method == "PUT":
+            seen.append(path)
+        return len(seen) == chunk + 1
+
+    gcs_proxy.troubles.append(short := Trouble(meets=is_meant, takes=(chunk * 8 + 1) * 1024 * 1024, times=1))
+    storage = GcsStorage(f"{bucket}/spool")
+    storage.create("segments/large", data)
+    assert short.struck == 1
+    assert cloud_storage.objects(bucket) == {"spool/segments/large": data}
+    begun_uploads = [request for request in gcs_proxy.requests if uploads(*request.split(" ", 1))]
+    assert len([request for request in begun_uploads if "ifGenerationMatch=0" in request]) == 2
+
+
+def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
+    cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
+) -> None:
+    gcs_proxy.troubles.append(Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", takes=7))
+    with pytest.raises(SpoolError, match=r"cannot use .*/large: Cloud Storage takes only a part of it") as raised:
+        opened(f"{bucket}/spool").create("segments/large", bytes(20 << 20))
+    assert "upload_id" not in "".join(traceback.format_exception(raised.value))
+    assert cloud_storage.objects(bucket) == {}
+
+
+@pytest.mark.parametrize("status", [0, 403, 404, 412, 503])
+def test_no_message_nor_its_causes_hold_the_secret_of_an_upload(bucket: str, gcs_proxy: Proxy, status: int) -> None:
+    chunks = Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", status=status)
+    gcs_proxy.troubles.append(chunks)
+    with pytest.raises((SpoolError, FileExistsError)) as raised:
+        opened(f"{bucket}/spool").create("segments/large", bytes(9 << 20))
+    assert "upload_id" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_seal_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy) -> None:
@@ -376,7 +417,8 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         with pytest.raises(
-            SpoolInUseError, match=r"the spool is taken \((process 7 on another|nobody.*)\), which took"
+            SpoolInUseError,
+            match=r"the spool is taken \(process 7 on another\), which took|the lock .*/writer\.lock was deleted",
         ):
             storage.replace("a", b"two")
         with pytest.raises(SpoolInUseError):
@@ -384,6 +426,54 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
         with pytest.raises(SpoolInUseError):
             storage.delete("a")
     assert set(cloud_storage.objects(bucket)) == ({"a"} if deleted else {"a", "writer.lock"})
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_cannot_renew_its_lease_for_a_fault_of_its_own_refuses_to_write(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: lease.Lease) -> None:
+        raise MemoryError
+
+    storage = GcsStorage(bucket)
+    with storage.locked("writer.lock", "the spool is taken"):
+        monkeypatch.setattr(lease.Lease, "_renew", broken)
+        storage._held[0]._thread.join(5)
+        with pytest.raises(SpoolInUseError, match=r"writer\.lock could not be renewed: MemoryError") as raised:
+            storage.replace("a", b"two")
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("quick", "elsewhere")
+@pytest.mark.parametrize("fast", [15, -15, 3600])
+def test_a_clock_that_is_wrong_takes_over_no_lease_that_is_held_and_waits_no_longer_for_one_that_is_not(
+    cloud_storage: CloudStorage, bucket: str, monkeypatch: pytest.MonkeyPatch, fast: int
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + fast)
+    with GcsStorage(bucket).locked("writer.lock", "taken"), pytest.raises(SpoolInUseError, match="its lease ends in"):
+        use_lock(GcsStorage(bucket))
+    cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
+    time.sleep(lease.LEASE + 0.1)
+    use_lock(GcsStorage(bucket))
+    assert cloud_storage.objects(bucket) == {}
+
+
+def test_a_takeover_whose_answer_is_lost_is_ones_own(
+    cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
+) -> None:
+    gone = lease.Holder("here", lease._machine(), 2**22 + 1, "0", "nonce")
+    cloud_storage.put(f"{bucket}/writer.lock", gone.to_json())
+
+    def takes_over(method: str, path: str) -> bool:
+        return uploads(method, path) and "ifGenerationMatch=0" not in path
+
+    gcs_proxy.troubles.append(lost := Trouble(meets=takes_over, passes=True, times=1))
+    storage = GcsStorage(bucket)
+    with storage.locked("writer.lock", "taken"):
+        storage.create("a", b"one")
+    assert lost.struck == 1
+    assert set(cloud_storage.objects(bucket)) == {"a"}
 
 
 @pytest.mark.usefixtures("quick")
