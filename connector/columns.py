@@ -1,5 +1,6 @@
 """What the fast ways share: columns of data change records from lists of their fields."""
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -20,8 +21,11 @@ _RECORD_BYTES, _MOD_BYTES = 200, 30
 
 _EMPTY = pa.scalar("{}", pa.string())
 _SHAPES = 10_000
-_SHORTEST, _LONGEST = 22, 30
-"""Of timestamps from one digit after the second's point to nine."""
+_POINT, _MOST_PLACES = 19, 9
+"""Where a timestamp's decimal point stands, and how many digits may follow it."""
+
+_ZONE = re.compile("Z$|[+-][0-9:]+$")
+"""In GoogleSQL it is Z, in PostgreSQL an offset."""
 
 _LARGEST = 2**63 // SECOND
 """The seconds since the epoch, and before it, from which on nanoseconds may not have room in 64 bits."""
@@ -120,21 +124,25 @@ def timestamps(texts: Sequence[str]) -> Int64s:
         ValueError: one of them is no such text.
         OverflowError: one of them has no room in 64 bits.
     """
+    zone = _ZONE.search(texts[0], _POINT)
     joined = "".join(texts).encode()
     width, odd = divmod(len(joined), len(texts))
-    if not odd and _SHORTEST <= width <= _LONGEST:
+    places = width - _POINT - 1 - len(zone[0]) if zone else 0
+    if zone and not odd and 1 <= places <= _MOST_PLACES:
         characters = np.frombuffer(joined, np.uint8).reshape(-1, width)
-        digits = characters[:, 20:-1] - ord("0")
+        digits = characters[:, _POINT + 1 : _POINT + 1 + places] - ord("0")
         if (
-            bool((characters[:, (10, 19, -1)] == np.frombuffer(b"T.Z", np.uint8)).all())
+            bool((characters[:, (10, _POINT)] == np.frombuffer(b"T.", np.uint8)).all())
+            and bool((characters[:, -len(zone[0]) :] == np.frombuffer(zone[0].encode(), np.uint8)).all())
             and bool((digits <= 9).all())
             and all(len(text) == width for text in texts)
         ):
-            seconds = characters[:, :19]
+            offset = (parse(f"{texts[0][:_POINT]}Z") - parse(f"{texts[0][:_POINT]}{zone[0]}")) // SECOND
+            seconds = characters[:, :_POINT]
             firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
-            runs = np.array([second(texts[first][:19]) for first in firsts.tolist()], np.int64)
+            runs = np.array([second(texts[first][:_POINT]) - offset for first in firsts.tolist()], np.int64)
             if bool((np.abs(runs) < _LARGEST).all()):
-                powers = 10 ** np.arange(8, 8 - digits.shape[1], -1, dtype=np.int64)
+                powers = 10 ** np.arange(8, 8 - places, -1, dtype=np.int64)
                 found: Int64s = np.repeat(runs, np.diff(firsts, append=len(texts))) * SECOND + digits @ powers
                 return found
     return np.array([parse(text) for text in texts], np.int64)

@@ -9,6 +9,7 @@ one parse gives all values, by a description of PartialResultSet that leaves the
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from google.protobuf.struct_pb2 import Value
 
@@ -86,18 +87,30 @@ def strings(messages: bytes) -> list[memoryview] | None:
     found = PartialResultSets.FromString(messages)
     if not found.values or True in found.chunked_value:
         return None
-    return [_string(memoryview(value)) for value in found.values]
+    return [_string(value) for value in found.values]
 
 
-def _string(value: memoryview) -> memoryview:
-    """The string that is all of a google.protobuf.Value: behind its tag and its length, seven bits a byte."""
-    length, at = value[1] & 0x7F, 1
-    while value[at] & 0x80:
-        at += 1
-        length |= (value[at] & 0x7F) << 7 * (at - 1)
-    if value[0] != _STRING_TAG or length != len(value) - at - 1:
+def _string(value: bytes) -> memoryview:
+    """The string that is all of a google.protobuf.Value."""
+    header = _string_header(len(value))
+    if not value.startswith(header):
         raise ValueError("a value is no string")
-    return value[at + 1 :]
+    return memoryview(value)[len(header) :]
+
+
+@lru_cache(4096)
+def _string_header(size: int) -> bytes:
+    """What stands before the string in a google.protobuf.Value of so many bytes: its tag, and its length.
+
+    Raises:
+        ValueError: no Value that is a string has that size.
+    """
+    for digits in range(1, 6):  # seven bits each
+        length = size - 1 - digits
+        if length >= 0 and max(length.bit_length() - 1, 0) // 7 + 1 == digits:
+            more = [length >> 7 * digit & 0x7F | 0x80 for digit in range(digits - 1)]
+            return bytes([_STRING_TAG, *more, length >> 7 * (digits - 1)])
+    raise ValueError("a value is no string")
 
 
 def merge(into: Value, more: Value) -> None:

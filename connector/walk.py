@@ -33,6 +33,7 @@ from connector.records import (
     PartitionEventRecord,
     PartitionStartRecord,
     Record,
+    column_type,
 )
 from connector.schemas import canonical_type
 from connector.timestamps import SECOND, parse
@@ -141,7 +142,7 @@ def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
         IndexError, ValueError: they are of another form.
     """
     return tuple(
-        ColumnType(
+        column_type(
             name=column.list_value.values[0].string_value,
             type=canonical_type(column.list_value.values[1].string_value),
             is_primary_key=column.list_value.values[2].bool_value,
@@ -238,7 +239,7 @@ def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
         msgspec.DecodeError, ValueError: they are of another form.
     """
     return tuple(
-        ColumnType(c.name, canonical_type(bytes(c.type)), c.is_primary_key, c.ordinal_position)
+        column_type(c.name, canonical_type(bytes(c.type)), c.is_primary_key, c.ordinal_position)
         for c in _PG_COLUMNS.decode(raw)
     )
 
@@ -367,7 +368,7 @@ def proto_column_types(
     metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata],
 ) -> tuple[ColumnType, ...]:
     """The ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode."""
-    return tuple(ColumnType(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
+    return tuple(column_type(c.name, _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
 
 
 def _type(found: types.Type) -> str:

@@ -48,9 +48,9 @@ odd = st.sampled_from((*"0059:;/-+.,TtZz x_", "٣", "é", "\0", ""))
 
 
 @effort(200)
-@given(st.lists(moments, min_size=1, max_size=12), digits)
-def test_timestamps_of_one_precision_are_read_as_one_by_one(some: list[int], precision: int) -> None:
-    check([written(nanos, precision) for nanos in some])
+@given(st.lists(moments, min_size=1, max_size=12), digits, zones)
+def test_timestamps_of_one_precision_are_read_as_one_by_one(some: list[int], precision: int, zone: str) -> None:
+    check([written(nanos, precision, zone) for nanos in some])
 
 
 @effort(200)
@@ -60,22 +60,26 @@ def test_timestamps_of_any_form_are_read_or_refused_as_one_by_one(texts: list[st
 
 
 @effort(200)
-@given(st.lists(moments, min_size=1, max_size=4), digits, st.integers(0, 3), st.integers(0, 30), odd, st.booleans())
+@given(
+    st.lists(moments, min_size=1, max_size=4), digits, zones, st.integers(0, 3), st.integers(0, 36), odd, st.booleans()
+)
 def test_a_character_that_is_wrong_is_noticed_wherever_it_stands(
-    some: list[int], precision: int, which: int, at: int, character: str, replaces: bool
+    some: list[int], precision: int, zone: str, which: int, at: int, character: str, replaces: bool
 ) -> None:
-    texts = [written(nanos, precision) for nanos in some]
+    texts = [written(nanos, precision, zone) for nanos in some]
     text = texts[which % len(texts)]
     texts[which % len(texts)] = text[:at] + character + text[at + replaces :]
     check(texts)
 
 
 @effort(200)
-@given(st.lists(st.integers(FIRST, LAST), min_size=1, max_size=4), digits)
-@example([LARGEST, LAST], 9)
-@example([-LARGEST, -LARGEST - 1, FIRST], 9)
-def test_a_timestamp_beyond_64_bits_is_refused_and_becomes_no_other(some: list[int], precision: int) -> None:
-    check([written(nanos, precision) for nanos in some])
+@given(st.lists(st.integers(FIRST, LAST), min_size=1, max_size=4), digits, zones)
+@example([LARGEST, LAST], 9, "Z")
+@example([-LARGEST, -LARGEST - 1, FIRST], 9, "Z")
+@example([LARGEST, LARGEST - 1], 9, "-01")
+@example([LARGEST + 1, LARGEST], 9, "+01")
+def test_a_timestamp_beyond_64_bits_is_refused_and_becomes_no_other(some: list[int], precision: int, zone: str) -> None:
+    check([written(nanos, precision, zone) for nanos in some])
 
 
 def test_texts_that_are_as_long_together_as_timestamps_are_not_taken_for_them() -> None:
