@@ -5,7 +5,7 @@ There is no file's lock: see :mod:`connector.lease`. Nothing is ever half writte
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -119,8 +119,10 @@ class GcsStorage:
         assert folder
 
     @contextmanager
-    def locked(self, path: str, taken: str) -> Iterator[None]:
+    def locked(self, path: str, taken: str) -> Iterator[Callable[[], None]]:
         """Holds a lease, which is free when the process ends: at once, or some seconds after it was killed.
+
+        Gives what raises SpoolInUseError once it was lost, for those who do not write here.
 
         Raises:
             SpoolInUseError: another process holds it; the message is ``taken`` and who that is.
@@ -129,7 +131,7 @@ class GcsStorage:
         lease.take()
         self._held.append(lease)
         try:
-            yield
+            yield lease.check
         finally:
             self._held.remove(lease)
             lease.give_back()

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -47,7 +47,7 @@ class Storage(Protocol):
     def list(self, folder: str) -> list[str]: ...  # noqa: D102
     def delete(self, *paths: str) -> None: ...  # noqa: D102
     def sweep(self, folder: str) -> None: ...  # noqa: D102
-    def locked(self, path: str, taken: str) -> AbstractContextManager[None]: ...  # noqa: D102
+    def locked(self, path: str, taken: str) -> AbstractContextManager[Callable[[], None]]: ...  # noqa: D102
 
 
 class LocalStorage:
@@ -142,8 +142,10 @@ class LocalStorage:
                 leftover.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self, path: str, taken: str) -> Iterator[None]:
+    def locked(self, path: str, taken: str) -> Iterator[Callable[[], None]]:
         """Holds a file's lock, which the system frees when the process dies, however it dies.
+
+        Gives what raises SpoolInUseError once the lock was lost, for those who do not write here; this one never is.
 
         Raises:
             SpoolInUseError: another process holds it; the message is ``taken`` and who that is.
@@ -160,7 +162,7 @@ class LocalStorage:
             with self._faults(path):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
+            yield lambda: None
         finally:
             os.close(descriptor)
 

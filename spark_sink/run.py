@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from enum import Enum, auto
 from pathlib import Path
@@ -89,8 +89,8 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
         stack.callback(_stop, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
-        if _spool_appears(config, events) and _is_alone(config, events, stack):
-            FileSink(spark, config).run(events)
+        if _spool_appears(config, events) and (check := _alone(config, events, stack)):
+            FileSink(spark, config, check).run(events)
 
 
 def _stop(spark: SparkSession) -> None:
@@ -104,11 +104,13 @@ class FileSink:
     Args:
         spark: a session.
         config: its sink, its spool, and Spark's checkpoint and trigger.
+        check: raises where another sink has taken over.
     """
 
-    def __init__(self, spark: SparkSession, config: Config) -> None:
+    def __init__(self, spark: SparkSession, config: Config, check: Callable[[], None] = lambda: None) -> None:
         self._spark = spark
         self._config = config
+        self._check = check
         sink = config.sink
         by_minute = sink.rotate_interval > 0
         self._shape = FileShape(
@@ -172,6 +174,7 @@ class FileSink:
         with self._busy:
             if self._stopping.is_set():  # an error, so that the batch does not count as done
                 raise SinkError("the sink is stopping")
+            self._check()
             written = files.collect()
             self._done = batch
         if written:
@@ -294,8 +297,10 @@ def _spool_appears(config: Config, events: Events) -> bool:
         return False
 
 
-def _is_alone(config: Config, events: Events, held: ExitStack) -> bool:
-    """Waits for the end of a sink whose daemon was killed; False if a signal came before.
+def _alone(config: Config, events: Events, held: ExitStack) -> Callable[[], None] | None:
+    """Waits for the end of a sink whose daemon was killed; None if a signal came before.
+
+    Gives what raises SpoolInUseError where another has taken over since, which a bucket cannot prevent.
 
     Spark reads its checkpoint when a query begins: another's commit after that would make this one fail. So it is for
     the whole process, where the consumer's name is held by the query.
@@ -309,7 +314,7 @@ def _is_alone(config: Config, events: Events, held: ExitStack) -> bool:
     told = has_ended = False
     while True:
         try:
-            held.enter_context(spool.storage.locked(f"consumers/{file_source.CONSUMER}.sink.lock", taken))
+            check = held.enter_context(spool.storage.locked(f"consumers/{file_source.CONSUMER}.sink.lock", taken))
         except SpoolInUseError as error:
             if time.monotonic() >= deadline:
                 raise
@@ -319,10 +324,10 @@ def _is_alone(config: Config, events: Events, held: ExitStack) -> bool:
         else:
             if has_ended:
                 events.put(Event.INPUT_ENDED)
-            return True
+            return check
         with suppress(Empty):
             if events.get(timeout=0.1) is Event.SIGNAL:
-                return False
+                return None
             has_ended = True
 
 

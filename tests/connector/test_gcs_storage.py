@@ -406,7 +406,7 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
     cloud_storage: CloudStorage, bucket: str, *, deleted: bool
 ) -> None:
     storage = GcsStorage(bucket)
-    with storage.locked("writer.lock", "the spool is taken"):
+    with storage.locked("writer.lock", "the spool is taken") as check:
         storage.create("a", b"one")
         if deleted:
             cloud_storage.delete(f"{bucket}/writer.lock")
@@ -425,6 +425,8 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
             storage.create("b", b"")
         with pytest.raises(SpoolInUseError):
             storage.delete("a")
+        with pytest.raises(SpoolInUseError):
+            check()
     assert set(cloud_storage.objects(bucket)) == ({"a"} if deleted else {"a", "writer.lock"})
 
 

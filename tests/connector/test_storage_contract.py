@@ -141,7 +141,8 @@ def test_a_lock_is_held_once_and_says_by_whom(storage: Storage, path: str) -> No
 
 def test_a_lock_that_was_given_back_can_be_taken(storage: Storage) -> None:
     for _ in range(2):
-        with storage.locked("consumers/a.lock", "taken"):
+        with storage.locked("consumers/a.lock", "taken") as check:
+            check()
             storage.replace("a", b"one")
 
 

@@ -1,12 +1,13 @@
 """Spark over a spool in Cloud Storage, and the file sink's process into it."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
 
-from connector import consumers
+from connector import consumers, lease
 from connector.timestamps import MINUTE, SECOND
 from spark_sink.destination import LocalDestination
 from spark_sink.files import FileWriter
@@ -108,6 +109,28 @@ def test_a_sink_that_is_killed_again_and_again_leaves_the_same_objects_with_the_
     shape = FileShape(gzip=True, rotate_bytes=150_000, by_minute=True)
     assert cloud_storage.objects(sink) == expected(spool, tmp_path / "expected", shape)
     assert len(cloud_storage.names(sink)) > 80
+
+
+def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing_more(
+    cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    configured = config(tmp_path, spool, f"{bucket}/events", rotate_interval=0)
+    with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
+        eventually(lambda: "batch 0: " in sink.said() or sink.has_ended(), "a micro-batch")
+        before = cloud_storage.names(f"{bucket}/events")
+        (lock,) = (name for name in cloud_storage.names(spool.path) if name.endswith(".sink.lock"))
+        other = lease.Holder("another", "", 7, "0", "nonce").to_json()
+        cloud_storage.put(f"{bucket}/{lock}", other)
+        threading.Event().wait(lease.RENEWAL + 1)
+        spool.fill(1)
+        assert sink.code() == 1, sink.said()
+    *_, line = sink.said().splitlines()
+    assert line.startswith("spark_sink: another sink delivers from the spool at ")
+    assert line.endswith(" (process 7 on another), which took over while this one was not heard of")
+    assert "Traceback" not in sink.said()
+    assert cloud_storage.names(f"{bucket}/events") == before
+    assert cloud_storage.objects(spool.path)[lock.removeprefix("a/spool/")] == other
 
 
 def test_a_sink_without_its_bucket_is_one_line_and_code_1(
