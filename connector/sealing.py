@@ -276,7 +276,8 @@ class SpoolWriter:
         kept = self._spool.manifests(min(self._sealed), self.epoch)
         listed = {file.path for manifest in kept for file in manifest.files}
         found = [f"segments/{name}" for name in self._spool.storage.list("segments")]
-        self._spool.storage.delete(*(path for path in found if path not in listed))
+        after = f"segments/{self.epoch + 1:020d}"  # what another writer may have sealed since
+        self._spool.storage.delete(*(path for path in found if path < after and path not in listed))
 
 
 def create(spool: Spool, manifest: Manifest) -> None:

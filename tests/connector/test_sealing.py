@@ -237,6 +237,24 @@ def test_segments_without_a_manifest_are_swept_only_after_ones_own_first_seal(sp
         assert not list(spool.storage.root.rglob(".tmp-*"))
 
 
+def test_a_daemon_that_is_paused_before_it_sweeps_leaves_what_another_has_sealed_since(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = writer_of(spool)
+    sweep = SpoolWriter._sweep
+
+    def paused(writer: SpoolWriter) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(SpoolWriter, "_sweep", sweep)
+            sealed(writer_of(spool))
+        sweep(writer)
+
+    monkeypatch.setattr(SpoolWriter, "_sweep", paused)
+    sealed(late)
+    assert numbers(spool) == [1, 2]
+    assert len(rows(spool, 2)) == 1
+
+
 def test_what_a_consumer_is_writing_is_not_swept(spool: Spool) -> None:
     spool.storage.replace("consumers/.tmp-alive", b"")
     sealed(writer_of(spool))
