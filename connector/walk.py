@@ -167,16 +167,19 @@ def _child_partitions(row: ListValue) -> ChildPartitionsRecord:
     )
 
 
-class _PgHeartbeat(msgspec.Struct):
+# The garbage collector need not look at these: they are in no cycle, and there are many of them.
+
+
+class _PgHeartbeat(msgspec.Struct, gc=False):
     timestamp: str
 
 
-class _PgChild(msgspec.Struct):
+class _PgChild(msgspec.Struct, gc=False):
     token: str
     parent_partition_tokens: list[str | None] | None = None
 
 
-class _PgChildPartitions(msgspec.Struct):
+class _PgChildPartitions(msgspec.Struct, gc=False):
     start_timestamp: str
     child_partitions: list[_PgChild]
     record_sequence: str = ""
@@ -185,20 +188,20 @@ class _PgChildPartitions(msgspec.Struct):
 _EMPTY = msgspec.Raw(b"{}")
 
 
-class _PgMod(msgspec.Struct):
+class _PgMod(msgspec.Struct, gc=False):
     keys: msgspec.Raw = _EMPTY
     new_values: msgspec.Raw = _EMPTY
     old_values: msgspec.Raw = _EMPTY
 
 
-class _PgColumn(msgspec.Struct):
+class _PgColumn(msgspec.Struct, gc=False):
     name: str
     type: msgspec.Raw
     is_primary_key: bool
     ordinal_position: int
 
 
-class PostgresqlData(msgspec.Struct):
+class PostgresqlData(msgspec.Struct, gc=False):
     """A data change record; its payloads and column types are slices of the document."""
 
     commit_timestamp: str
@@ -216,7 +219,7 @@ class PostgresqlData(msgspec.Struct):
     is_system_transaction: bool = False
 
 
-class PostgresqlRecord(msgspec.Struct):
+class PostgresqlRecord(msgspec.Struct, gc=False):
     """A row's document, which has one of these."""
 
     data_change_record: PostgresqlData | None = None
