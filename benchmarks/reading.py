@@ -16,6 +16,7 @@ from connector.discovery import ChangeStream
 from connector.envelope import EnvelopeBuilder, Source
 from connector.epoch import Epoch
 from connector.filters import RecordFilter
+from connector.garbage import collect_rarely
 from connector.manifest import SourceName
 from connector.metrics import ReaderMetrics
 from connector.partitions import CutPartition
@@ -85,6 +86,7 @@ def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 
 async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
     """Reads a range into a sink; what is measured begins when the workers have begun."""
     assert span.end is not None
+    collect_rarely()
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
     config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
     client = SpannerClient.of(config, None)

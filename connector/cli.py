@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer
 """
 
 import asyncio
-import gc
 import os
 import sys
 import time
@@ -22,6 +21,7 @@ from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
 from connector.errors import ConfigurationError, SpannerCdcError
+from connector.garbage import collect_rarely
 from connector.lifeline import cut_with_stdin
 from connector.position import Position
 from connector.spool import Spool
@@ -250,10 +250,7 @@ def _restarted(spool: Spool, timestamp: str) -> str:
 
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
-    # Thousands of partitions are hundreds of thousands of objects that live long and form no cycles: with the usual
-    # thresholds the collector walked them so often that it took a third of the reader's time.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    collect_rarely()
     try:
         sys.exit(cli(prog_name="spanner-cdc", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:

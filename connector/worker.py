@@ -8,7 +8,6 @@ flow control reaches Spanner; meanwhile the watchdog sleeps.
 """
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -39,6 +38,7 @@ from connector.frames import (
     framed,
     size_of,
 )
+from connector.garbage import collect_rarely
 from connector.partition_query import PartitionQueries, PartitionQuery
 
 ALIVE_INTERVAL = 5.0
@@ -236,8 +236,7 @@ def main() -> None:
     """The process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the coordinator drains, and ends us afterwards
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    collect_rarely()
     try:
         asyncio.run(serve(socket.socket(fileno=sys.stdin.fileno())))
     except Exception as error:  # noqa: BLE001 - its text might hold a row's values
