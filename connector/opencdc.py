@@ -8,6 +8,7 @@ Everything else is written as in Datastream's envelope (:mod:`connector.events`)
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -202,7 +203,20 @@ def _exact(value: object) -> object:
 def _nested_json(value: object) -> object:
     if not isinstance(value, str):
         return _exact(value)
-    return _JSON.decode(value)
+    return _whole(_JSON.decode(value)) if _SURROGATE.search(value) else _JSON.decode(value)
+
+
+def _whole(value: object) -> object:
+    """A JSON value with what UTF-8 cannot hold, half of a surrogate pair, as its escape in JSON's text."""
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case list():
+            return [_whole(item) for item in value]
+        case dict():
+            return {_whole(name): _whole(item) for name, item in value.items()}
+        case _:
+            return value
 
 
 def _json_integer(text: str) -> int | str:
@@ -222,6 +236,7 @@ def _json_real(text: str) -> float | str:
         return text
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_real, parse_constant=str)
 
 _CONVERTERS: Mapping[str | None, Converter] = {

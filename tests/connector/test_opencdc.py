@@ -135,6 +135,18 @@ def test_metadata_is_strings_and_has_opencdcs_names_and_ours() -> None:
     assert all(name.startswith(("opencdc.", "spanner.")) for name in metadata)
 
 
+@pytest.mark.parametrize("type_json", ['{"code":"JSON"}', '{"code":"ARRAY","array_element_type":{"code":"JSON"}}'])
+def test_half_of_a_surrogate_pair_in_json_is_written_as_its_escape(type_json: str) -> None:
+    text = r'{"\udc00": ["a\ud83d", "\uD83D\uDE00 \\ud800"]}'
+    types = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
+    value = orjson.dumps({"v": [text] if "ARRAY" in type_json else text}).decode()
+    found = one(column_types=types, mods=mod('{"Id":"1"}', value))
+    expected = {r"\udc00": [r"a\ud83d", "\U0001f600 \\ud800"]}
+    wanted = {"Id": 1, "v": [expected] if "ARRAY" in type_json else expected}
+    assert orjson.loads(found.to_json())["payload"]["after"] == wanted
+    assert messages([found])[0].after == wanted
+
+
 def test_a_table_in_a_named_schema_is_a_collection_by_its_full_name() -> None:
     assert one(table_name="music.Singers").metadata["opencdc.collection"] == "music.Singers"
 
