@@ -4,7 +4,7 @@ A file's sync marker is made of its path, so that a replay writes the same bytes
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -23,6 +23,9 @@ from spark_sink.errors import SinkError
 _MAGIC = b"Obj\x01"
 _BLOCK = 1024 * 1024
 """Bytes of a block, about: BigQuery loads blocks of up to a megabyte in parallel."""
+
+_MARKER = 16
+"""Bytes of a sync marker."""
 
 _SORT_KEYS = (True, True, False, True)
 """Which of the four are longs; the others are strings."""
@@ -51,6 +54,7 @@ class Avro:
 
     ending = "avro"
     gzipped = False
+    needs_before = False
 
     def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool, timestamps: str = "micros") -> None:
         self._schema_of = schema_of
@@ -98,15 +102,18 @@ class Avro:
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes:
         """Blocks of the rows, each with the file's sync marker behind it."""
         out, marker = [], _sync_marker(path)
-        while first < stop:
-            end = min(stop, max(first + 1, rows.fitting(first, _BLOCK)))
-            block: bytes | memoryview = rows.between(first, end)
+        for count, block in _blocks(rows, first, stop):
+            data: bytes | memoryview = block
             if self._deflate:
                 deflated = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
-                block = deflated.compress(block) + deflated.flush()
-            out += [varint(end - first), varint(len(block)), block, marker]
-            first = end
+                data = deflated.compress(block) + deflated.flush()
+            out += [varint(count), varint(len(data)), data, marker]
         return b"".join(out)
+
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The bytes of the blocks with the codec null, so that zlib does not decide where a file ends."""
+        blocks = ((varint(count), len(block)) for count, block in _blocks(rows, first, stop))
+        return sum(len(count) + len(varint(size)) + size + _MARKER for count, size in blocks)
 
     def _table(self, schema_key: str) -> _Table:
         known = self._tables.get(schema_key)
@@ -122,8 +129,16 @@ class Avro:
         return known
 
 
+def _blocks(rows: EncodedRows, first: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+    """How many rows each block holds, and their bytes."""
+    while first < stop:
+        end = min(stop, max(first + 1, rows.fitting(first, _BLOCK)))
+        yield end - first, rows.between(first, end)
+        first = end
+
+
 def _sync_marker(path: str) -> bytes:
-    return blake2b(path.encode(), digest_size=16).digest()
+    return blake2b(path.encode(), digest_size=_MARKER).digest()
 
 
 def _filled(values: pa.Array, name: str) -> pa.Array:

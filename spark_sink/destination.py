@@ -42,6 +42,13 @@ class Destination(Protocol):
             SinkError: the destination refuses.
         """
 
+    def put(self, path: str, data: bytes) -> None:
+        """Makes a small file be there whose path decides its bytes; several writers may do so at once.
+
+        Raises:
+            SinkError: the destination refuses.
+        """
+
     def mark_folder(self, path: str) -> None:
         """Makes a folder known to readers that look for folders, before a file in it is published; again does nothing.
 
@@ -71,7 +78,27 @@ class LocalDestination:
 
     def begin(self, path: str) -> "LocalFile":
         """Begins a file under a temporary name."""
+        _sweep(self._root / path)
         return LocalFile(self._root / path)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Writes a file unless it is there with these bytes.
+
+        What killed writers left is removed only once it is there: one that is alive finds it, and is content.
+        """
+        target = self._root / path
+        if not _holds(target, data):
+            file = LocalFile(target)
+            try:
+                file.append(data)
+                file.rest()
+                file.publish()
+            except SinkError:
+                if not _holds(target, data):
+                    raise
+            finally:
+                file.abandon()
+        _sweep(target)
 
     def mark_folder(self, path: str) -> None:
         """Makes the folder: there a folder is a folder."""
@@ -87,8 +114,6 @@ class LocalFile:
         self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         _make_folder(path.parent, for_file=path)
         try:
-            for leftover in path.parent.glob(f".{_literal(path.name)}.*.tmp"):  # of a writer that was killed
-                leftover.unlink(missing_ok=True)
             descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise refused(path, error) from error
@@ -98,7 +123,9 @@ class LocalFile:
         """Adds bytes at its end."""
         try:
             if self._stream is None:
-                self._stream = self._temporary.open("ab", _BUFFER)
+                # Never made anew: it would hold the tail alone if another writer removed it meanwhile.
+                descriptor = os.open(self._temporary, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                self._stream = os.fdopen(descriptor, "ab", _BUFFER)
             self._stream.write(data)
         except OSError as error:
             raise refused(self.path, error) from error
@@ -142,6 +169,22 @@ def _make_folder(folder: Path, *, for_file: Path | None = None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise refused(for_file or folder, error) from error
+
+
+def _sweep(path: Path) -> None:
+    """Removes what a writer of this file that was killed left of it."""
+    try:
+        for leftover in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+            leftover.unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return path.read_bytes() == data
+    except OSError:
+        return False  # then it is written, or refused with its reason
 
 
 def _literal(name: str) -> str:

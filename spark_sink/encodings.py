@@ -68,6 +68,10 @@ class Encoding(Protocol):
     def gzipped(self) -> bool:
         """Whether the whole file is compressed after it was encoded."""
 
+    @property
+    def needs_before(self) -> bool:
+        """Whether the rows need their old values."""
+
     def header(self, series: Series, path: str) -> bytes:
         """What stands at the beginning of a file; ``path`` is relative to the root."""
 
@@ -82,6 +86,9 @@ class Encoding(Protocol):
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes | memoryview:
         """The rows from ``first`` up to but without ``stop``, as they stand in the file at ``path``."""
 
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The bytes of :meth:`framed`, before any compression."""
+
 
 class JsonLines:
     """One JSON object a line.
@@ -90,6 +97,8 @@ class JsonLines:
         schema_of: the schema that a schema key names.
         gzip: whether files are compressed.
     """
+
+    needs_before = False
 
     def __init__(self, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> None:
         self._events = EventWriter(schema_of)
@@ -107,3 +116,7 @@ class JsonLines:
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
         """The rows themselves."""
         return rows.between(first, stop)
+
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The rows' own."""
+        return len(rows.between(first, stop))

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.changes import Int64s
 from connector.pieces import ends_of
 from connector.schemas import TableSchema
 from connector.spool import Spool
@@ -82,6 +83,8 @@ class FileWriter:
         with ExitStack() as undo:
             for segment in group.segments:
                 for batch in self._spool.batches(segment):
+                    if not self._encoding.needs_before:
+                        batch = batch.drop_columns(["before"])  # it would be held until they are encoded
                     for series, rows in _by_series(batch):
                         files = tables.get(series.table)
                         if files is None:
@@ -102,14 +105,8 @@ class FileWriter:
         """The Avro schema of each schema key, in the table's folder; the same bytes whenever it is written again."""
         table = files.folder.partition("/")[0]
         for key in sorted(files.schema_keys - self._described):
-            file = self._destination.begin(f"{table}/{key}.avsc")
-            try:
-                file.append(self._schemas.schema(key))
-                file.rest()
-                file.publish()
-            except BaseException:
-                file.abandon()
-                raise
+            name = f"{key}.avsc" if self._shape.timestamps == "micros" else f"{key}_{self._shape.timestamps}.avsc"
+            self._destination.put(f"{table}/{name}", self._schemas.schema(key))
             self._described.add(key)
 
     def _table(self, rows: pa.RecordBatch, group: FileGroup, output: "_Output") -> "_TableFiles":
@@ -163,7 +160,7 @@ class _TableFiles:
             self._series = series
             self.schema_keys.add(series.schema_key)
         self._rows.append(rows)
-        self.waiting += int(ends_of(rows.column("payload"))[-1]) + rows.num_rows * _ROW
+        self.waiting += int(_ends(rows)[-1])
         if self.waiting >= _PIECE:
             self.encode()
 
@@ -231,7 +228,7 @@ class _TableFiles:
 
 
 class _OpenFile:
-    """A file that is being written; ``size`` counts what was appended, before the whole is compressed."""
+    """A file that is being written; ``size`` counts what was appended, before compression."""
 
     def __init__(self, pending: PendingFile, path: str, encoding: Encoding, series: Series) -> None:
         self.path = path
@@ -241,7 +238,9 @@ class _OpenFile:
         self._encoding = encoding
         self._member: zlib._Compress | None = None
         try:
-            self._append(encoding.header(series, path))
+            header = encoding.header(series, path)
+            self.size = len(header)
+            self._append(header)
         except BaseException:
             pending.abandon()
             raise
@@ -249,6 +248,7 @@ class _OpenFile:
     def append(self, rows: EncodedRows, first: int, stop: int) -> None:
         """Adds the rows from ``first`` up to but without ``stop``."""
         self._append(self._encoding.framed(rows, first, stop, self.path))
+        self.size += self._encoding.framed_size(rows, first, stop)
         self.rows += stop - first
 
     def rest(self) -> None:
@@ -267,7 +267,6 @@ class _OpenFile:
         self._pending.abandon()
 
     def _append(self, data: bytes | memoryview) -> None:
-        self.size += len(data)
         if not self._encoding.gzipped:
             self._pending.append(data)
             return
@@ -310,13 +309,21 @@ def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows in slices of so many bytes, or of one row that has more."""
-    ends = ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
+    ends = _ends(rows)
     first = 0
     while first < rows.num_rows:
         before = int(ends[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, before + _PIECE, side="right")))
         yield rows.slice(first, stop - first)
         first = stop
+
+
+def _ends(rows: pa.RecordBatch) -> Int64s:
+    """Where each row ends in the memory that they take, about."""
+    ends: Int64s = ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
+    if "before" in rows.schema.names:
+        ends = ends + ends_of(rows.column("before"))
+    return ends
 
 
 def _safe(name: str) -> str:

@@ -40,6 +40,16 @@ class GcsDestination:
         """Begins a file; a writer that was killed has left nothing of it."""
         return GcsFile(self._bucket, self._scratch, path)
 
+    def put(self, path: str, data: bytes) -> None:
+        """Uploads a small file; one that is there already with these bytes is a success."""
+        file = self.begin(path)
+        try:
+            file.append(data)
+            file.rest()
+            file.publish()
+        finally:
+            file.abandon()
+
     def mark_folder(self, path: str) -> None:
         """Creates the folder's object, without which Dataflow's reader does not find the files."""
         with suppress(FileExistsError):

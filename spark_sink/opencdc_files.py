@@ -20,6 +20,8 @@ class OpenCdc:
         encoded: the bytes of a record.
     """
 
+    needs_before = True
+
     def __init__(
         self,
         schema_of: Callable[[str], TableSchema],
@@ -55,3 +57,7 @@ class OpenCdc:
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
         """The rows themselves."""
         return rows.between(first, stop)
+
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The rows' own."""
+        return len(rows.between(first, stop))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
-from connector.records import ColumnType
+from connector.records import ColumnType, Mod
 from connector.timestamps import MINUTE, SECOND, parse
 from spark_sink import files as files_module
 from spark_sink.destination import LocalDestination, LocalFile
@@ -122,6 +123,80 @@ def test_each_schema_has_a_file_where_that_is_asked_for(spool: SpoolMaker, tmp_p
             )
 
 
+class Meanwhile(LocalDestination):
+    """While its first schema's file is being written, another task writes it too."""
+
+    def __init__(self, root: Path, other: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._other: Callable[[], object] | None = other
+
+    def begin(self, path: str) -> LocalFile:
+        file = super().begin(path)
+        self._meet(path)
+        return file
+
+    def put(self, path: str, data: bytes) -> None:
+        self._meet(path)
+        super().put(path, data)
+
+    def _meet(self, path: str) -> None:
+        if self._other is not None and path.endswith(".avsc"):
+            other, self._other = self._other, None
+            other()
+
+
+def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START, [1]))
+    spool.seal(record(START + MINUTE, [2]))
+    shape = replace(BY_MINUTE, schema_files=True)
+    first, second = file_groups(spool.spool.manifests(1, 2), by_minute=True)
+
+    def other() -> None:
+        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape).write(second))
+
+    destination = Meanwhile(tmp_path / "out", other)
+    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape).write(first))
+    written(spool, tmp_path / "expected", shape)
+    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
+    assert len(contents(tmp_path / "out")) == 3
+
+
+def test_a_shared_file_is_put_however_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination, publish = LocalDestination(tmp_path), LocalFile.publish
+
+    def overtaken(self: LocalFile) -> None:
+        monkeypatch.setattr(LocalFile, "publish", publish)
+        destination.put("T/k.avsc", b"schema")  # which takes the other's temporary file for a leftover
+        publish(self)
+
+    monkeypatch.setattr(LocalFile, "publish", overtaken)
+    destination.put("T/k.avsc", b"schema")
+    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
+
+
+def test_what_a_killed_writer_left_of_a_shared_file_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "T").mkdir()
+    (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
+    (tmp_path / "T/k.avsc").write_bytes(b"an older program's")
+    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
+    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
+    (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
+    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
+    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
+
+
+def test_schemas_whose_timestamps_are_text_have_a_name_of_their_own(spool: SpoolMaker, tmp_path: Path) -> None:
+    when = ColumnType("At", '{"code":"TIMESTAMP"}', False, 3)
+    spool.seal(record(START, [1], columns=(*SINGERS, when)))
+    for timestamps in ("micros", "text"):
+        written(spool, tmp_path / "out", replace(AVRO, schema_files=True, timestamps=timestamps))
+    key = spool.spool.manifest(1).schema_keys["Singers"]
+    described = {path: data for path, data in contents(tmp_path / "out").items() if path.endswith(".avsc")}
+    assert set(described) == {f"d_Singers/{key}.avsc", f"d_Singers/{key}_text.avsc"}
+    assert b"timestamp-micros" in described[f"d_Singers/{key}.avsc"]
+    assert b"timestamp-micros" not in described[f"d_Singers/{key}_text.avsc"]
+
+
 class Recorded(LocalDestination):
     """Notes what is asked of it."""
 
@@ -181,6 +256,38 @@ def test_rows_that_wait_are_bounded_and_come_out_in_their_order(
             assert avro_events(tmp_path / "whole" / path) == avro_events(tmp_path / "_WAITING" / path)
 
 
+@pytest.mark.parametrize("written_as", ["jsonl", "avro", "opencdc-jsonl"])
+def test_large_old_values_are_not_held_uncounted(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, written_as: str
+) -> None:
+    megabyte = 1 << 20
+    for number in range(30):
+        old = Mod(f'{{"Id":"{number}"}}', '{"Name":"n"}', f'{{"Name":"{"x" * megabyte}"}}')
+        spool.seal(replace(record(START + number, mod_type="UPDATE"), mods=(old,)))
+    shape, most = replace(BY_MINUTE, format=written_as), 0
+    encoding = files_module._encoding_of(shape, spool.spool.schema)
+    encode = type(encoding).encode
+
+    def watched(self: Any, series: Any, rows: Any) -> Any:
+        nonlocal most
+        most = max(most, pa.total_allocated_bytes() - before)
+        return encode(self, series, rows)
+
+    monkeypatch.setattr(type(encoding), "encode", watched)
+    before = pa.total_allocated_bytes()
+    (file,) = written(spool, tmp_path / "out", shape)
+    assert file.rows == 30
+    assert most < 24 * megabyte  # what may wait of a table, and its copy in one piece
+
+
+def test_a_deflated_avro_file_ends_where_one_that_is_not_ends(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(9, rows=40)
+    shapes = [replace(AVRO, rotate_bytes=15_000, gzip=gzip) for gzip in (False, True)]
+    plain, deflated = (written(spool, tmp_path / str(shape.gzip), shape) for shape in shapes)
+    assert [file.rows for file in deflated] == [file.rows for file in plain]
+    assert len(plain) > 3
+
+
 def test_a_file_ends_where_the_schema_changes(spool: SpoolMaker, tmp_path: Path) -> None:
     wider = record(START + 7, [2], columns=ALBUMS, values={"Name": "n", "Sales": "9007199254740993"})
     spool.seal(record(START + 5, [1]))
@@ -230,6 +337,29 @@ def test_what_a_killed_writer_left_is_removed(spool: SpoolMaker, tmp_path: Path)
     whole.unlink()
     written(spool, tmp_path / "out")
     assert contents(tmp_path / "out") == before
+
+
+def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_tail(tmp_path: Path) -> None:
+    whole, swept = LocalDestination(tmp_path), LocalFile(tmp_path / "d_T/a.jsonl")
+    swept.append(b"one\n")
+    swept.rest()
+    other = whole.begin("d_T/a.jsonl")  # of a replay, which takes the first for dead
+    other.append(b"one\ntwo\n")
+    other.rest()
+    other.publish()
+    with pytest.raises(SinkError, match=r"cannot write .*d_T/a\.jsonl: No such file"):
+        swept.append(b"two\n")
+    swept.abandon()
+    assert contents(tmp_path) == {"d_T/a.jsonl": b"one\ntwo\n"}
+
+
+def test_a_file_that_rested_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = LocalFile(tmp_path / "a")
+    for piece in (b"one\n", b"two\n"):
+        file.append(piece)
+        file.rest()
+    file.publish()
+    assert contents(tmp_path) == {"a": b"one\ntwo\n"}
 
 
 @contextmanager
