@@ -77,8 +77,7 @@ def test_events_are_read_from_a_bucket_as_a_batch_and_as_a_stream(spool: SpoolMa
     assert consumers.find(spool.spool, "default") is not None
 
 
-@pytest.mark.timeout(900)  # five lives of a JVM
-def test_a_sink_that_is_killed_again_and_again_leaves_the_same_objects_with_the_same_bytes(
+def test_a_sink_that_is_killed_leaves_the_same_objects_with_the_same_bytes(
     cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     at = START
@@ -95,9 +94,7 @@ def test_a_sink_that_is_killed_again_and_again_leaves_the_same_objects_with_the_
 
     points: dict[str, Callable[[], bool]] = {
         "a micro-batch is planned": lambda: (tmp_path / "checkpoint/offsets/0").exists(),
-        "a folder is there": objects(1),
         "some objects are there": objects(7),
-        "many objects are there": objects(40),
     }
     for number, (point, reached) in enumerate(points.items()):
         with program(tmp_path / f"log{number}", "-m", "spark_sink", configured) as one:
