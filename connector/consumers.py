@@ -15,6 +15,9 @@ from connector.manifest import VERSION, Timestamp, corrupt, load_document
 from connector.spool import Spool, to_json
 
 DEFAULT = "default"
+FILES = "files"
+"""The file sink's; what it keeps beside its record is called ``files.`` and something."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

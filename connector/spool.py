@@ -7,6 +7,7 @@ Layout below the root::
     segments/<epoch>-<writer>.arrow
     schemas/<schema_key>.json  columns and types of a table
     consumers/<name>.json      the last epoch that a consumer is done with
+    consumers/files.begun      what the file sink has begun after that
     floor.json                 the first epoch that is kept
     gaps.json                  every range whose records are missing
 

@@ -5,8 +5,8 @@ destination, several times as fast as through Spark's rows. (PySpark's mapInArro
 stands in the source's ``read``.) A micro-batch is run by collecting its rows, once.
 
 A micro-batch holds whole minutes, up to the last one that the newest epoch's watermark has passed; or whole epochs,
-where files are written as soon as an epoch is sealed. The options that shape files are pinned in the offset before
-anything is written.
+where files are written as soon as an epoch is sealed. What it holds, and the options that shape its files, are noted in
+the spool (:mod:`spark_sink.begun`) and pinned in the offset before anything is written.
 """
 
 import os
@@ -16,9 +16,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
+from connector.consumers import FILES
 from connector.manifest import Manifest
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
+from spark_sink.begun import BegunBatch, BegunBatches
 from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
@@ -26,7 +28,7 @@ from spark_sink.source import existing
 from spark_sink.stream import EpochStreamReader
 
 FORMAT = "spanner-change-stream-files"
-CONSUMER = "files"
+CONSUMER = FILES
 """The name under which the file sink is known to the spool."""
 
 SCHEMA = "path STRING, rows BIGINT, bytes BIGINT"
@@ -77,14 +79,22 @@ class FileSinkReader(EpochStreamReader):
         self._shape = shape
         self._holding = holding
         self._cores = cores
+        self._begun = BegunBatches(self._spool, CONSUMER)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
-        """The minutes that the watermark has passed, or each epoch."""
+        """The minutes that the watermark has passed, or each epoch; but a batch that was begun comes as it was."""
+        begun = self._begun.at(first)
+        if begun is not None:
+            return [Group(begun.last, 0, 0, 0)]
         return ready(self._spool, self.weights(first, last), self._shape, self._holding)
 
-    def pinned(self) -> str:
-        """The options that shape files."""
-        return self._shape.to_text()
+    def begin(self, first: int, last: int) -> str:
+        """Notes in the spool that the files of these epochs are begun; returns the options that shape them."""
+        begun = self._begun.at(first)
+        if begun is None or not begun.pinned:
+            begun = BegunBatch(first=first, last=last, pinned=self._shape.to_text())
+            self._begun.begin(begun, done=self._claim.recorded)
+        return begun.pinned
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Shares the groups out among tasks."""

@@ -12,6 +12,7 @@ from itertools import groupby
 import orjson
 from pyspark.sql.datasource import InputPartition
 
+from connector.errors import SpoolError
 from connector.manifest import Manifest, SegmentFile
 from connector.timestamps import MINUTE
 from spark_sink.admission import runs
@@ -33,13 +34,23 @@ class FileShape:
     schema_files: bool = False
 
     def to_text(self) -> str:
-        """As it is pinned in the checkpoint."""
+        """As it is pinned in the spool and in the checkpoint."""
         return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "FileShape":
-        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default."""
-        return cls(**orjson.loads(text))
+        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
+
+        Raises:
+            SpoolError: there is an option that this program does not know.
+        """
+        try:
+            return cls(**orjson.loads(text))
+        except (TypeError, ValueError) as error:
+            raise SpoolError(
+                f"options of the file sink that this program does not know are pinned: {text}",
+                hint="Use the newer spanner-cdc that wrote them.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from connector.spool import Spool
 from connector.timestamps import parse
 from spark_sink import file_source
 from spark_sink.admission import EpochWeight
+from spark_sink.begun import BegunBatches
 from spark_sink.errors import SinkError, clear_line
 from spark_sink.minutes import FileShape, Holding
 from spark_sink.registration import cores_of, with_cores
@@ -126,12 +127,13 @@ class FileSink:
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._done = -1
+        self._undelivered: Exception | None = None
 
     def run(self, events: Events) -> None:
         """Runs until the query fails, the input ends and everything is delivered, or a signal comes.
 
         Raises:
-            SpannerCdcError, PySparkException: the query failed.
+            SpannerCdcError, PySparkException, Py4JError, OSError: the query failed, or not everything was delivered.
         """
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
@@ -142,7 +144,7 @@ class FileSink:
             event = events.get()
         if event is Event.SIGNAL:
             self._finish_batch(query)
-        error = query.exception()
+        error = query.exception() or self._undelivered  # what the query failed of tells more
         if error is not None and not self._stopping.is_set():
             raise error
         query.stop()
@@ -185,8 +187,8 @@ class FileSink:
         try:
             while query.isActive and _waiting(Spool.at(self._config.spool.path), self._shape, self._holding):
                 query.processAllAvailable()
-        except (PySparkException, Py4JError, SpannerCdcError, OSError):
-            pass  # the query tells what it failed of
+        except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
+            self._undelivered = error
         finally:
             events.put(Event.QUERY_ENDED)
 
@@ -338,6 +340,8 @@ def _waiting(spool: Spool, shape: FileShape, holding: Holding) -> bool:
     """
     consumer = find(spool, file_source.CONSUMER)
     first = consumer.epoch + 1 if consumer else spool.floor()
+    if BegunBatches(spool, file_source.CONSUMER).at(first) is not None:
+        return True
     epochs = (EpochWeight.of(manifest, bool) for manifest in spool.manifests(first, spool.latest()))
     return any(file_source.ready(spool, epochs, shape, holding))
 

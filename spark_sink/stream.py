@@ -60,6 +60,9 @@ class ConsumerClaim:
         spool: the spool; it need not exist yet.
         name: the consumer's name.
         clock: nanoseconds since the epoch.
+
+    Attributes:
+        recorded: the epoch up to which this process has said that the consumer is done; -1 before it has.
     """
 
     def __init__(self, spool: Spool, name: str, clock: Callable[[], int]) -> None:
@@ -67,7 +70,7 @@ class ConsumerClaim:
         self._name = name
         self._clock = clock
         self._held: ExitStack | None = None
-        self._recorded = -1
+        self.recorded = -1
         self._recorded_at = 0
 
     def hold(self) -> None:
@@ -111,10 +114,10 @@ class ConsumerClaim:
         since = abs(now - self._recorded_at)
         if self._spool.storage.rewrite_interval * SECOND > since:
             return  # too soon: it is asked again a quarter of a second later
-        if epoch > self._recorded or since > _SIGN_OF_LIFE:
-            self._recorded = max(epoch, self._recorded)
-            consumers.record(self._spool, self._name, self._recorded, now=now)
-            self._recorded_at = now
+        if epoch > self.recorded or since > _SIGN_OF_LIFE:
+            recorded = max(epoch, self.recorded)
+            consumers.record(self._spool, self._name, recorded, now=now)
+            self.recorded, self._recorded_at = recorded, now
 
 
 class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -157,8 +160,8 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What of the epochs from ``first`` to ``last`` may be taken now, in order."""
         return by_epoch(self.weights(first, last))
 
-    def pinned(self) -> str:
-        """The options that shape what a micro-batch writes."""
+    def begin(self, first: int, last: int) -> str:
+        """Makes ready for a micro-batch before Spark knows of it; returns the options that shape what it writes."""
         return ""
 
     def weights(self, first: int, last: int) -> Iterator[EpochWeight]:
@@ -189,17 +192,18 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = Offset.from_json(start)
         try:
             end = self._next(begun, limit)
+            pinned = self.begin(begun.epoch + 1, end) if end > begun.epoch else ""
         except (SpoolError, OSError) as error:
             if not self._bears(error):
                 raise
             time.sleep(NEWS_WAIT)
             return start
         self._troubled_since = None
-        return start if end <= begun.epoch else self._offset(end)
+        return start if end <= begun.epoch else Offset(end, self._spool_id, pinned).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The newest epoch, for the query's progress."""
-        return self._offset(self._spool.latest()) if self._spool_id else None
+        return Offset(self._spool.latest(), self._spool_id).to_json() if self._spool_id else None
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, each with all it needs to know."""
@@ -274,9 +278,6 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f" {self._spool.latest()}",
                 hint="It was replaced by an older copy: start the query anew with a new checkpoint.",
             )
-
-    def _offset(self, epoch: int) -> dict[str, object]:
-        return Offset(epoch, self._spool_id, self.pinned()).to_json()
 
     def _bears(self, error: Exception) -> bool:
         """Whether an error may pass by itself; an exception out of latestOffset would end the query."""

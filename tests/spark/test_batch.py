@@ -5,7 +5,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector import consumers
+from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line
+from spark_sink.options import SourceOptions
 from tests.spark.spools import SpoolMaker
 
 pytestmark = pytest.mark.spark
@@ -37,6 +39,13 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
     line = clear_line(caught.value)
     for part in ("sqool", "spool is missing", "maxRowsPerTrigger", "a/b", "projectId, databaseId, changeStream"):
         assert part in line
+
+
+@pytest.mark.parametrize("name", ["files", "files.sink", "files.begun"])
+def test_a_name_of_the_file_sinks_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option consumer is '{name}', a name of the file sink's own: choose"):
+        SourceOptions.parse({"spool": "/spool", "consumer": name})
+    assert SourceOptions.parse({"spool": "/spool", "consumer": "files-2"}).consumer == "files-2"
 
 
 def test_a_spool_that_is_not_there_is_one_line_that_says_what_to_start(spark: SparkSession, tmp_path: object) -> None:

@@ -29,6 +29,11 @@ def config(folder: Path, **sink: object) -> str:
     return str(path)
 
 
+def passed(spool: SpoolMaker, epoch: int) -> bool:
+    known = consumers.find(spool.spool, "files")
+    return known is not None and known.epoch >= epoch
+
+
 def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -149,6 +154,39 @@ def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_told(spool: S
         assert sink.code() == 0, sink.said()
     assert {Path(name).parent.name: data.count(b"\n") for name, data in contents(out).items()} == {"00": 1, "09": 2}
     assert f"warning: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z" in sink.said()
+
+
+def test_what_hinders_the_last_delivery_is_told_with_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
+        eventually(lambda: passed(spool, 1) or sink.has_ended(), "the epoch is written and recorded")
+        spool.spool.storage.replace("consumers/files.json", b"{")  # it is not written again for half a minute
+        sink.end_input()
+        assert sink.code() == 1, sink.said()
+    assert sink.said().splitlines()[-1].startswith("spark_sink: corrupt file ")
+    assert "done" not in sink.said()
+
+
+def test_a_killed_sink_goes_on_as_it_began_without_its_checkpoint_and_with_other_options(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    spool.fill(2)
+    full = Path(config(tmp_path, gzip="false"))
+    full.write_text(full.read_text().replace("/spool}", "/spool, max_bytes: 1}"))
+    with program(tmp_path / "log0", "-m", "tests.spark.held_sink", str(full), str(tmp_path / "never")) as sink:
+        eventually(lambda: "1 files, 10 events" in sink.said() or sink.has_ended(), "the open minute is written")
+        sink.kill()
+    before = contents(out)
+    spool.fill(1)
+    spool.seal(high=START + MINUTE)
+    other = Path(config(tmp_path, gzip="true"))
+    other.write_text(other.read_text().replace("/checkpoint", "/another"))
+    with program(tmp_path / "log1", "-m", "spark_sink", str(other)) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert {name: data for name, data in contents(out).items() if not name.endswith("_3_0.jsonl.gz")} == before
+    assert len(contents(out)) == len(before) + 1 == 2
 
 
 def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from connector.errors import SpoolError
 from connector.timestamps import MINUTE, SECOND
 from spark_sink.admission import EpochWeight
 from spark_sink.file_source import ready
@@ -72,6 +73,14 @@ def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> 
     assert FileShape.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
     other = FileShape(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
     assert FileShape.from_text(other.to_text()) == other
+
+
+@pytest.mark.parametrize(
+    "text", ['{"gzip":true,"rotate_bytes":7,"by_minute":false,"zstd":true}', '{"gzip":true}', "7", "{"]
+)
+def test_options_that_this_program_does_not_know_are_one_clear_line(text: str) -> None:
+    with pytest.raises(SpoolError, match=r"^options of the file sink .* Use the newer spanner-cdc that wrote them\.$"):
+        FileShape.from_text(text)
 
 
 def test_a_minute_whose_end_is_sealed_while_its_epochs_are_weighed_is_held_back(spool: SpoolMaker) -> None:
