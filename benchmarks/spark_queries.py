@@ -86,7 +86,8 @@ def to_files(spool: str, folder: str, file_format: str, first: int, rows: int) -
 def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
     """All that is sealed, through Spark's own writer of that format."""
     events = _session().read.format("spanner-change-stream").option("spool", spool).load()
-    events.write.format(_SPARKS_FORMATS[file_format]).save(str(events_in(folder)))
+    writer = events.write.format(_SPARKS_FORMATS[file_format]).option("compression", "uncompressed")  # as ours are
+    writer.save(str(events_in(folder)))
     return 0
 
 
