@@ -45,8 +45,11 @@ _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
 
 
-_PREDECESSOR = 60.0
-"""Seconds that a sink waits for one before it, which delivers what is sealed and ends."""
+_PREDECESSOR = 600.0
+"""Seconds that a sink waits for one before it, which delivers what is sealed and ends; on a slow disk that takes time.
+
+Only one whose daemon was killed can be there: a daemon begins its sink once the spool is its own.
+"""
 
 
 _JVM_IS_GONE = "Spark's JVM is gone. Run it again: it goes on from its checkpoint. Was it short of memory?"
