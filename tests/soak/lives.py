@@ -61,20 +61,20 @@ class Lives:
         self._deadline = deadline
         self._say = say
         self.told: Counter[str] = Counter()
-        self.epochs_before_last = 0
-        """How many epochs there were when the last life began."""
+        self.newest_before_last = 0
+        """The newest epoch when the last life began, 0 for none."""
 
-    def run(self, epochs: Callable[[], int], check: Callable[[], None]) -> None:
+    def run(self, newest_epoch: Callable[[], int], check: Callable[[], None]) -> None:
         """Until one ends with code 0.
 
         Args:
-            epochs: how many epochs there are.
+            newest_epoch: the number of the newest epoch, 0 for none.
             check: called now and then; raises where something else has failed.
         """
         for number in count():
             lives = self._plan.lives
             life = lives[number] if number < len(lives) else afterwards(self._plan, number)
-            self.epochs_before_last = epochs()
+            self.newest_before_last = newest_epoch()
             if self._live(number, life, check):
                 return
 

@@ -100,7 +100,7 @@ class _Run:
             config = self._configuration(server.host)
             lives = Lives(plan, config, self._deadline, self._say)
             try:
-                lives.run(lambda: len(manifests(self._spool)), lambda: self._watch_sink(config))
+                lives.run(self._newest_epoch, lambda: self._watch_sink(config))
                 self._deliver(config)
             finally:
                 if self._sink is not None:
@@ -112,6 +112,9 @@ class _Run:
         self._told[f"scenarios: {scenario.value_capture_type}"] += 1
         self._told["scenarios: with rows taken as columns"] += plan.columns
         self._check(lives)
+
+    def _newest_epoch(self) -> int:
+        return max((manifest.epoch for manifest in manifests(self._spool)), default=0)
 
     def _configuration(self, host: str) -> Path:
         plan, scenario = self._plan, self._plan.scenario
@@ -162,7 +165,7 @@ class _Run:
     def _check(self, lives: Lives) -> None:
         kept = manifests(self._spool)
         assert_sound(self._spool, kept, first=Spool.at(self._spool).floor())
-        if kept[-1].epoch > lives.epochs_before_last:  # the last writer has sealed, and so has swept
+        if kept[-1].epoch > lives.newest_before_last:  # the last writer has sealed, and so has swept
             listed = {Path(file.path).name for manifest in kept for file in manifest.files}
             found = {path.name for path in (self._spool / "segments").glob("*")}
             if found != listed:
