@@ -239,6 +239,8 @@ def main() -> None:
     collect_rarely()
     try:
         asyncio.run(serve(socket.socket(fileno=sys.stdin.fileno())))
+    except ConnectionError:
+        pass  # the coordinator is gone, and with it whoever would be told
     except Exception as error:  # noqa: BLE001 - its text might hold a row's values
         _log.error("a fault of this program, in a worker", where=log.whereabouts(error))
         sys.exit(1)

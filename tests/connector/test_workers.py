@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,7 +24,7 @@ from connector.dialects import GOOGLESQL
 from connector.errors import SpannerCdcError
 from connector.faults import Fault as Met
 from connector.faults import Verdict, fault
-from connector.frames import Setup
+from connector.frames import Setup, framed
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery
 from connector.records import INITIAL_TOKEN, DataChangeRecord, Record
@@ -294,6 +296,15 @@ def refusal(server: ScriptedServer, program: str) -> SpannerCdcError:
 
 def test_a_worker_that_cannot_begin_is_told_at_once(server: ScriptedServer) -> None:
     assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own lines above")
+
+
+def test_a_worker_whose_coordinator_is_gone_before_it_is_ready_ends_without_a_word(server: ScriptedServer) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(b"".join(framed(setup_of(server))))
+        near.close()
+        ended = subprocess.run(COMMAND, stdin=far.fileno(), capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_workers_that_die_again_and_again_and_bring_nothing_are_given_up_with_one_line(
