@@ -124,6 +124,7 @@ def test_an_outage_while_the_end_is_waited_for_is_come_through(database: MakeDat
     assert_delivered(tmp_path / "spool", workload.committed)
 
 
+@pytest.mark.slow  # 30 s of silence; the campaign's seeds, and the cases of tests/peers, are silent for less
 def test_a_stream_that_looks_alive_and_says_nothing_is_given_up_and_asked_again(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
