@@ -4,13 +4,20 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test lint format bench scale soak campaigns setup clean
+.PHONY: demo test test-all-but-spark test-spark lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
 
+# Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
 test: lint
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
+
+test-all-but-spark:
+	@$(BIN)/python -m pytest --ignore tests/spark
+
+test-spark:
+	@$(BIN)/python -m pytest tests/spark >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
 
 lint: setup
 	@$(BIN)/ruff format --check .

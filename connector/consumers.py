@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from connector.errors import SpoolError
-from connector.manifest import VERSION, Timestamp, corrupt, load_document
+from connector.manifest import VERSION, Timestamp
 from connector.spool import Spool, to_json
 
 DEFAULT = "default"
@@ -51,16 +51,10 @@ def consumers(spool: Spool) -> list[Consumer]:
 
 def find(spool: Spool, name: str) -> Consumer | None:
     """The consumer of that name, or None."""
-    path = _path(name)
     try:
-        data = spool.storage.read(path).to_pybytes()
+        return spool.document(_path(name), Consumer, "it names no epoch")
     except FileNotFoundError:
         return None
-    full = f"{spool.path}/{path}"
-    try:
-        return Consumer.model_validate(load_document(data, full, VERSION))
-    except ValidationError as error:
-        raise corrupt(full, "it names no epoch") from error
 
 
 def register(spool: Spool, name: str, *, now: int) -> Consumer:

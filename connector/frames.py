@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -43,6 +43,9 @@ _SHAPES_KEPT = 4 * 1024 * 1024
 """Bytes of messages whose shapes are kept."""
 
 Buffer = bytes | memoryview
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Message(msgspec.Struct, array_like=True, tag=True):
@@ -195,13 +198,33 @@ def size_of(item: Item) -> int:
     return item.size if isinstance(item, Changes | DataChangeRecord) else SMALL
 
 
+class _Kept(Generic[_Key, _Value]):
+    """What shapes are by a key; all are forgotten once their messages have :data:`_SHAPES_KEPT` bytes."""
+
+    def __init__(self) -> None:
+        self._values: dict[_Key, _Value] = {}
+        self._bytes = 0
+
+    def get(self, key: _Key) -> _Value | None:
+        """What is kept, if anything is."""
+        return self._values.get(key)
+
+    def keep(self, key: _Key, value: _Value, size: int) -> _Value:
+        """Keeps a value whose message has so many bytes, and gives it."""
+        if self._bytes >= _SHAPES_KEPT:
+            self._values.clear()
+            self._bytes = 0
+        self._values[key] = value
+        self._bytes += size
+        return value
+
+
 class Packer:
     """Makes frames of what queries bring: neighbouring data as one batch."""
 
     def __init__(self) -> None:
-        self._shapes: dict[int, tuple[Shape, bytes]] = {}
+        self._known: _Kept[int, tuple[Shape, bytes]] = _Kept()
         """Shapes by their identity, for decoders give the same object again, and as bytes."""
-        self._bytes = 0
 
     def brought(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
         """The frame of the message :class:`Brought`."""
@@ -219,13 +242,10 @@ class Packer:
         return framed(Brought(query, size, parts), body)
 
     def _encoded(self, shape: Shape) -> bytes:
-        known = self._shapes.get(id(shape))
+        known = self._known.get(id(shape))
         if known is None:
-            if self._bytes >= _SHAPES_KEPT:
-                self._shapes.clear()
-                self._bytes = 0
-            known = self._shapes[id(shape)] = (shape, _encoder.encode(shape))
-            self._bytes += len(known[1])
+            raw = _encoder.encode(shape)
+            known = self._known.keep(id(shape), (shape, raw), len(raw))
         return known[1]
 
 
@@ -257,8 +277,7 @@ class Unpacker:
     """Takes what queries have brought out of frames; one for each worker."""
 
     def __init__(self) -> None:
-        self._shapes: dict[bytes, Shape] = {}
-        self._bytes = 0
+        self._known: _Kept[bytes, Shape] = _Kept()
 
     def items(self, brought: Brought, body: pa.Buffer | None) -> list[Item]:
         """What the frame holds, in order; nothing is copied."""
@@ -276,13 +295,9 @@ class Unpacker:
                 yield part.record
 
     def _decoded(self, raw: bytes) -> Shape:
-        known = self._shapes.get(raw)
+        known = self._known.get(raw)
         if known is None:
-            if self._bytes >= _SHAPES_KEPT:
-                self._shapes.clear()
-                self._bytes = 0
             found = _shapes.decode(raw)
             columns = (column_type(c.name, c.type, c.is_primary_key, c.ordinal_position) for c in found.column_types)
-            known = self._shapes[raw] = Shape(found.table_name, tuple(columns))
-            self._bytes += len(raw)
+            known = self._known.keep(raw, Shape(found.table_name, tuple(columns)), len(raw))
         return known

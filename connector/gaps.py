@@ -11,10 +11,10 @@ the spool next: every gap but the newest epoch is in it.
 import secrets
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from connector.errors import ConfigurationError, SpoolError
-from connector.manifest import GAP_VERSION, VERSION, CutToken, Gap, Manifest, Timestamp, corrupt, load_document
+from connector.manifest import GAP_VERSION, VERSION, CutToken, Gap, Manifest, Timestamp
 from connector.records import INITIAL_TOKEN
 from connector.sealing import create, sole_writer
 from connector.spool import Spool, to_json
@@ -127,11 +127,6 @@ def _with(kept: Iterable[GapRecord], manifests: Iterable[Manifest]) -> tuple[Gap
 
 def _kept(spool: Spool) -> tuple[GapRecord, ...]:
     try:
-        data = spool.storage.read(_PATH).to_pybytes()
+        return spool.document(_PATH, _Gaps, "it names no gaps").gaps
     except FileNotFoundError:
         return ()
-    full = f"{spool.path}/{_PATH}"
-    try:
-        return _Gaps.model_validate(load_document(data, full, VERSION)).gaps
-    except ValidationError as error:
-        raise corrupt(full, "it names no gaps") from error

@@ -22,7 +22,7 @@ from connector.mod_values import PADDING, payloads, varints
 from connector.records import ColumnType
 from connector.rows import strings
 from connector.timestamps import SECOND
-from connector.walk import proto_column_types
+from connector.walk import RawProtoRecord, proto_column_types
 
 _DATA_TAG = 1 << 3 | 2
 """Of the field data_change_record of a ChangeStreamRecord."""
@@ -53,11 +53,6 @@ _Records = message_class(
     },
 )
 """Joined ChangeStreamRecords, whose data change records are repeated here."""
-
-_Columns = message_class(
-    "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("column_metadata", 6, bytes)]}
-)
-"""A ChangeStreamRecord with nothing but the bytes of its column metadata."""
 
 _ColumnMetadata = tuple[bytes, ...]
 _ReadsTypes = Callable[[_ColumnMetadata], tuple[ColumnType, ...]]
@@ -135,7 +130,7 @@ def _column_types(raw: _ColumnMetadata) -> tuple[ColumnType, ...]:
     Raises:
         DecodeError: they are of another form.
     """
-    record = _Columns(data_change_record={"column_metadata": raw}).SerializeToString()
+    record = RawProtoRecord(data_change_record={"column_metadata": raw}).SerializeToString()
     return proto_column_types(_ChangeStreamRecord.FromString(record).data_change_record.column_metadata)
 
 

@@ -16,6 +16,7 @@ This module reads; :mod:`connector.sealing` writes. A reader never blocks the wr
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 import pyarrow as pa
@@ -36,6 +37,8 @@ from connector.manifest import (
 )
 from connector.schemas import TableSchema
 from connector.storage import LocalStorage, Storage
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class SpoolHeader(BaseModel):
@@ -90,11 +93,19 @@ class Spool:
         Raises:
             FileNotFoundError: there is no spool yet.
         """
-        node = self._document("spool.json")
+        return self.document("spool.json", SpoolHeader, "fields are missing")
+
+    def document(self, path: str, kind: type[_Model], lack: str) -> _Model:
+        """A small document of the spool; ``lack`` says what is wrong with one that is none of that kind.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        node = self._document(path)
         try:
-            return SpoolHeader.model_validate(node)
+            return kind.model_validate(node)
         except ValidationError as error:
-            raise corrupt(self._full("spool.json"), "fields are missing") from error
+            raise corrupt(self._full(path), lack) from error
 
     def check_source(self, source: SourceName) -> SpoolHeader:
         """The header, if the spool holds this change stream.

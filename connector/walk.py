@@ -44,7 +44,7 @@ Walk = Callable[[Value, int], list[Record]]
 """Takes a row's one value and the time it was received, nanoseconds since the epoch."""
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
-_RawRecord = message_class(
+RawProtoRecord = message_class(
     "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("column_metadata", 6, bytes)]}
 )
 """A ChangeStreamRecord whose column metadata stay bytes: those of the last record, mostly, and known by them."""
@@ -359,7 +359,7 @@ class _ProtoWalk:
     def _column_types(
         self, metadata: Iterable[types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata], record: bytes
     ) -> tuple[ColumnType, ...]:
-        raw = tuple(_RawRecord.FromString(record).data_change_record.column_metadata)
+        raw = tuple(RawProtoRecord.FromString(record).data_change_record.column_metadata)
         known = self._types.get(raw)
         if known is None:
             known = proto_column_types(metadata)

@@ -7,9 +7,9 @@ another checkpoint begins where the consumer's record stands, and meets the batc
 
 import time
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from connector.manifest import VERSION, corrupt, load_document
+from connector.manifest import VERSION
 from connector.spool import Spool, to_json
 
 
@@ -73,11 +73,6 @@ class BegunBatches:
 
     def _read(self) -> tuple[BegunBatch, ...]:
         try:
-            data = self._spool.storage.read(self._path).to_pybytes()
+            return self._spool.document(self._path, _Document, "it names no batches").batches
         except FileNotFoundError:
             return ()
-        full = f"{self._spool.path}/{self._path}"
-        try:
-            return _Document.model_validate(load_document(data, full, VERSION)).batches
-        except ValidationError as error:
-            raise corrupt(full, "it names no batches") from error
