@@ -5,11 +5,11 @@ import tempfile
 from collections.abc import Iterator
 
 from benchmarks import reading
-from benchmarks.messages import Replay, Span
+from benchmarks.messages import Replay
 from benchmarks.replay import replaying
 from benchmarks.result import Result, cost
 from benchmarks.size import Size
-from benchmarks.subject import Measure, subject
+from benchmarks.subject import subject
 
 _WARM_UP = 2_000
 
@@ -37,11 +37,3 @@ def growth(size: Size) -> Iterator[Result]:
         }
         yield Result.measured("memory", replay.dialect, replay.framing, rounds).having(figures)
         mods *= 2
-
-
-def _round(host: str, replay: Replay, span: Span) -> Measure:
-    with subject() as process, tempfile.TemporaryDirectory() as folder:
-        for name, wanted in (("warm-up", replay.span(_WARM_UP)), ("spool", span)):
-            found = process.run(reading.to_spool, host, replay, wanted, f"{folder}/{name}")
-            assert found.events == wanted.mods, "mods are missing"
-    return found

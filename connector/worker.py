@@ -50,10 +50,14 @@ _GATHERING = 0.005
 _MUCH = 256 * 1024
 """Bytes that are sent without gathering more."""
 
-_MOST_UNTAKEN = 1024 * 1024
+_MOST_UNTAKEN = 4 * 1024 * 1024
 _LEAST_UNTAKEN = 64 * 1024
-_UNTAKEN_IN_ALL = 8 * 1024 * 1024
-"""Bytes that a query may have brought and nobody has taken: a share of what all may have, within bounds."""
+_UNTAKEN_IN_ALL = 16 * 1024 * 1024
+"""Bytes that a query may have brought and nobody has taken: a share of what all may have, within bounds.
+
+So much that workers read on while the coordinator makes an epoch of 32 MB: with a quarter of it two workers had two
+thirds of the processor time that there was.
+"""
 
 _PATIENCE = 10
 """Seconds that closing may take."""
