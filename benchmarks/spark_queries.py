@@ -21,7 +21,7 @@ import spark_sink
 from benchmarks.reading import NAME
 from benchmarks.subject import done, prepared
 from connector.config import SparkConfig, validated
-from spark_sink.run import Event, FileSink, session
+from spark_sink.run import Event, Sink, delivery_of, session
 
 _POLL = 0.02
 _PATIENCE = 300.0
@@ -126,7 +126,7 @@ def _file_sink(spool: str, folder: str, file_format: str = "jsonl") -> Iterator[
     )
     events: SimpleQueue[Event] = SimpleQueue()
     with redirect_stderr(StringIO()), ThreadPoolExecutor(1) as threads:
-        running = threads.submit(FileSink(_session(), config).run, events)
+        running = threads.submit(Sink(_session(), config, delivery_of(config)).run, events)
         try:
             yield
         finally:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from connector.avro_schema import collisions
-from connector.config import Config
+from connector.bigquery_table import SCHEMA_IN_DATASET, faults_of_stream
+from connector.config import BigQueryConfig, Config, FilesConfig
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
-from connector.locations import in_cloud_storage, with_extra_gcs
+from connector.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
 from connector.manifest import Manifest, SegmentFile
 from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN
@@ -23,11 +24,14 @@ _PATIENCE = 10.0
 async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
     faults, newest = _faults_of_spool(config)
-    faults += _faults_of_location("sink.path", config.sink.path, config.sink.endpoint)
+    sink = config.sink
+    if isinstance(sink, FilesConfig):
+        faults += _faults_of_location("sink.path", sink.path, sink.endpoint)
+    else:
+        faults += _faults_of_bigquery(config, sink)
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
-            if config.sink.format == "avro" or config.sink.schema_files:
-                faults += _faults_of_names(table for table in stream.stream.tables if stream.filter.keeps(table.table))
+            faults += faults_of_sink(config, stream)
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
         faults += error.faults
@@ -35,6 +39,49 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
         faults.append(f"source: {error}")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         faults.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
+    return faults
+
+
+def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
+    """What keeps the stream's tables out of the destination."""
+    sink = config.sink
+    tables = [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+    if isinstance(sink, BigQueryConfig):
+        shape = sink.shape(stream.source.default_schema)
+        return faults_of_stream(shape, stream.stream.name, stream.stream.value_capture_type, tables)
+    return _faults_of_names(tables) if sink.format == "avro" or sink.schema_files else []
+
+
+async def check_sink(config: Config, *, emulator_host: str | None) -> None:
+    """Asks whether the destination can take what the stream captures, before anything is written.
+
+    Raises:
+        ConfigurationError: it cannot; all faults at once.
+        SpannerCdcError: Spanner cannot be asked.
+    """
+    async with opened(config.source, emulator_host=emulator_host) as stream:
+        faults = faults_of_sink(config, stream)
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def _faults_of_bigquery(config: Config, sink: BigQueryConfig) -> list[str]:
+    """Whether BigQuery can be asked, and has the dataset, or may be given it."""
+    faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
+    if SCHEMA_IN_DATASET in sink.dataset:
+        return faults  # each schema's is looked for when it has rows
+    try:
+        with with_extra_bigquery(SpoolError):
+            from connector.bigquery_client import BigQueryClient, BigQueryTarget
+        target = BigQueryTarget(sink.project or config.source.project, sink.endpoint or "", sink.grpc_endpoint or "")
+        client = BigQueryClient(target, failure=SpoolError, patience=_PATIENCE)
+        if not client.dataset_exists(sink.dataset) and not sink.location:
+            faults.append(
+                f"sink.dataset: there is no dataset {sink.dataset} in project {target.project}:"
+                f" bq mk --location=LOCATION --dataset {sink.dataset}, or set sink.location"
+            )
+    except SpannerCdcError as error:
+        faults.append(f"sink: {error}")
     return faults
 
 

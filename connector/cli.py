@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -16,8 +18,8 @@ import click
 import orjson
 
 from connector import gaps, log, reports, service
-from connector.check import faults_of
-from connector.config import load, validated
+from connector.check import check_sink, faults_of
+from connector.config import BigQueryConfig, load, validated
 from connector.consumers import forget
 from connector.daemon import read
 from connector.errors import ConfigurationError, SpannerCdcError
@@ -181,10 +183,13 @@ def run_command(*, common: _Common, config: Path) -> None:
     """The daemon and the Spark sink of CONFIG, as one service."""
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
-    _run(
-        stop,
-        service.run(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose),
-    )
+
+    async def work() -> None:
+        if isinstance(loaded.sink, BigQueryConfig):
+            await check_sink(loaded, emulator_host=common.emulator_host)
+        await service.run(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose)
+
+    _run(stop, work())
 
 
 @cli.command("discover")
@@ -246,6 +251,49 @@ def _restarted(spool: Spool, timestamp: str) -> str:
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
         f" {format_rfc3339(moment)} is not in this spool; the daemon goes on from there"
     )
+
+
+@cli.group("dead-letters")
+def dead_letters_group() -> None:
+    """Events that the destination of a sink refused: what there is, and sending them once more."""
+
+
+@dead_letters_group.command("list")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_common
+def list_dead_letters_command(*, common: _Common, config: Path, as_json: bool) -> None:
+    """The dead letters of CONFIG's sink: how many of each table, and why."""
+    _in_the_sinks(common, config, "list", *(["--json"] if as_json else []))
+
+
+@dead_letters_group.command("replay")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--table", help="Only this table's.")
+@_common
+def replay_dead_letters_command(*, common: _Common, config: Path, table: str | None) -> None:
+    """Sends the dead letters of CONFIG's sink once more; code 1 if some are refused again, which stay."""
+    _in_the_sinks(common, config, "replay", *([f"--table={table}"] if table is not None else []))
+
+
+def _in_the_sinks(common: _Common, config: Path, *arguments: str) -> None:
+    """Runs a command of the sinks, which are not imported here; its exit code is ours, and signals go on to it."""
+    as_json, _ = log.style()
+    style = ["--log-format", "json" if as_json else "text", *(["--verbose"] if common.verbose else [])]
+    command = [sys.executable, "-P", "-m", "spark_sink.letters_command", *arguments, *style, "--", str(config)]
+    # Its own session: a Ctrl-C at the terminal would reach it twice.
+    process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - a command of our own making
+    before = {
+        number: signal.signal(number, lambda number, _: process.send_signal(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
 
 
 def main() -> None:

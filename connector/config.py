@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
+from connector.bigquery_table import SCHEMA_IN_DATASET, Mode, Shape
 from connector.errors import ConfigurationError
 from connector.locations import checked
 from connector.manifest import SourceName
@@ -176,8 +187,8 @@ class EnvelopeConfig(_Section):
     read_method: str = "spanner-cdc"
 
 
-class SinkConfig(_Section):
-    """The destination of ``spanner-cdc run``: files in Datastream's layout."""
+class FilesConfig(_Section):
+    """Files in Datastream's layout."""
 
     type: Literal["files"] = "files"
     path: str = "./events"
@@ -200,6 +211,69 @@ class SinkConfig(_Section):
         if value not in (0, 60 * SECOND):
             raise ValueError("files are written by the minute (60s) or as soon as an epoch is sealed (0)")
         return value
+
+
+class BigQueryConfig(_Section):
+    """Tables of BigQuery, as Datastream writes them.
+
+    ``project`` is the source's where there is none; datasets that are missing are made in ``location``, where one is
+    given.
+    """
+
+    type: Literal["bigquery"]
+    project: str | None = None
+    dataset: str
+    mode: Mode = "merge"
+    max_staleness: Duration = 15 * 60 * SECOND
+    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_]{0,100}$")
+    timestamps: Literal["micros", "text"] = "micros"
+    numeric: Literal["string", "bignumeric"] = "string"
+    arrays: Literal["repeated", "json"] = "repeated"
+    endpoint: str | None = None
+    grpc_endpoint: str | None = None
+    location: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
+    dead_letters: str = "./dead-letters"
+
+    def shape(self, default_schema: str = "") -> Shape:
+        """What decides what tables look like."""
+        return Shape(self.dataset, self.mode, self.prefix, self.timestamps, self.numeric, self.arrays, default_schema)
+
+    @field_validator("dataset")
+    @classmethod
+    def _dataset(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_]{1,900}", value.replace(SCHEMA_IN_DATASET, "s")):
+            raise ValueError(f"{value!r} is no name of a dataset: letters, digits, underscores, {SCHEMA_IN_DATASET}")
+        return value
+
+    @field_validator("max_staleness")
+    @classmethod
+    def _within_a_day(cls, value: int) -> int:
+        if value > 24 * 3600 * SECOND:
+            raise ValueError("BigQuery takes at most 24h")
+        return value
+
+    @model_validator(mode="after")
+    def _both_endpoints(self) -> "BigQueryConfig":
+        if self.endpoint and not self.grpc_endpoint and self.mode != "merge-load":
+            raise ValueError("grpc_endpoint: is needed beside endpoint, for rows go over gRPC")
+        return self
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _location(cls, value: str) -> str:
+        return checked(value)
+
+
+def _type_of(node: object) -> str:
+    kind = node.get("type", "files") if isinstance(node, dict) else getattr(node, "type", "files")
+    return str(kind)
+
+
+_SINKS = {"files": FilesConfig, "bigquery": BigQueryConfig}
+SinkConfig = Annotated[
+    Annotated[FilesConfig, Tag("files")] | Annotated[BigQueryConfig, Tag("bigquery")], Discriminator(_type_of)
+]
+"""The destination of ``spanner-cdc run``."""
 
 
 class SparkConfig(_Section):
@@ -230,25 +304,27 @@ class Config(_Section):
     source: SourceConfig
     spool: SpoolConfig = SpoolConfig()
     envelope: EnvelopeConfig = EnvelopeConfig()
-    sink: SinkConfig = SinkConfig()
+    sink: SinkConfig = FilesConfig()
     spark: SparkConfig = SparkConfig()
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
 
     @model_validator(mode="after")
     def _format_of_envelope(self) -> "Config":
-        if self.sink.format == "avro" and self.envelope.format == "opencdc":
+        opencdc = self.envelope.format == "opencdc"
+        if isinstance(self.sink, BigQueryConfig):
+            if opencdc:
+                raise ValueError(
+                    "envelope.format: opencdc is of files: BigQuery's tables are of the datastream envelope"
+                )
+            return self
+        if self.sink.format == "avro" and opencdc:
             raise ValueError("sink.format: avro is of the datastream envelope: with opencdc write jsonl or protobuf")
-        if self.sink.format == "protobuf" and self.envelope.format == "datastream":
+        if self.sink.format == "protobuf" and not opencdc:
             raise ValueError("sink.format: protobuf is of the opencdc envelope: with datastream write jsonl or avro")
-        if self.sink.schema_files and self.envelope.format == "opencdc":
+        if self.sink.schema_files and opencdc:
             raise ValueError("sink.schema_files: they are of the datastream envelope, and opencdc has none")
         return self
-
-    @property
-    def file_format(self) -> str:
-        """What files hold: the sink's format, and the envelope where it is not Datastream's."""
-        return f"opencdc-{self.sink.format}" if self.envelope.format == "opencdc" else self.sink.format
 
 
 def load(path: str | Path) -> Config:
@@ -306,8 +382,13 @@ def _fault_of_yaml(error: Exception) -> str:
 
 
 def _fault(detail: ErrorDetails) -> str:
-    field = ".".join(str(part) for part in detail["loc"])
+    where = [str(part) for part in detail["loc"]]
+    if where[0:1] == ["sink"] and where[1:2] and where[1] in _SINKS:
+        del where[1]  # which of the two it is
+    field = ".".join(where)
     match detail["type"]:
+        case "union_tag_invalid":
+            return f"{field}.type: {detail['ctx']['tag']!r} is none of {', '.join(_SINKS)}"
         case "extra_forbidden":
             return f"{field}: there is no such option"
         case "missing":

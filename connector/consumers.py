@@ -16,7 +16,9 @@ from connector.spool import Spool, to_json
 
 DEFAULT = "default"
 FILES = "files"
-"""The file sink's; what it keeps beside its record is called ``files.`` and something."""
+BIGQUERY = "bigquery"
+SINKS = (FILES, BIGQUERY)
+"""The sinks of ours; what one keeps beside its record is called by its name, a dot, and something."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -41,6 +43,11 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SpoolError(f"consumer {name!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
     return name
+
+
+def sink_lock(name: str) -> str:
+    """The lock in the spool that the one process of a sink of ours holds."""
+    return f"consumers/{name}.sink.lock"
 
 
 def consumers(spool: Spool) -> list[Consumer]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from connector.errors import SpannerCdcError
@@ -38,8 +38,8 @@ def bucket_and_prefix(path: str) -> tuple[str, str]:
 
 
 @contextmanager
-def with_extra_gcs(failure: type[SpannerCdcError]) -> Iterator[None]:
-    """Around imports that only ``gs://`` needs.
+def with_extra(extra: str, what: str, failure: type[SpannerCdcError]) -> Iterator[None]:
+    """Around imports that only ``what`` needs.
 
     Raises:
         SpannerCdcError: ``failure``: they are not installed.
@@ -48,9 +48,19 @@ def with_extra_gcs(failure: type[SpannerCdcError]) -> Iterator[None]:
         yield
     except ImportError as error:
         raise failure(
-            "gs:// paths need the extra gcs, which is not installed",
-            hint="Install it: pip install 'spanner-cdc-spark[gcs]'.",
+            f"{what} the extra {extra}, which is not installed",
+            hint=f"Install it: pip install 'spanner-cdc-spark[{extra}]'.",
         ) from error
+
+
+def with_extra_gcs(failure: type[SpannerCdcError]) -> AbstractContextManager[None]:
+    """Around imports that only ``gs://`` needs; as :func:`with_extra`."""
+    return with_extra("gcs", "gs:// paths need", failure)
+
+
+def with_extra_bigquery(failure: type[SpannerCdcError]) -> AbstractContextManager[None]:
+    """Around imports that only BigQuery needs; as :func:`with_extra`."""
+    return with_extra("bigquery", "sink.type: bigquery needs", failure)
 
 
 def checked(path: str) -> str:

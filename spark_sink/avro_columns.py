@@ -16,8 +16,8 @@ from connector.pieces import Pieces, bytes_of, ends_of, is_constant
 NULL, VALUE = b"\x00", b"\x02"
 """Which of a union of null and another type follows."""
 
+EMPTY = pa.scalar(b"", pa.binary())
 _NO_VALUE = pa.scalar(NULL, pa.binary())
-_EMPTY = pa.scalar(b"", pa.binary())
 _TAG = pa.scalar(VALUE, pa.binary())
 _SEPARATOR = pa.scalar("\0", pa.string())
 _Matrix = npt.NDArray[np.uint8]
@@ -30,20 +30,24 @@ def varint(number: int) -> bytes:
 
 def varints(numbers: Int64s, *, prefix: bytes = b"") -> pa.BinaryArray:
     """Each number's encoding, with ``prefix`` before it."""
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    return plain_varints(((numbers << 1) ^ (numbers >> 63)).view(np.uint64), prefix=prefix)
+
+
+def plain_varints(numbers: npt.NDArray[np.uint64], *, prefix: bytes = b"") -> pa.BinaryArray:
+    """Each number as a varint without zigzag, with ``prefix`` before it."""
     rows, before = len(numbers), len(prefix)
-    most = _varint_length(int(zigzag.max())) if rows else 1
-    least = _varint_length(int(zigzag.min())) if rows else 1
+    most = _varint_length(int(numbers.max())) if rows else 1
+    least = _varint_length(int(numbers.min())) if rows else 1
     if most == least:
         out = np.empty((rows, before + most), np.uint8)
         out[:, :before] = np.frombuffer(prefix, np.uint8)
         for place in range(most):
             more = 0x80 if place + 1 < most else 0
-            out[:, before + place] = (zigzag >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | more
+            out[:, before + place] = (numbers >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | more
         return fixed(out)
     lengths = np.full(rows, least, np.int32)
     for length in range(least, most):
-        lengths += zigzag >= np.uint64(1 << 7 * length)
+        lengths += numbers >= np.uint64(1 << 7 * length)
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(lengths + np.int32(before), out=offsets[1:])
     data = np.empty(offsets[-1], np.uint8)
@@ -51,7 +55,7 @@ def varints(numbers: Int64s, *, prefix: bytes = b"") -> pa.BinaryArray:
     for place, byte in enumerate(prefix):
         data[at + place] = byte
     at += before
-    places, rest, left = at, zigzag, lengths
+    places, rest, left = at, numbers, lengths
     for _ in range(most):
         data[places] = rest.astype(np.uint8) & 0x7F | ((left > 1).astype(np.uint8) << 7)
         longer = np.flatnonzero(left > 1)
@@ -69,7 +73,7 @@ def fixed(matrix: _Matrix) -> pa.BinaryArray:
 
 def add_longs(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
     """A column of whole numbers, dates or timestamps."""
-    _add(row, values, varints(_numbers(values)), nullable=nullable)
+    _add(row, values, varints(whole_numbers(values)), nullable=nullable)
 
 
 def add_booleans(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
@@ -105,7 +109,7 @@ def add_texts(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
         row.literal(NULL)
         return
     values = values.cast(pa.binary())
-    whole = values.fill_null(_EMPTY) if values.null_count else values
+    whole = values.fill_null(EMPTY) if values.null_count else values
     lengths = varints(np.diff(ends_of(whole), prepend=0))
     _add(row, values, lengths, nullable=nullable)
     row.column(whole)
@@ -131,7 +135,7 @@ def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) ->
         if values.null_count == len(values):
             row.literal(NULL)
             return
-        tagged = pc.binary_join_element_wise(_TAG, encoded, _EMPTY)
+        tagged = pc.binary_join_element_wise(_TAG, encoded, EMPTY)
         row.column(pc.if_else(values.is_valid(), tagged, _NO_VALUE))
         return
     if nullable:
@@ -139,12 +143,13 @@ def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) ->
     row.column(encoded)
 
 
-def _numbers(values: pa.Array) -> Int64s:
+def whole_numbers(values: pa.Array) -> Int64s:
+    """A column of whole numbers, dates or timestamps as numbers, null as 0."""
     numbers = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
     whole = pc.fill_null(numbers.cast(pa.int64()), pa.scalar(0, pa.int64()))
     out: Int64s = whole.to_numpy(zero_copy_only=False)
     return out
 
 
-def _varint_length(zigzag: int) -> int:
-    return max(1, -(-zigzag.bit_length() // 7))
+def _varint_length(number: int) -> int:
+    return max(1, -(-number.bit_length() // 7))

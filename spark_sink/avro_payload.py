@@ -4,12 +4,15 @@ The payloads are parsed all at once; what then is not as it should be is parsed 
 error that says which table it is, and never a value. A column that was not captured is null.
 """
 
+import re
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +39,8 @@ _FIELDS: Mapping[Kind, tuple[object, object]] = {
 
 _NULL_TEXT = pa.scalar("null", pa.string())
 _NOTHING = pa.scalar(None, pa.string())
+_FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
+"""Where msgspec says that it met what it did not expect."""
 
 
 class PayloadReader:
@@ -44,16 +49,36 @@ class PayloadReader:
     Args:
         table: the table's name, for errors.
         columns: the schema's.
+        repeated: the names of columns that are arrays, and read as lists of their kind.
+        purpose: what is to become of them, for errors.
+        hint: what else could, for errors.
     """
 
-    def __init__(self, table: str, columns: Sequence[AvroColumn]) -> None:
+    def __init__(
+        self,
+        table: str,
+        columns: Sequence[AvroColumn],
+        *,
+        repeated: Collection[str] = (),
+        purpose: str = "written as Avro",
+        hint: str = "Write JSON lines (sink.format: jsonl), which take every value as it is.",
+    ) -> None:
         self._table = table
         self._columns = columns
-        fields = [(f"f{number}", *_FIELDS.get(column.kind, _TEXT)) for number, column in enumerate(columns)]
+        self._repeated = frozenset(repeated)
+        self._purpose = purpose
+        self._hint = hint
+        fields = [
+            (f"f{number}", *_field(column.kind, repeated=column.name in self._repeated))
+            for number, column in enumerate(columns)
+        ]
         self._renumbered = _decoder(fields, {})
         names = {f"f{number}": column.name for number, column in enumerate(columns)}
         self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
         self._values = [attrgetter(name) for name in names]
+        self._read = [
+            _lists(_READ[column.kind]) if column.name in self._repeated else _READ[column.kind] for column in columns
+        ]
 
     def columns(self, payloads: pa.Array) -> list[pa.Array]:
         """The values of each column, in the schema's order.
@@ -63,24 +88,27 @@ class PayloadReader:
         """
         rows = self._parsed(payloads)
         out = []
-        for column, value in zip(self._columns, self._values, strict=True):
+        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
             try:
-                out.append(_READ[column.kind](list(map(value, rows))))
+                out.append(read(list(map(value, rows))))
             except (pa.ArrowException, TypeError, ValueError):
                 raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
         return out
 
     def _parsed(self, payloads: pa.Array) -> list[Any]:
-        if self._decoder is not None:
+        if self._decoder is not None and not payloads.null_count:
             try:
-                return self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
+                rows = self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
             except msgspec.MsgspecError:
-                pass  # looked at one by one
+                rows = []  # looked at one by one
+            if len(rows) == len(payloads):  # or one of them is no object, though all of them together are some
+                return rows
         texts = b",".join(self._with_numbers(text) for text in payloads.to_pylist())
         try:
             return self._renumbered.decode(b"[%b]" % texts)
-        except msgspec.MsgspecError:
-            raise self._misfit("a column") from None
+        except msgspec.MsgspecError as error:
+            field = _FIELD.search(str(error))
+            raise self._misfit(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
 
     def _with_numbers(self, text: str) -> bytes:
         """A payload whose names are those of the fields."""
@@ -88,24 +116,34 @@ class PayloadReader:
             row = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise self._misfit("the row") from None
-        out = {}
+        if not isinstance(row, dict):
+            raise self._misfit("the row")
+        out: dict[str, object] = {}
         for number, column in enumerate(self._columns):
             if column.name in row:
-                out[f"f{number}"] = _fitted(row.pop(column.name), column.kind)
+                value = row.pop(column.name)
+                many = column.name in self._repeated and isinstance(value, list)
+                fitted = [_fitted(item, column.kind) for item in value] if many else _fitted(value, column.kind)
+                out[f"f{number}"] = fitted
         if row:
             raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
         return orjson.dumps(out)
 
     def _misfit(self, what: str) -> SinkError:
         return SinkError(
-            f"{what} of table {self._table} holds a value that does not fit its type, and cannot be written as Avro",
-            hint="Write JSON lines (sink.format: jsonl), which take every value as it is.",
+            f"{what} of table {self._table} holds a value that does not fit its type, and cannot be {self._purpose}",
+            hint=self._hint,
         )
 
 
 def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) -> "msgspec.json.Decoder[list[Any]]":
     row = msgspec.defstruct("Row", fields, rename=names, gc=False, forbid_unknown_fields=True)
     return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+
+
+def _field(kind: Kind, *, repeated: bool) -> tuple[object, object]:
+    value, absent = _FIELDS.get(kind, _TEXT)
+    return (list[value] | None, None) if repeated else (value, absent)  # type: ignore[valid-type]
 
 
 def _is_odd(name: str) -> bool:
@@ -121,6 +159,16 @@ def _fitted(value: object, kind: Kind) -> object:
 
 
 Read = Callable[[list[Any]], pa.Array]
+
+
+def _lists(read: Read) -> Read:
+    def lists(values: list[Any]) -> pa.Array:
+        elements = read(list(chain.from_iterable(filter(None, values))))
+        lengths = [len(value) if value else 0 for value in values]
+        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int32)))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)
+
+    return lists
 
 
 def _texts(values: list[Any]) -> pa.Array:
@@ -162,8 +210,15 @@ def _dates(values: list[Any]) -> pa.Array:
 
 
 def _timestamps(values: list[Any]) -> pa.Array:
-    """Microseconds since 1970; what is finer is cut off."""
-    texts = _texts(values)
+    return timestamps(_texts(values))
+
+
+def timestamps(texts: pa.Array) -> pa.Array:
+    """Microseconds since 1970 of RFC 3339 texts; what is finer is cut off.
+
+    Raises:
+        ValueError: a text is none.
+    """
     if pc.all(pc.ends_with(texts, "Z")).as_py() is not False:
         try:
             seconds = pc.utf8_slice_codeunits(texts, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
@@ -172,7 +227,7 @@ def _timestamps(values: list[Any]) -> pa.Array:
             return pc.add(pc.multiply(seconds, _MILLION), micros)
         except pa.ArrowInvalid:
             pass  # of another shape
-    return pa.array([None if value is None else parse(value) // 1000 for value in values], pa.int64())
+    return pa.array([None if text is None else parse(text) // 1000 for text in texts.to_pylist()], pa.int64())
 
 
 _MILLION = pa.scalar(1_000_000, pa.int64())

@@ -1,12 +1,11 @@
 """The file sink's own stream: its tasks write files, and its rows tell of them.
 
-The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself and writes the
-destination, several times as fast as through Spark's rows. (PySpark's mapInArrow would need pandas, so the writing
-stands in the source's ``read``.) A micro-batch is run by collecting its rows, once.
+A task reads the Arrow files itself and writes the destination, several times as fast as through Spark's rows.
+(PySpark's mapInArrow would need pandas, so the writing stands in the source's ``read``.) A micro-batch is run by
+collecting its rows, once.
 
 A micro-batch holds whole minutes, up to the last one that the newest epoch's watermark has passed; or whole epochs,
-where files are written as soon as an epoch is sealed. What it holds, and the options that shape its files, are noted in
-the spool (:mod:`spark_sink.begun`) and pinned in the offset before anything is written.
+where files are written as soon as an epoch is sealed.
 """
 
 import os
@@ -14,18 +13,16 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from connector.consumers import FILES
 from connector.manifest import Manifest
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
-from spark_sink.begun import BegunBatch, BegunBatches
 from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
+from spark_sink.sink_stream import SinkStreamReader
 from spark_sink.source import existing
-from spark_sink.stream import EpochStreamReader
 
 FORMAT = "spanner-change-stream-files"
 CONSUMER = FILES
@@ -68,33 +65,19 @@ class FileSinkSource(DataSource):
         return FileSinkReader(self.options["spool"], root, shape, holding, self.cores or os.cpu_count() or 1)
 
 
-class FileSinkReader(EpochStreamReader):
+class FileSinkReader(SinkStreamReader):
     """Gives a spool's minutes, or epochs, to tasks that write them."""
 
-    starts_at_oldest = False  # a minute that was written and half pruned would come again under another name
-
     def __init__(self, spool: str, root: FilesRoot, shape: FileShape, holding: Holding, cores: int) -> None:
-        super().__init__(spool, CONSUMER, limit=ReadMaxBytes(_BATCH_BYTES))
+        super().__init__(spool, CONSUMER, shape.to_text(), batch_bytes=_BATCH_BYTES)
         self._root = root
         self._shape = shape
         self._holding = holding
         self._cores = cores
-        self._begun = BegunBatches(self._spool, CONSUMER)
 
-    def groups(self, first: int, last: int) -> Iterable[Group]:
-        """The minutes that the watermark has passed, or each epoch; but a batch that was begun comes as it was."""
-        begun = self._begun.at(first)
-        if begun is not None:
-            return [Group(begun.last, 0, 0, 0)]
-        return ready(self._spool, self.weights(first, last), self._shape, self._holding)
-
-    def begin(self, first: int, last: int) -> str:
-        """Notes in the spool that the files of these epochs are begun; returns the options that shape them."""
-        begun = self._begun.at(first)
-        if begun is None or not begun.pinned:
-            begun = BegunBatch(first=first, last=last, pinned=self._shape.to_text())
-            self._begun.begin(begun, done=self._claim.recorded)
-        return begun.pinned
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """The minutes that the watermark has passed, or each epoch."""
+        return ready(self._spool, epochs, self._shape, self._holding)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Shares the groups out among tasks."""

@@ -160,7 +160,7 @@ class _TableFiles:
             self._series = series
             self.schema_keys.add(series.schema_key)
         self._rows.append(rows)
-        self.waiting += int(_ends(rows)[-1])
+        self.waiting += size_of(rows)
         if self.waiting >= _PIECE:
             self.encode()
 
@@ -172,7 +172,7 @@ class _TableFiles:
         rows = pa.Table.from_batches(self._rows).combine_chunks()
         self._rows, self.waiting = [], 0
         for batch in rows.to_batches():
-            for piece in _pieces(batch):
+            for piece in pieces_of(batch, _PIECE):
                 self._write(self._series, self._output.encoding.encode(self._series, piece))
 
     def _write(self, series: Series, rows: EncodedRows) -> None:
@@ -291,10 +291,7 @@ def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> E
 
 def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
     """The rows of a batch by table, each table's in runs of one schema and read method, in order."""
-    tables = batch.column("object")
-    different = pc.unique(tables).to_pylist()
-    for table in different:
-        rows = batch.filter(pc.equal(tables, table)) if len(different) > 1 else batch
+    for table, rows in by_table(batch):
         if len(pc.unique(rows.column("schema_key"))) == len(pc.unique(rows.column("read_method"))) == 1:
             yield Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
             continue
@@ -307,15 +304,28 @@ def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]
                 first = index
 
 
-def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def by_table(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch by table, in the order of each one's first row; each table's in their order."""
+    tables = batch.column("object")
+    different = pc.unique(tables).to_pylist()
+    for table in different:
+        yield table, batch.filter(pc.equal(tables, table)) if len(different) > 1 else batch
+
+
+def pieces_of(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """The rows in slices of so many bytes, or of one row that has more."""
     ends = _ends(rows)
     first = 0
     while first < rows.num_rows:
         before = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + _PIECE, side="right")))
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
         yield rows.slice(first, stop - first)
         first = stop
+
+
+def size_of(rows: pa.RecordBatch) -> int:
+    """The memory that rows take, about; there is at least one."""
+    return int(_ends(rows)[-1])
 
 
 def _ends(rows: pa.RecordBatch) -> Int64s:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from connector.consumers import DEFAULT, FILES, checked_name
+from connector.consumers import DEFAULT, SINKS, checked_name
 from connector.errors import ConfigurationError, SpoolError
 from connector.locations import absolute, checked
 
@@ -71,8 +71,8 @@ class SourceOptions:
             faults.append("option tables names no table")
         consumer = given.get("consumer", DEFAULT)
         try:
-            if checked_name(consumer) == FILES or consumer.startswith(f"{FILES}."):
-                faults.append(f"option consumer is {consumer!r}, a name of the file sink's own: choose another")
+            if checked_name(consumer).partition(".")[0] in SINKS:
+                faults.append(f"option consumer is {consumer!r}, a name of one of our own sinks: choose another")
         except SpoolError as error:
             faults.append(f"option {error}")
         envelope = given.get("envelope", DATASTREAM).lower()

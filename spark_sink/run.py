@@ -1,4 +1,4 @@
-"""The sink's process: runs the file sink over a spool until it is told to stop.
+"""The sink's process: runs a sink over a spool until it is told to stop.
 
 Its standard input is its lifeline. When that ends, the daemon has ended: everything that is sealed and ready is
 delivered, and the process ends with code 0. SIGTERM and SIGINT let the micro-batch under way finish. Whatever is
@@ -27,18 +27,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connector.config import Config, SparkConfig, load, parse_duration
-from connector.consumers import find
+from connector.config import Config, FilesConfig, SparkConfig, load, parse_duration
+from connector.consumers import sink_lock
 from connector.errors import SpannerCdcError, SpoolInUseError
-from connector.locations import absolute
+from connector.locations import with_extra_bigquery
 from connector.log import whereabouts
 from connector.spool import Spool
-from connector.timestamps import parse
-from spark_sink import file_source
-from spark_sink.admission import EpochWeight
-from spark_sink.begun import BegunBatches
+from spark_sink.deliveries import Delivery
 from spark_sink.errors import SinkError, clear_line
-from spark_sink.minutes import FileShape, Holding
+from spark_sink.file_delivery import FileDelivery
 from spark_sink.registration import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
@@ -93,8 +90,9 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
         stack.callback(_stop, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
-        if _spool_appears(config, events) and (check := _alone(config, events, stack)):
-            FileSink(spark, config, check).run(events)
+        delivery = delivery_of(config)
+        if _spool_appears(config, events) and (check := _alone(config, delivery.consumer, events, stack)):
+            Sink(spark, config, delivery, check).run(events)
 
 
 def _stop(spark: SparkSession) -> None:
@@ -102,31 +100,23 @@ def _stop(spark: SparkSession) -> None:
         spark.stop()
 
 
-class FileSink:
-    """The query that writes files.
+class Sink:
+    """The query of a sink.
 
     Args:
         spark: a session.
-        config: its sink, its spool, and Spark's checkpoint and trigger.
+        config: its spool, and Spark's trigger.
+        delivery: what is delivered, and how.
         check: raises where another sink has taken over.
     """
 
-    def __init__(self, spark: SparkSession, config: Config, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, spark: SparkSession, config: Config, delivery: Delivery, check: Callable[[], None] = lambda: None
+    ) -> None:
         self._spark = spark
         self._config = config
+        self._delivery = delivery
         self._check = check
-        sink = config.sink
-        by_minute = sink.rotate_interval > 0
-        self._shape = FileShape(
-            sink.gzip,
-            sink.rotate_bytes,
-            by_minute,
-            format=config.file_format,
-            timestamps=sink.timestamps,
-            schema_files=sink.schema_files,
-        )
-        self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
-        self._root = absolute(sink.path)
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._done = -1
@@ -140,7 +130,7 @@ class FileSink:
         """
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
-        _say(f"ready: the spool at {self._config.spool.path} goes to files below {self._root}")
+        _say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
         event = events.get()
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
@@ -154,41 +144,34 @@ class FileSink:
         _say("done")
 
     def _start(self) -> StreamingQuery:
-        source = with_cores(file_source.FileSinkSource, cores_of(self._spark))
+        source = with_cores(self._delivery.source, cores_of(self._spark))
         self._spark.dataSource.register(source)
-        files = self._spark.readStream.format(file_source.FORMAT).options(
-            spool=absolute(self._config.spool.path),
-            path=self._root,
-            endpoint=self._config.sink.endpoint or "",
-            shape=self._shape.to_text(),
-            holding=self._holding.to_text(),
-        )
+        told = self._spark.readStream.format(source.name()).options(**self._delivery.options).load()
         interval = parse_duration(self._config.spark.trigger)
         assert isinstance(interval, int)
         return (
-            files.load()
-            .writeStream.queryName("spanner-cdc files")
-            .option("checkpointLocation", absolute(self._config.spark.checkpoint))
+            told.writeStream.queryName(f"spanner-cdc {self._delivery.consumer}")
+            .option("checkpointLocation", self._delivery.checkpoint)
             .trigger(processingTime=f"{interval // 1_000_000} milliseconds")
             .foreachBatch(self._write)
             .start()
         )
 
-    def _write(self, files: DataFrame, batch: int) -> None:
-        """Runs a micro-batch: collecting its rows is what makes the tasks write."""
+    def _write(self, told: DataFrame, batch: int) -> None:
+        """Runs a micro-batch."""
         with self._busy:
             if self._stopping.is_set():  # an error, so that the batch does not count as done
                 raise SinkError("the sink is stopping")
             self._check()
-            written = files.collect()
+            said = self._delivery.run(told)
             self._done = batch
-        if written:
-            _say(f"batch {batch}: {len(written)} files, {sum(row.rows for row in written)} events")
+        if said:
+            _say(f"batch {batch}: {said}")
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
-        """Waits until everything that is ready is in files."""
+        """Waits until everything that is ready is delivered."""
         try:
-            while query.isActive and _waiting(Spool.at(self._config.spool.path), self._shape, self._holding):
+            while query.isActive and self._delivery.waiting():
                 query.processAllAvailable()
         except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
             self._undelivered = error
@@ -205,6 +188,15 @@ class FileSink:
             if progress is not None and progress.batchId >= done:
                 return
             time.sleep(0.02)
+
+
+def delivery_of(config: Config) -> Delivery:
+    """What the configuration's sink delivers."""
+    if isinstance(config.sink, FilesConfig):
+        return FileDelivery(config, config.sink)
+    with with_extra_bigquery(SinkError):
+        from spark_sink.bigquery_delivery import BigQueryDelivery
+    return BigQueryDelivery(config, config.sink)
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
@@ -272,11 +264,6 @@ def _watch_query(query: StreamingQuery, events: Events) -> None:
         events.put(Event.QUERY_ENDED)
 
 
-def _absolute(moment: str | None) -> int | None:
-    """The end as nanoseconds since 1970; None where there is none, or one that the daemon's clock resolves."""
-    return None if moment is None or moment == "now" or moment.startswith("-") else parse(moment)
-
-
 def _spool_appears(config: Config, events: Events) -> bool:
     """Waits for the daemon to begin the spool; False if there is nothing to wait for any more.
 
@@ -302,7 +289,7 @@ def _spool_appears(config: Config, events: Events) -> bool:
         return False
 
 
-def _alone(config: Config, events: Events, held: ExitStack) -> Callable[[], None] | None:
+def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Callable[[], None] | None:
     """Waits for the end of a sink whose daemon was killed; None if a signal came before.
 
     Gives what raises SpoolInUseError where another has taken over since, which a bucket cannot prevent.
@@ -319,7 +306,7 @@ def _alone(config: Config, events: Events, held: ExitStack) -> Callable[[], None
     told = has_ended = False
     while True:
         try:
-            check = held.enter_context(spool.storage.locked(f"consumers/{file_source.CONSUMER}.sink.lock", taken))
+            check = held.enter_context(spool.storage.locked(sink_lock(consumer), taken))
         except SpoolInUseError as error:
             if time.monotonic() >= deadline:
                 raise
@@ -334,19 +321,6 @@ def _alone(config: Config, events: Events, held: ExitStack) -> Callable[[], None
             if events.get(timeout=0.1) is Event.SIGNAL:
                 return None
             has_ended = True
-
-
-def _waiting(spool: Spool, shape: FileShape, holding: Holding) -> bool:
-    """Whether there are epochs whose files can be written, and which the sink has not recorded as done.
-
-    It records a micro-batch when it asks for the next, so this is False only after that.
-    """
-    consumer = find(spool, file_source.CONSUMER)
-    first = consumer.epoch + 1 if consumer else spool.floor()
-    if BegunBatches(spool, file_source.CONSUMER).at(first) is not None:
-        return True
-    epochs = (EpochWeight.of(manifest, bool) for manifest in spool.manifests(first, spool.latest()))
-    return any(file_source.ready(spool, epochs, shape, holding))
 
 
 def _say(line: str) -> None:

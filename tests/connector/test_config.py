@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.config import load, parse_duration, parse_size, resolve_moment, validated
+from connector.config import BigQueryConfig, FilesConfig, load, parse_duration, parse_size, resolve_moment, validated
 from connector.errors import ConfigurationError
 from connector.timestamps import SECOND, parse
 
@@ -26,6 +26,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert config.source.workers is None
     assert (config.spool.path, config.spool.seal_interval, config.spool.max_bytes) == ("./spool", SECOND, 10 * 2**30)
     assert (config.envelope.format, config.envelope.read_method) == ("datastream", "spanner-cdc")
+    assert isinstance(config.sink, FilesConfig)
     assert (config.sink.type, config.sink.path, config.sink.format) == ("files", "./events", "jsonl")
     assert (config.sink.rotate_bytes, config.sink.rotate_interval, config.sink.gzip) == (
         250_000_000,
@@ -49,12 +50,38 @@ def test_all_faults_are_told_at_once_by_field() -> None:
 
 def test_files_are_avro_where_that_is_asked_for() -> None:
     sink = validated({"source": SOURCE, "sink": {"format": "avro", "timestamps": "text", "schema_files": True}}).sink
+    assert isinstance(sink, FilesConfig)
     assert (sink.format, sink.timestamps, sink.schema_files) == ("avro", "text", True)
     assert validated({"source": SOURCE}).sink.timestamps == "micros"
     (fault,) = faults(source=SOURCE, sink={"format": "parquet"})
     assert fault.startswith("sink.format:")
     (fault,) = faults(source=SOURCE, sink={"schema_files": True}, envelope={"format": "opencdc"})
     assert "schema_files" in fault
+
+
+def test_a_bigquery_sink_needs_a_dataset_and_merges_unless_told_otherwise() -> None:
+    sink = validated({"source": SOURCE, "sink": {"type": "bigquery", "dataset": "replica_{schema}"}}).sink
+    assert isinstance(sink, BigQueryConfig)
+    assert (sink.mode, sink.max_staleness, sink.dead_letters) == ("merge", 15 * 60 * SECOND, "./dead-letters")
+    assert faults(source=SOURCE, sink={"type": "bigquery"}) == ["sink.dataset: is needed"]
+    wrong = {"type": "bigquery", "dataset": "a-b", "mode": "upsert", "path": "./events", "max_staleness": "2d"}
+    told = faults(source=SOURCE, sink=wrong)
+    assert [fault.partition(":")[0] for fault in told] == [
+        "sink.dataset",
+        "sink.mode",
+        "sink.max_staleness",
+        "sink.path",
+    ]
+
+
+def test_a_sink_of_no_known_type_is_refused_with_those_that_there_are() -> None:
+    assert faults(source=SOURCE, sink={"type": "kafka"}) == ["sink.type: 'kafka' is none of files, bigquery"]
+
+
+def test_bigquery_takes_the_datastream_envelope_only() -> None:
+    sink = {"type": "bigquery", "dataset": "d"}
+    (fault,) = faults(source=SOURCE, sink=sink, envelope={"format": "opencdc"})
+    assert fault.startswith("envelope.format: opencdc")
 
 
 def test_a_missing_field_is_named() -> None:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from pyspark.sql import SparkSession
 
 from connector.config import Config, SparkConfig
-from spark_sink.run import Event, Events, FileSink, session
+from spark_sink.run import Event, Events, Sink, delivery_of, session
 
 _HURRY = {
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -39,7 +39,7 @@ class LiveSink:
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._events: Events = SimpleQueue()
-        self._sink = FileSink(spark, config)
+        self._sink = Sink(spark, config, delivery_of(config))
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
         self._thread.start()

@@ -5,19 +5,19 @@ import sys
 from pyspark.sql import DataFrame
 
 from spark_sink import file_source
-from spark_sink.run import FileSink, main
+from spark_sink.run import Sink, main
 from tests.soak.troubled_source import TroubledSource, points
 
 
 def trouble_batches() -> None:
-    write = FileSink._write
+    write = Sink._write
 
-    def troubled_write(self: FileSink, files: DataFrame, batch: int) -> None:
+    def troubled_write(self: Sink, told: DataFrame, batch: int) -> None:
         points.reached("before a micro-batch")
-        write(self, files, batch)
+        write(self, told, batch)
         points.reached("after a micro-batch, before its commit")
 
-    FileSink._write = troubled_write  # type: ignore[method-assign]
+    Sink._write = troubled_write  # type: ignore[method-assign]
     file_source.FileSinkSource = TroubledSource  # type: ignore[misc]
 
 

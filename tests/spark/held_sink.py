@@ -9,18 +9,18 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from spark_sink.run import FileSink, main
+from spark_sink.run import Sink, main
 
 
 def hold(until: Path) -> None:
-    write = FileSink._write
+    write = Sink._write
 
-    def held(self: FileSink, files: DataFrame, batch: int) -> None:
-        write(self, files, batch)
+    def held(self: Sink, told: DataFrame, batch: int) -> None:
+        write(self, told, batch)
         while not until.exists():
             time.sleep(0.01)
 
-    FileSink._write = held  # type: ignore[method-assign]
+    Sink._write = held  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

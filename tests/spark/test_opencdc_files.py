@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from connector.config import validated
+from connector.config import FilesConfig, validated
 from connector.errors import ConfigurationError
 from connector.opencdc import OpenCdcWriter
 from connector.timestamps import SECOND
 from spark_sink.destination import destination_at
+from spark_sink.file_delivery import format_of
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.connector.conduit import ConduitRecord, of_json, of_messages
@@ -110,7 +111,9 @@ def test_the_sinks_process_writes_what_its_configuration_says(
 
 def configured(envelope: str, form: str) -> str:
     source = {"project": "p", "instance": "in", "database": "d", "change_stream": "s"}
-    return validated({"source": source, "envelope": {"format": envelope}, "sink": {"format": form}}).file_format
+    config = validated({"source": source, "envelope": {"format": envelope}, "sink": {"format": form}})
+    assert isinstance(config.sink, FilesConfig)
+    return format_of(config, config.sink)
 
 
 def test_the_format_is_the_sinks_and_the_envelopes() -> None:

@@ -1,0 +1,254 @@
+"""BigQuery's REST API: datasets, tables, jobs; every failure one clear line. Needs the extra ``bigquery``.
+
+What may pass by itself is retried with backoff by Google's client, for :data:`PATIENCE` seconds. Rows go another way
+(:mod:`spark_sink.bigquery_writer`).
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+
+import requests
+from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from google.cloud.bigquery.table import PrimaryKey, TableConstraints
+
+from connector.bigquery_table import BigQueryTable, Field
+from connector.errors import SpannerCdcError
+from connector.timestamps import SECOND
+
+PATIENCE = 600.0
+"""Seconds for which what may pass by itself is retried."""
+
+_TIMEOUT = 60.0
+_ATTEMPTS = 5
+_FAULTS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
+_STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
+"""The names that the REST API gives types, where GoogleSQL has others."""
+
+
+@dataclass(frozen=True, slots=True)
+class BigQueryTarget:
+    """A project, and an emulator's addresses or those of private endpoints; empty for Google's."""
+
+    project: str
+    endpoint: str = ""
+    grpc_endpoint: str = ""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether it wants neither credentials nor encryption."""
+        return self.endpoint.startswith("http://")
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTable:
+    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be."""
+
+    fields: dict[str, Field]
+    primary_key: tuple[str, ...]
+    max_staleness: str | None
+
+
+class BigQueryClient:
+    """Asks BigQuery.
+
+    Args:
+        target: where.
+        failure: the error that is raised.
+        patience: seconds for which what may pass by itself is retried.
+    """
+
+    def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
+        self._target = target
+        self._failure = failure
+        self._retry = bigquery.DEFAULT_RETRY.with_timeout(patience)
+
+    def dataset_exists(self, dataset: str) -> bool:
+        """Whether there is such a dataset."""
+        with self._faults(f"dataset {dataset}"):
+            try:
+                self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+            except exceptions.NotFound:
+                return False
+        return True
+
+    def create_dataset(self, dataset: str, location: str) -> None:
+        """Makes a dataset; one that is there is left as it is."""
+        made = bigquery.Dataset(self._dataset(dataset))
+        made.location = location
+        with self._faults(f"dataset {dataset}"):
+            self._client().create_dataset(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
+
+    def find(self, dataset: str, name: str) -> ExistingTable | None:
+        """A table, or None."""
+        with self._faults(f"table {dataset}.{name}"):
+            try:
+                found = self._client().get_table(self._table(dataset, name), retry=self._retry, timeout=_TIMEOUT)
+            except exceptions.NotFound:
+                return None
+        constraints = found.table_constraints
+        key = constraints.primary_key.columns if constraints and constraints.primary_key else []
+        fields = {field.name.lower(): _field(field) for field in found.schema}
+        return ExistingTable(fields, tuple(key), found.max_staleness)
+
+    def create(self, table: BigQueryTable) -> None:
+        """Makes a table, clustered by its key; one that is there is left as it is."""
+        made = bigquery.Table(self._table(table.dataset, table.name), schema=[_schema(field) for field in table.fields])
+        if table.clustering:
+            made.clustering_fields = list(table.clustering)
+        if table.primary_key:
+            made.table_constraints = TableConstraints(PrimaryKey(columns=list(table.primary_key)), None)
+        with self._faults(f"table {table.dataset}.{table.name}"):
+            self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
+
+    def add_columns(self, table: BigQueryTable, fields: list[Field]) -> None:
+        """Adds columns that may be null to a table; somebody else may change it at the same time."""
+        with self._faults(f"table {table.dataset}.{table.name}"):
+            client = self._client()
+            for attempt in range(_ATTEMPTS):
+                found = client.get_table(self._table(table.dataset, table.name), retry=self._retry, timeout=_TIMEOUT)
+                there = {field.name.lower() for field in found.schema}
+                new = [_schema(field) for field in fields if field.name.lower() not in there]
+                if not new:
+                    return
+                found.schema = [*found.schema, *new]
+                try:
+                    client.update_table(found, ["schema"], retry=self._retry, timeout=_TIMEOUT)
+                except exceptions.PreconditionFailed:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+
+    def set_max_staleness(self, table: BigQueryTable, staleness: int) -> None:
+        """How old, in nanoseconds, what a query sees may be; only DDL can set it."""
+        self.query(
+            f"ALTER TABLE `{self._table(table.dataset, table.name)}`"
+            f" SET OPTIONS (max_staleness = INTERVAL {staleness // SECOND} SECOND)",
+            what=f"table {table.dataset}.{table.name}",
+        )
+
+    def query(self, sql: str, *, what: str, job_id: str | None = None) -> None:
+        """Runs a statement to its end; with a ``job_id`` that was run to a good end it is not run again."""
+        with self._faults(what):
+            self._job(job_id, lambda name: self._client().query(sql, job_id=name, retry=self._retry, timeout=_TIMEOUT))
+
+    def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
+        """Makes a table of nothing but these rows, lines of JSON; likewise."""
+        config = bigquery.LoadJobConfig(
+            schema=[_schema(field) for field in fields],
+            source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
+            write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
+        )
+        table = self._table(dataset, name)
+        with self._faults(f"table {dataset}.{name}", tells=False):  # it would tell a row's values
+            self._job(
+                job_id,
+                lambda name: self._client().load_table_from_file(
+                    BytesIO(rows), table, job_id=name, job_config=config, timeout=_TIMEOUT
+                ),
+            )
+
+    def delete(self, dataset: str, name: str) -> None:
+        """Deletes a table; one that is gone is no error."""
+        with self._faults(f"table {dataset}.{name}"):
+            self._client().delete_table(
+                self._table(dataset, name), not_found_ok=True, retry=self._retry, timeout=_TIMEOUT
+            )
+
+    def _job(self, job_id: str | None, begin: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
+        """Runs a job to its end. An id whose job failed is of no use any more: then the next number is appended."""
+        for attempt in range(_ATTEMPTS):
+            name = job_id if job_id is None or attempt == 0 else f"{job_id}_{attempt}"
+            try:
+                job = begin(name)
+            except exceptions.Conflict:
+                assert name is not None
+                job = self._client().get_job(name, retry=self._retry, timeout=_TIMEOUT)
+                if job.done(retry=self._retry, timeout=_TIMEOUT) and job.error_result:
+                    continue
+            job.result(retry=self._retry)
+            return
+        raise exceptions.InternalServerError("the job failed again and again")
+
+    def _dataset(self, dataset: str) -> str:
+        return f"{self._target.project}.{dataset}"
+
+    def _table(self, dataset: str, name: str) -> str:
+        return f"{self._target.project}.{dataset}.{name}"
+
+    def _client(self) -> bigquery.Client:
+        return _client(self._target, os.getpid())
+
+    @contextmanager
+    def _faults(self, what: str, *, tells: bool = True) -> Iterator[None]:
+        try:
+            yield
+        except _FAULTS as error:
+            why, hint = reason_of(error, tells=tells)
+            raise self._failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
+
+
+def reason_of(error: BaseException, *, tells: bool = True) -> tuple[str, str]:
+    """What an exception of Google's means, and what to do; ``tells`` whether its own words hold no row's values."""
+    if isinstance(error, exceptions.RetryError) and error.cause is not None:
+        error = error.cause
+    match error:
+        case auth_exceptions.DefaultCredentialsError():
+            return "no Google credentials are found", (
+                "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
+            )
+        case auth_exceptions.TransportError():
+            return "Google's credentials cannot be fetched", "Look after the network and run it again: nothing is lost."
+        case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
+            return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
+        case exceptions.Forbidden():
+            return "permission denied", (
+                "Give this account roles/bigquery.dataEditor on the dataset and roles/bigquery.jobUser on the project,"
+                " and run it again: nothing is lost."
+            )
+        case exceptions.NotFound():
+            return "it is not there", "Restore it and run it again: nothing is lost."
+        case exceptions.BadRequest():
+            words = f" ({_first_line(error)})" if tells else ""
+            return f"it refuses the request{words}", "Repair it and run it again: nothing is lost."
+        case exceptions.GoogleAPICallError():
+            return f"it answers {error.code}", "Run it again when it is well: nothing is lost."
+        case _:
+            return "it cannot be reached", "Look after the network and run it again: nothing is lost."
+
+
+def _first_line(error: exceptions.GoogleAPICallError) -> str:
+    lines = (error.message or "").splitlines()
+    return lines[0][:300] if lines else "it does not say why"
+
+
+def _field(field: bigquery.SchemaField) -> Field:
+    kind = _STANDARD.get(field.field_type, field.field_type)
+    return Field(
+        field.name,
+        kind,
+        field.mode == "REPEATED",
+        field.mode == "REQUIRED",
+        tuple(_field(inner) for inner in field.fields),
+    )
+
+
+def _schema(field: Field) -> bigquery.SchemaField:
+    mode = "REPEATED" if field.repeated else "REQUIRED" if field.required else "NULLABLE"
+    return bigquery.SchemaField(field.name, field.type, mode=mode, fields=[_schema(inner) for inner in field.fields])
+
+
+@functools.cache
+def _client(target: BigQueryTarget, process: int) -> bigquery.Client:
+    """A client of this process: a child that was forked needs connections of its own."""
+    assert process
+    return bigquery.Client(
+        project=target.project,
+        credentials=AnonymousCredentials() if target.is_emulated else None,
+        client_options={"api_endpoint": target.endpoint.rstrip("/")} if target.endpoint else None,
+    )

@@ -1,0 +1,128 @@
+"""The jobs of the BigQuery double: the one statement it knows, which sets a table's max_staleness.
+
+A job is done when it is made. Its id is used up, whether it did its work or failed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from emulator.bigquery_catalog import Catalog
+from emulator.bigquery_refusals import Reason, RefusedError, invalid
+from emulator.bigquery_schema import Json
+
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
+_ALTER = re.compile(
+    r"\s*ALTER\s+TABLE\s+`([^`.]+)\.([^`.]+)\.([^`.]+)`\s+SET\s+OPTIONS\s*"
+    rf"\(\s*max_staleness\s*=\s*INTERVAL\s+(\d{{1,9}})\s+({'|'.join(_SECONDS)})\s*\)\s*;?\s*",
+    re.IGNORECASE,
+)
+_EVERYWHERE = ("US", "EU")  # where a job is found without its location
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    resource: Json
+    location: str
+    refusal: RefusedError | None
+
+
+class Jobs:
+    """The jobs there have been. Its methods are called from many threads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._jobs: dict[str, _Job] = {}
+        self._numbers = itertools.count(1)
+
+    def insert(self, resource: Json) -> Json:
+        """Runs a job; refuses a statement that is not known, and an id that has been used."""
+        configuration = resource.get("configuration") or {}
+        query = configuration.get("query")
+        if query is None or configuration.get("dryRun"):
+            raise RefusedError(Reason.NOT_IMPLEMENTED, "The double runs no jobs but queries, and none of them dry")
+        reference = resource.get("jobReference") or {}
+        job = self._run(query, configuration, reference.get("jobId"), reference.get("location"))
+        return job.resource
+
+    def query(self, request: Json) -> Json:
+        """Runs a query and waits for it."""
+        configuration = {"query": {"query": request.get("query"), "useLegacySql": request.get("useLegacySql", True)}}
+        job = self._run(configuration["query"], configuration, None, request.get("location"))
+        return self._results(job, "bigquery#queryResponse")
+
+    def get(self, job_id: str, location: str | None) -> Json:
+        """A job."""
+        return self._find(job_id, location).resource
+
+    def results(self, job_id: str, location: str | None) -> Json:
+        """What a query gave; refuses as the query was refused."""
+        return self._results(self._find(job_id, location), "bigquery#getQueryResultsResponse")
+
+    def _results(self, job: _Job, kind: str) -> Json:
+        if job.refusal is not None:
+            raise job.refusal
+        reference = job.resource["jobReference"]
+        return {"kind": kind, "jobReference": reference, "jobComplete": True, "totalRows": "0", "cacheHit": False}
+
+    def _find(self, job_id: str, location: str | None) -> _Job:
+        found = self._jobs.get(job_id)
+        if found is None or (location or "US").upper() != found.location.upper():
+            if found is None or location is not None or found.location.upper() not in _EVERYWHERE:
+                raise RefusedError(Reason.NOT_FOUND, f"Not found: Job {self._catalog.project}:{job_id}")
+        return found
+
+    def _run(self, query: Json, configuration: Json, job_id: str | None, location: str | None) -> _Job:
+        if query.get("useLegacySql", True):
+            raise RefusedError(Reason.INVALID_QUERY, "The double reads GoogleSQL only: set useLegacySql to false")
+        match = _ALTER.fullmatch(str(query.get("query") or ""))
+        if match is None:
+            raise RefusedError(
+                Reason.INVALID_QUERY,
+                "The double knows one statement only:"
+                " ALTER TABLE `project.dataset.table` SET OPTIONS (max_staleness = INTERVAL number unit)",
+            )
+        project, dataset, table, number, unit = match.groups()
+        if project != self._catalog.project:
+            raise RefusedError(Reason.ACCESS_DENIED, f"Access Denied: Project {project}: User does not have permission.")
+        with self._catalog.lock:
+            job_id = job_id or f"job_{next(self._numbers)}"
+            if job_id in self._jobs:
+                raise RefusedError(Reason.DUPLICATE, f"Already Exists: Job {project}:{location or 'US'}.{job_id}")
+            place = str(self._catalog.datasets.get(dataset, {}).get("location", "US"))
+            refusal = None
+            try:
+                if location is not None and location.upper() != place.upper():
+                    raise RefusedError(
+                        Reason.NOT_FOUND, f"Not found: Dataset {project}:{dataset} was not found in location {location}"
+                    )
+                self._catalog.set_max_staleness(dataset, table, timedelta(seconds=int(number) * _SECONDS[unit.upper()]))
+            except RefusedError as error:
+                refusal = error
+            job = _Job(self._resource(job_id, location or place, configuration, refusal), location or place, refusal)
+            self._jobs[job_id] = job
+            return job
+
+    def _resource(self, job_id: str, location: str, configuration: Json, refusal: RefusedError | None) -> Json:
+        status: dict[str, Any] = {"state": "DONE"}
+        if refusal is not None:
+            error = {"reason": refusal.reason.word, "message": refusal.message}
+            status |= {"errorResult": error, "errors": [error]}
+        return {
+            "kind": "bigquery#job",
+            "id": f"{self._catalog.project}:{location}.{job_id}",
+            "jobReference": {"projectId": self._catalog.project, "jobId": job_id, "location": location},
+            "configuration": {**configuration, "jobType": "QUERY"},
+            "status": status,
+            "statistics": {"query": {"statementType": "ALTER_TABLE"}},
+        }
+
+
+def check_job_id(job_id: str) -> None:
+    """Refuses an id that BigQuery does not take."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,1024}", job_id):
+        raise invalid("Job IDs must be alphanumeric (plus underscores and dashes) and at most 1024 characters long.")

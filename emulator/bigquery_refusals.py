@@ -1,0 +1,71 @@
+"""What the BigQuery double says no with: one error for both of its interfaces, and one of the Write API's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import grpc
+from google.cloud.bigquery_storage_v1.types import StorageError
+
+StorageCode = StorageError.StorageErrorCode
+
+
+class Reason(Enum):
+    """Why a request is refused: the reason that REST names, its HTTP status, and gRPC's code."""
+
+    INVALID = ("invalid", 400, grpc.StatusCode.INVALID_ARGUMENT)
+    INVALID_QUERY = ("invalidQuery", 400, grpc.StatusCode.INVALID_ARGUMENT)
+    ACCESS_DENIED = ("accessDenied", 403, grpc.StatusCode.PERMISSION_DENIED)
+    NOT_FOUND = ("notFound", 404, grpc.StatusCode.NOT_FOUND)
+    DUPLICATE = ("duplicate", 409, grpc.StatusCode.ALREADY_EXISTS)
+    CONDITION_NOT_MET = ("conditionNotMet", 412, grpc.StatusCode.FAILED_PRECONDITION)
+    NOT_IMPLEMENTED = ("notImplemented", 501, grpc.StatusCode.UNIMPLEMENTED)
+
+    def __init__(self, word: str, status: int, code: grpc.StatusCode) -> None:
+        self.word = word
+        self.status = status
+        self.code = code
+
+
+class RefusedError(Exception):
+    """A request that is refused, over REST or before the Write API looks at rows."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class WriteError(Exception):
+    """A request that the Write API refuses by itself.
+
+    Attributes:
+        code: gRPC's code.
+        message: what a person reads.
+        storage: BigQuery's own code, which its clients decide by; None where it gives none.
+        rows: the index and message of each row that is bad.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        storage: StorageCode | None = None,
+        rows: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.storage = storage
+        self.rows = rows
+
+
+def invalid(message: str) -> RefusedError:
+    """A refusal for what is wrong in itself."""
+    return RefusedError(Reason.INVALID, message)
+
+
+def unwritable(message: str, storage: StorageCode | None = None) -> WriteError:
+    """A refusal of the Write API for what is wrong in itself."""
+    return WriteError(grpc.StatusCode.INVALID_ARGUMENT, message, storage)

@@ -1,0 +1,143 @@
+"""The delivery into BigQuery: what :mod:`spark_sink.bigquery_source` is told, and what the driver does after its tasks.
+
+Where rows are appended, the driver commits the tasks' streams, each table's together; where they are loaded and merged,
+it merges the tables that the tasks loaded, in the order of the parts. Each has a name that depends on the spool and the
+epoch alone, so that a micro-batch which is done again does nothing twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from operator import attrgetter
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.datasource import DataSource
+
+from connector.bigquery_client import BigQueryClient, BigQueryTarget
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
+from connector.config import BigQueryConfig, Config
+from connector.consumers import find
+from connector.locations import absolute
+from connector.spool import Spool
+from spark_sink import bigquery_source
+from spark_sink.bigquery_fold import merge_statement
+from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_parts import Written
+from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.errors import SinkError
+
+_PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 4 * 1024 * 1024
+"""Bytes of segments in a part; what is folded for a load is in memory as Python's objects."""
+
+_AT_A_TIME = 8
+"""Tables whose streams are committed, or that are merged into, at the same time."""
+
+
+class BigQueryDelivery:
+    """Delivers into tables of BigQuery.
+
+    Args:
+        config: the configuration.
+        sink: its sink.
+    """
+
+    consumer = bigquery_source.CONSUMER
+
+    def __init__(self, config: Config, sink: BigQueryConfig) -> None:
+        self._config = config
+        self._sink = sink
+        self._written = written_of(config, sink)
+        self._target = target_of(config, sink)
+        self._spool = Spool.at(absolute(config.spool.path))
+
+    @property
+    def destination(self) -> str:
+        """The dataset."""
+        return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}"
+
+    @property
+    def checkpoint(self) -> str:
+        """A folder of its own in the configured one: another sink's would say that epochs are done which are not."""
+        return f"{absolute(self._config.spark.checkpoint)}/{self.consumer}"
+
+    @property
+    def source(self) -> type[DataSource]:
+        """Writes rows."""
+        return bigquery_source.BigQuerySinkSource
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """As :class:`spark_sink.bigquery_source.BigQuerySinkSource` takes them."""
+        return {
+            "spool": absolute(self._config.spool.path),
+            "written": self._written.to_text(),
+            "dead_letters": absolute(self._sink.dead_letters),
+            "endpoint": self._target.endpoint,
+            "grpc_endpoint": self._target.grpc_endpoint,
+            "location": self._sink.location or "",
+            "max_staleness": str(self._sink.max_staleness),
+        }
+
+    def run(self, told: DataFrame) -> str:
+        """Has the rows written, and makes those visible that are not."""
+        rows = sorted(told.collect(), key=attrgetter("table", "part"))
+        if not rows:
+            return ""
+        written = Written.from_text(rows[0].options)
+        tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
+        if written.shape.mode != MERGE:
+            with ThreadPoolExecutor(_AT_A_TIME) as threads:
+                show = self._merge if written.shape.mode == MERGE_LOAD else self._commit
+                list(threads.map(lambda of_table: show(written, of_table), tables))
+        Ledger(self._spool).forget(rows[0].first)
+        refused = sum(row.refused for row in rows)
+        letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
+        return f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
+
+    def waiting(self) -> bool:
+        """Whether there is an epoch that the sink has not recorded as done."""
+        consumer = find(self._spool, self.consumer)
+        return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+
+    def _commit(self, written: Written, rows: Sequence[Row]) -> None:
+        """Makes a table's rows of the micro-batch visible together."""
+        first, table = rows[0].first, rows[0].table
+        ledger = Ledger(self._spool)
+        entry = ledger.find(first, table)
+        streams = tuple(row.wrote for row in rows if row.wrote)
+        if entry is None and streams:
+            entry = ledger.enter(first, table, streams)
+        if entry is not None and not entry.committed:
+            BigQueryWriter(self._target, self._table(written, rows)).commit(entry.streams)
+            ledger.committed(first, entry)
+
+    def _merge(self, written: Written, rows: Sequence[Row]) -> None:
+        """Merges what was loaded of a table, part after part."""
+        loaded = [row.wrote for row in rows if row.wrote]
+        table = self._table(written, rows) if loaded else None
+        client = BigQueryClient(self._target, failure=SinkError)
+        for staging in loaded:
+            assert table is not None
+            merge_staging(client, self._target, table, staging)
+
+    def _table(self, written: Written, rows: Sequence[Row]) -> BigQueryTable:
+        return bigquery_table(self._spool.schema(rows[0].schema_key), written.shape)
+
+
+def merge_staging(client: BigQueryClient, target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
+    """Merges a table that a part was loaded into, once, and deletes it."""
+    path = f"{target.project}.{table.dataset}"
+    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
+    client.query(sql, what=f"table {table.dataset}.{table.name}", job_id=f"{staging}_merge")
+    client.delete(table.dataset, staging)
+
+
+def written_of(config: Config, sink: BigQueryConfig) -> Written:
+    """The options that decide what is written."""
+    part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
+    return Written(sink.project or config.source.project, sink.shape(), part_bytes)
+
+
+def target_of(config: Config, sink: BigQueryConfig) -> BigQueryTarget:
+    """Where it is written."""
+    return BigQueryTarget(sink.project or config.source.project, sink.endpoint or "", sink.grpc_endpoint or "")

@@ -1,0 +1,192 @@
+"""Folds a table's changes, in their order, into what has become of each row: what a load and a MERGE bring.
+
+Of a row that changed several times one line is left. An UPDATE that names only some columns changes only those, so
+every value capture type will do; a column that no change named is marked as not present, for it is not NULL. What was
+before an INSERT or a DELETE counts no more.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from connector.avro_schema import Kind
+from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
+from connector.timestamps import format_rfc3339, parse
+
+PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
+"""Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
+gone; whether it is new, so that what is not present is NULL."""
+
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = msgspec.Raw(b"null")
+_MICROSECOND = 1000
+
+
+@dataclass(slots=True)
+class _Row:
+    """What has become of a row: the values that changes named, and the last change."""
+
+    values: dict[str, msgspec.Raw]
+    deleted: bool
+    replaced: bool
+    last: tuple[str, int, str]
+
+
+class Fold:
+    """The rows of one table.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: BigQueryTable) -> None:
+        self._table = table
+        self._columns = {column.name: column for column in table.columns}
+        self._keys = [column.name for column in table.columns if column.is_key]
+        self._rows: dict[tuple[bytes, ...], _Row] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def fields(self) -> list[Field]:
+        """The columns of a line; a row that is gone has only its key."""
+        own = [Field(field.name, field.type, field.repeated, fields=field.fields) for field in self._table.fields]
+        return [*own, Field(PRESENT, "STRING"), Field(DELETED, "BOOL"), Field(REPLACED, "BOOL")]
+
+    def add(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
+        """Adds events of the table, in commit order; returns the index of each that does not fit, and why."""
+        refused = []
+        metadata = rows.column("source_metadata")
+        mod_types = metadata.field("mod_type").to_pylist()
+        moments = rows.column("source_timestamp").cast(pa.int64()).to_pylist()
+        uuids, numbers = rows.column("uuid").to_pylist(), rows.column("change_sequence_number").to_pylist()
+        for index, payload in enumerate(rows.column("payload").to_pylist()):
+            try:
+                values = self._values(payload, mod_types[index])
+            except _MisfitError as error:
+                refused.append((index, str(error)))
+                continue
+            self._change(values, mod_types[index], (uuids[index], moments[index] // _MICROSECOND, numbers[index]))
+        return refused
+
+    def lines(self) -> bytes:
+        """The rows as lines of JSON."""
+        return b"\n".join(self._line(row) for row in self._rows.values())
+
+    def _values(self, payload: str, mod_type: str) -> dict[str, msgspec.Raw]:
+        try:
+            found = _DECODER.decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise _MisfitError("the row is no JSON object") from None
+        named = self._keys if mod_type == "DELETE" else found
+        values = {}
+        for name in named:
+            column = self._columns.get(name)
+            if column is None:
+                raise _MisfitError(f"column {name} is not known of table {self._table.source}")
+            values[name] = _loaded(column, found.get(name, _NULL))
+        return values
+
+    def _change(self, values: dict[str, msgspec.Raw], mod_type: str, last: tuple[str, int, str]) -> None:
+        key = tuple(bytes(values[name]) for name in self._keys)
+        known = self._rows.get(key)
+        if mod_type == "UPDATE" and (known is None or not known.deleted):
+            before = known.values if known else {}
+            self._rows[key] = _Row({**before, **values}, False, known.replaced if known else False, last)
+        else:
+            self._rows[key] = _Row(values, mod_type == "DELETE", mod_type != "DELETE", last)
+
+    def _line(self, row: _Row) -> bytes:
+        uuid, moment, number = row.last
+        line: dict[str, object] = {
+            column.field.name: orjson.Fragment(bytes(row.values[column.name]))
+            for column in self._table.columns
+            if column.name in row.values
+        }
+        line[METADATA] = {"uuid": uuid, "source_timestamp": moment, "change_sequence_number": number}
+        line[PRESENT] = "".join("01"[column.name in row.values] for column in self._table.columns)
+        line[DELETED], line[REPLACED] = row.deleted, row.replaced
+        return orjson.dumps(line)
+
+
+def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
+    """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing."""
+    on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.primary_key)
+    newer = f"s.{METADATA}.change_sequence_number > COALESCE(t.{METADATA}.change_sequence_number, '')"
+    changed = [
+        f"`{column.field.name}` = IF(s.{REPLACED} OR SUBSTR(s.{PRESENT}, {place}, 1) = '1',"
+        f" s.`{column.field.name}`, t.`{column.field.name}`)"
+        for place, column in enumerate(table.columns, 1)
+        if not column.is_key
+    ]
+    changed.append(f"{METADATA} = s.{METADATA}")
+    names = ", ".join(f"`{field.name}`" for field in table.fields)
+    values = ", ".join(f"s.`{field.name}`" for field in table.fields)
+    return (
+        f"MERGE `{into}` t USING `{staging}` s ON {on}"
+        f" WHEN MATCHED AND {newer} AND s.{DELETED} THEN DELETE"
+        f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
+        f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+class _MisfitError(Exception):
+    """A row that BigQuery's table cannot hold; it names the column, never the value."""
+
+
+def _loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
+    """A value as a load job of JSON takes it.
+
+    Raises:
+        _MisfitError: there is no such value in BigQuery.
+    """
+    is_null = bytes(value) == b"null"
+    if is_null:
+        if column.field.required:
+            raise _MisfitError(f"key column {column.name} is NULL")
+        return msgspec.Raw(b"[]") if column.field.repeated else value
+    read = _READ.get(column.kind)
+    if column.field.type == "JSON" and column.kind is not Kind.JSON:
+        return _as_json(column, value)
+    if column.field.repeated:
+        elements = msgspec.json.decode(value, type=list[msgspec.Raw])
+        if any(bytes(element) == b"null" for element in elements):
+            raise _MisfitError(f"column {column.name} holds a NULL inside an array: set sink.arrays: json")
+        if read is None:
+            return value
+        return msgspec.Raw(b"[" + b",".join(bytes(read(column, element)) for element in elements) + b"]")
+    return value if read is None else read(column, value)
+
+
+def _as_json(column: Column, value: msgspec.Raw) -> msgspec.Raw:
+    """An array in a column of JSON; one of JSON holds texts of it."""
+    if column.kind is not Kind.ARRAY_OF_JSON:
+        return value
+    texts = msgspec.json.decode(value, type=list[str | None])
+    return msgspec.Raw(f"[{','.join('null' if text is None else text for text in texts)}]".encode())
+
+
+def _json(_column: Column, value: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(value)
+    return msgspec.Raw(orjson.loads(text).encode()) if text.startswith(b'"') else value
+
+
+def _timestamp(column: Column, value: msgspec.Raw) -> msgspec.Raw:
+    """Cut to microseconds, which is what BigQuery has."""
+    nanoseconds = parse(orjson.loads(bytes(value)))
+    if column.field.required and nanoseconds % _MICROSECOND:
+        raise _MisfitError(
+            f"key column {column.name} has nanoseconds, which BigQuery's TIMESTAMP has not: set sink.timestamps: text"
+        )
+    return msgspec.Raw(orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND)))
+
+
+def _text(_column: Column, value: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(value)
+    return value if text.startswith(b'"') else msgspec.Raw(orjson.dumps(text.decode()))
+
+
+_READ = {Kind.JSON: _json, Kind.TIMESTAMP: _timestamp, Kind.UNKNOWN: _text, Kind.NUMBER: _text}

@@ -1,0 +1,71 @@
+"""Which streams of a micro-batch are committed: what makes appending to BigQuery exactly once.
+
+Tasks write a micro-batch's rows into pending streams, new ones whenever they run, and nobody sees those. When all have
+ended, the names of a table's streams are written down, once for ever, and then committed together: whoever comes
+second, after a crash or as one of two, finds the names and commits the same streams, which a second time does nothing.
+So a table's rows of a micro-batch appear once, and at one moment; and a micro-batch holds whole epochs.
+"""
+
+from hashlib import blake2b
+
+from pydantic import BaseModel, ConfigDict
+
+from connector.manifest import VERSION
+from connector.spool import Spool, to_json
+
+_FOLDER = "bigquery"
+
+
+class Entry(BaseModel):
+    """A table's streams of a micro-batch, and whether they are known to be committed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    table: str
+    streams: tuple[str, ...]
+    committed: bool = False
+
+
+class Ledger:
+    """The entries of a spool's micro-batches, each known by its first epoch.
+
+    Raises:
+        SpoolError: from every method, where an entry is corrupt, or cannot be read or written.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def find(self, first: int, table: str) -> Entry | None:
+        """A table's entry, or None: then none of its rows was or will be seen that was written until now."""
+        try:
+            return self._spool.document(_path(first, table), Entry, "it names no streams")
+        except FileNotFoundError:
+            return None
+
+    def enter(self, first: int, table: str, streams: tuple[str, ...]) -> Entry:
+        """Writes the streams down; where others were before, it is those."""
+        entry = Entry(table=table, streams=streams)
+        try:
+            self._spool.storage.create(_path(first, table), to_json(entry))
+        except FileExistsError:
+            found = self.find(first, table)
+            assert found is not None, "an entry is removed only when its micro-batch is done"
+            return found
+        return entry
+
+    def committed(self, first: int, entry: Entry) -> None:
+        """Notes that an entry's streams are committed."""
+        noted = entry.model_copy(update={"committed": True})
+        self._spool.storage.replace(_path(first, entry.table), to_json(noted))
+
+    def forget(self, before: int) -> None:
+        """Removes the entries of micro-batches that began before an epoch, which are done."""
+        names = self._spool.storage.list(_FOLDER)
+        done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
+        self._spool.storage.delete(*(f"{_FOLDER}/{name}" for name in done))
+
+
+def _path(first: int, table: str) -> str:
+    return f"{_FOLDER}/{first:020d}.{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

@@ -1,0 +1,323 @@
+"""Writes a part of a micro-batch into BigQuery: segments in order, their rows table by table.
+
+What differs between the modes is what a table's rows are given to (:class:`_Rows`): the default stream, a pending
+stream, or a fold that a load job takes. Rows that are refused are kept as dead letters, durably, before
+anybody is told that the part is written.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from connector.bigquery_client import BigQueryClient, BigQueryTarget
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, Shape, bigquery_table
+from connector.errors import SpoolError
+from connector.manifest import SegmentFile
+from connector.spool import Spool
+from spark_sink.bigquery_fold import Fold
+from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_rows import RowBuilder, check_whole_rows
+from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.dead_letters import DeadLetters
+from spark_sink.errors import SinkError
+from spark_sink.files import by_table, pieces_of, size_of
+
+PIECE = 4 * 1024 * 1024
+"""Bytes of rows in a request; BigQuery takes less than 10 MB."""
+
+_WAITING = 64 * 1024 * 1024
+"""Bytes of all tables' rows that wait to be sent."""
+
+Refusals = list[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The options that decide what is written, as they are pinned."""
+
+    project: str
+    shape: Shape
+    part_bytes: int
+
+    def to_text(self) -> str:
+        """As it is pinned in the spool and in the checkpoint."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "Written":
+        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
+
+        Raises:
+            SpoolError: there is an option that this program does not know.
+        """
+        try:
+            node = orjson.loads(text)
+            return cls(node["project"], Shape(**node["shape"]), node["part_bytes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpoolError(
+                f"options of the BigQuery sink that this program does not know are pinned: {text}",
+                hint="Use the newer spanner-cdc that wrote them.",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some segments of a micro-batch; ``number`` counts from 0."""
+
+    number: int
+    files: tuple[SegmentFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its segments."""
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """A table of a micro-batch: the key of its newest schema, and why it is stopped, if it is."""
+
+    schema_key: str
+    stopped: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was written of a table: rows taken and refused, and the pending stream or the staging table, if any."""
+
+    table: str
+    schema_key: str
+    part: int
+    rows: int
+    refused: int
+    wrote: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartWriter:
+    """Writes the parts of the micro-batch that begins with epoch ``first``."""
+
+    spool: str
+    spool_id: str
+    first: int
+    target: BigQueryTarget
+    options: Written
+    tables: Mapping[str, TablePlan]
+    dead_letters: str
+
+    def write(self, part: Part) -> Iterator[Told]:
+        """Writes a part; tells of each table when all of its rows are taken, or kept as dead letters.
+
+        Raises:
+            SinkError: BigQuery or the dead-letter place refuses.
+            SpoolError: the spool cannot be read.
+        """
+        spool = Spool.at(self.spool)
+        writers: dict[str, TableWriter] = {}
+        for file in part.files:
+            for batch in spool.batches(file):
+                for table, rows in by_table(batch):
+                    if table not in writers:
+                        writers[table] = self._table(spool, table, part)
+                    writers[table].extend(rows)
+                if sum(writer.waiting for writer in writers.values()) > _WAITING:
+                    for writer in writers.values():
+                        writer.flush()
+        for table, writer in writers.items():
+            rows, refused, wrote = writer.finish()
+            yield Told(table, self.tables[table].schema_key, part.number, rows, refused, wrote)
+
+    def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
+        plan = self.tables[table]
+        name = batch_name(self.spool_id, self.first, part.number)
+        letters = DeadLetters(self.dead_letters)
+        if plan.stopped is not None:
+            return TableWriter(table, letters, name, _Stopped(plan.stopped))
+        if self.options.shape.mode not in (MERGE, MERGE_LOAD) and Ledger(spool).find(self.first, table) is not None:
+            return TableWriter(table, letters, name, _Done())
+        made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
+        return TableWriter(table, letters, name, rows_into(self.target, made, self.options.shape, name))
+
+
+class Rows(Protocol):
+    """What takes a table's rows."""
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        """Takes rows of about :data:`PIECE` bytes; returns the index of each that is refused, and why."""
+
+    def end(self) -> str:
+        """All were given; returns the name of what they are in, if others have to know it."""
+
+
+class TableWriter:
+    """Gives a table's rows on, many at a time.
+
+    Args:
+        table: its name in the source.
+        letters: where refused rows go.
+        name: of their files.
+        rows: takes rows.
+    """
+
+    def __init__(self, table: str, letters: DeadLetters, name: str, rows: Rows) -> None:
+        self.waiting = 0
+        self._table = table
+        self._letters = letters
+        self._name = name
+        self._rows = rows
+        self._batches: list[pa.RecordBatch] = []
+        self._pieces = self._taken = self._refused = 0
+
+    def extend(self, rows: pa.RecordBatch) -> None:
+        """Adds rows."""
+        self._batches.append(rows)
+        self.waiting += size_of(rows)
+        if self.waiting >= PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Gives on the rows that wait."""
+        if not self._batches:
+            return
+        waiting = pa.Table.from_batches(self._batches).combine_chunks()
+        self._batches, self.waiting = [], 0
+        for batch in waiting.to_batches():
+            for piece in pieces_of(batch, PIECE):
+                refused = self._rows.take(piece)
+                self._keep(piece, refused)
+                self._taken += piece.num_rows - len(refused)
+                self._pieces += 1
+
+    def finish(self) -> tuple[int, int, str]:
+        """Ends; returns how many rows were taken, how many were refused, and what they are in."""
+        self.flush()
+        return self._taken, self._refused, self._rows.end()
+
+    def _keep(self, rows: pa.RecordBatch, refused: Refusals) -> None:
+        if refused:
+            indexes, reasons = zip(*sorted(refused), strict=True)
+            self._letters.put(self._table, f"{self._name}_{self._pieces}", rows.take(pa.array(indexes)), reasons)
+            self._refused += len(refused)
+
+
+class _Stopped:
+    """Takes nothing."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        return [(index, self._why) for index in range(rows.num_rows)]
+
+    def end(self) -> str:
+        return ""
+
+
+class _Done:
+    """Takes what was written before."""
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        return []
+
+    def end(self) -> str:
+        return ""
+
+
+class _Streamed:
+    """Appends rows to a stream; ``pending`` is whether it is one of its own, whose rows nobody sees yet."""
+
+    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool, whole: bool) -> None:
+        self._writer = writer
+        self._builder = builder
+        self._whole = whole
+        self._pending = writer.create_pending() if pending else ""
+        self._offset = 0
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        if self._whole:
+            check_whole_rows(rows)
+        built = self._builder.build(rows, now=time.time_ns())
+        refused = [(one.index, one.reason) for one in built.refused]
+        values: Sequence[bytes] = built.rows.to_pylist()
+        indexes = built.indexes
+        while values:
+            offset = self._offset if self._pending else None
+            stream = self._pending or self._writer.default_stream
+            found = dict(self._writer.append(stream, self._builder.descriptor, values, offset))
+            if not found:
+                self._offset += len(values)
+                break
+            refused += [(int(indexes[index]), why) for index, why in found.items()]
+            left = [index for index in range(len(values)) if index not in found]
+            values, indexes = [values[index] for index in left], indexes[np.array(left, np.int64)]
+        return refused
+
+    def end(self) -> str:
+        if not self._pending:
+            return ""
+        rows = self._writer.finalize(self._pending)
+        if rows != self._offset:
+            raise SinkError(
+                f"BigQuery has {rows} rows of {self._offset} that were written",
+                hint="Nothing of them is visible. Run it again: nothing is lost.",
+            )
+        return self._pending if rows else ""
+
+
+class _Loaded:
+    """Folds rows, and loads what they come to into a table of its own."""
+
+    def __init__(self, client: BigQueryClient, table: BigQueryTable, name: str) -> None:
+        self._client = client
+        self._table = table
+        self._name = name
+        self._fold = Fold(table)
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        return self._fold.add(rows)
+
+    def end(self) -> str:
+        if not len(self._fold):
+            return ""
+        staging = staging_name(self._name, self._table)
+        job = f"{staging}_load"
+        self._client.load(self._table.dataset, staging, self._fold.fields, self._fold.lines(), job_id=job)
+        return staging
+
+
+def rows_into(target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str) -> Rows:
+    """What takes a table's rows, in the shape's mode; ``name`` is that of the part."""
+    if shape.mode == MERGE_LOAD:
+        return _Loaded(BigQueryClient(target, failure=SinkError), table, name)
+    merges = shape.mode == MERGE
+    return _Streamed(BigQueryWriter(target, table), RowBuilder(table, shape.mode), pending=not merges, whole=merges)
+
+
+def batch_name(spool_id: str, first: int, part: int) -> str:
+    """What all names of a part hold: of jobs, staging tables and dead letters."""
+    return f"{spool_id}_{first}_{part}"
+
+
+def staging_name(name: str, table: BigQueryTable) -> str:
+    """The table that a part's rows of a table are loaded into, in the table's dataset."""
+    digest = blake2b(f"{table.dataset}.{table.name}".encode(), digest_size=8).hexdigest()
+    return f"spanner_cdc_{name}_{digest}"
+
+
+def parts_of(files: Sequence[SegmentFile], most: int) -> list[Part]:
+    """Cuts segments into parts of about ``most`` bytes, in order."""
+    runs: list[list[SegmentFile]] = []
+    size = most
+    for file in files:
+        if size + file.bytes > most:
+            runs.append([])
+            size = 0
+        runs[-1].append(file)
+        size += file.bytes
+    return [Part(number, tuple(run)) for number, run in enumerate(runs)]

@@ -1,0 +1,87 @@
+"""Sends dead letters to BigQuery once more, in the sink's mode, without Spark.
+
+A table that was stopped goes on, if what stopped it is repaired. The sink must not run meanwhile: what it writes of a
+row has to come after what the letters hold of it, where columns are merged one by one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from connector.bigquery_client import BigQueryClient
+from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET
+from connector.config import BigQueryConfig, Config
+from connector.consumers import BIGQUERY, sink_lock
+from connector.locations import absolute
+from connector.spool import Spool
+from spark_sink.bigquery_delivery import merge_staging, target_of, written_of
+from spark_sink.bigquery_parts import PIECE, Refusals, rows_into
+from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.dead_letters import Replay
+from spark_sink.errors import SinkError
+from spark_sink.files import pieces_of
+
+
+@contextmanager
+def replay_into(config: Config) -> Iterator[Replay]:
+    """What sends a table's letters; the sink's lock is held meanwhile.
+
+    Raises:
+        SpoolInUseError: the sink runs.
+        SinkError: from the replay, where BigQuery refuses more than rows.
+    """
+    assert isinstance(config.sink, BigQueryConfig)
+    spool = Spool.at(absolute(config.spool.path))
+    with spool.storage.locked(sink_lock(BIGQUERY), "the sink must not run while letters are replayed, and it does"):
+        yield _Letters(config, config.sink, spool).send
+
+
+class _Letters:
+    def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool) -> None:
+        self._spool = spool
+        self._shape = written_of(config, sink).shape
+        self._target = target_of(config, sink)
+        self._tables = BigQueryTables(
+            spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
+        )
+        self._resumed: set[str] = set()
+
+    def send(self, rows: pa.RecordBatch) -> Refusals:
+        """Sends the letters of one file, which are of one table and in commit order."""
+        source = rows.column("object")[0].as_py()
+        if source not in self._resumed:
+            self._tables.resume(source)
+            self._resumed.add(source)
+        key = rows.column("schema_key")[rows.num_rows - 1].as_py()
+        shape = self._shape
+        if SCHEMA_IN_DATASET in shape.dataset:
+            shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
+        prepared = self._tables.prepared({key: self._spool.schema(key)}, shape)[source]
+        if prepared.stopped is not None:
+            return [(index, prepared.stopped) for index in range(rows.num_rows)]
+        name = _name(rows)
+        into = rows_into(self._target, prepared.table, shape, name)
+        refused: Refusals = []
+        first = 0
+        for piece in pieces_of(rows, PIECE):
+            refused += [(first + index, why) for index, why in into.take(piece)]
+            first += piece.num_rows
+        wrote = into.end()
+        if wrote and shape.mode == MERGE_LOAD:
+            client = BigQueryClient(self._target, failure=SinkError)
+            merge_staging(client, self._target, prepared.table, wrote)
+        elif wrote and shape.mode != MERGE:
+            BigQueryWriter(self._target, prepared.table).commit([wrote])
+        return refused
+
+
+def _name(rows: pa.RecordBatch) -> str:
+    """Of the load of these rows: the same for the same rows."""
+    digest = blake2b(digest_size=16)
+    for uuid in rows.column("uuid").to_pylist():
+        digest.update(uuid.encode())
+    return f"letters_{digest.hexdigest()}"

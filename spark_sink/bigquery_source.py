@@ -1,0 +1,171 @@
+"""The BigQuery sink's own stream: its tasks write rows, and tell what they wrote.
+
+A micro-batch is cut into parts, runs of whole segments of some size, whatever Spark's cores. The sink's own process
+prepares the tables when it plans a micro-batch; a task writes the rows of its parts, table by table:
+
+- ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
+- ``append-only`` and ``changelog``: into pending streams, which the driver commits (:mod:`spark_sink.bigquery_ledger`);
+- ``merge-load``: folded (:mod:`spark_sink.bigquery_fold`), by a load job into a table of its own, which the driver
+  merges.
+
+Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
+part.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from connector.bigquery_client import BigQueryTarget
+from connector.bigquery_table import SCHEMA_IN_DATASET
+from connector.consumers import BIGQUERY
+from connector.manifest import Manifest
+from connector.schemas import TableSchema
+from connector.spool import Spool
+from spark_sink.admission import EpochWeight, Group, by_epoch, runs
+from spark_sink.bigquery_parts import Part, PartWriter, TablePlan, Written, parts_of
+from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.files import by_table
+from spark_sink.sink_stream import SinkStreamReader
+from spark_sink.source import existing
+
+FORMAT = "spanner-change-stream-bigquery"
+CONSUMER = BIGQUERY
+
+_ARROW = pa.schema(
+    [
+        pa.field("first", pa.int64()),
+        pa.field("table", pa.string()),
+        pa.field("schema_key", pa.string()),
+        pa.field("part", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("refused", pa.int64()),
+        pa.field("wrote", pa.string()),
+        pa.field("options", pa.string()),
+    ]
+)
+"""What is told of a table in a part (:class:`spark_sink.bigquery_parts.Told`), the batch's first epoch, its options."""
+
+_BATCH_BYTES = 256 * 1024**2
+"""Bytes of segments in a micro-batch."""
+
+
+@dataclass(frozen=True)
+class BigQueryPartition(InputPartition):
+    """What a task writes: whole parts."""
+
+    writer: PartWriter
+    parts: tuple[Part, ...]
+
+
+class BigQuerySinkSource(DataSource):
+    """Writes a spool's events into BigQuery; internal to the sink.
+
+    Options: ``spool`` and ``dead_letters``, absolute; ``written``, a :class:`Written` as text; ``endpoint`` and
+    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds.
+    """
+
+    cores = 0
+    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of what a task tells of a part.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return from_arrow_schema(_ARROW)
+
+    def streamReader(self, schema: object) -> "BigQuerySinkReader":  # noqa: N802
+        """Writes every epoch, each once."""
+        return BigQuerySinkReader(dict(self.options), self.cores or os.cpu_count() or 1)
+
+
+class BigQuerySinkReader(SinkStreamReader):
+    """Gives a spool's epochs to tasks that write them into BigQuery."""
+
+    def __init__(self, options: Mapping[str, str], cores: int) -> None:
+        super().__init__(options["spool"], CONSUMER, options["written"], batch_bytes=_BATCH_BYTES)
+        self._options = options
+        self._cores = cores
+        self._tables: BigQueryTables | None = None
+        self._schemas: dict[str, TableSchema] = {}
+        self._default_schema = ""
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """Each epoch."""
+        return by_epoch(epochs)
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """Prepares the tables of these epochs, and shares their parts out among tasks."""
+        written = Written.from_text(pinned or self._options["written"])
+        manifests = [manifest for manifest in epochs if manifest.files]
+        if not manifests:
+            return []
+        keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
+        shape = written.shape
+        if SCHEMA_IN_DATASET in shape.dataset:
+            self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
+            shape = replace(shape, default_schema=self._default_schema)
+        target = BigQueryTarget(written.project, self._options["endpoint"], self._options["grpc_endpoint"])
+        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)
+        writer = PartWriter(
+            self._spool.path,
+            self._spool.header().spool_id,
+            manifests[0].epoch,
+            target,
+            replace(written, shape=shape),
+            {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
+            self._options["dead_letters"],
+        )
+        parts = parts_of([file for manifest in manifests for file in manifest.files], written.part_bytes)
+        shared = runs([part.bytes for part in parts], self._cores)
+        return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Writes the rows of a task, and tells of each part's tables."""
+        if not isinstance(partition, BigQueryPartition):
+            return  # Spark's stand-in for an empty plan
+        for part in partition.parts:
+            writer = partition.writer
+            batch = {"first": writer.first, "options": writer.options.to_text()}
+            told = [{**batch, **asdict(one)} for one in writer.write(part)]
+            yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+
+    def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
+        if self._tables is None or self._tables.target != target:
+            location, staleness = self._options["location"], int(self._options["max_staleness"])
+            self._tables = BigQueryTables(self._spool, target, location=location, max_staleness=staleness)
+        return self._tables
+
+    def _schema(self, key: str) -> TableSchema:
+        if key not in self._schemas:
+            self._schemas[key] = self._spool.schema(key)
+        return self._schemas[key]
+
+
+def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The tables that an epoch has rows of, and the key of each one's newest schema."""
+    return ((table, manifest.schema_keys[table]) for table in manifest.tables)
+
+
+def _default_schema(spool: Spool, manifests: Iterable[Manifest]) -> str:
+    """What the schema is called that tables without one are in; empty if there are none."""
+    for manifest in manifests:
+        for file in manifest.files if any("." not in table for table in manifest.tables) else ():
+            for batch in spool.batches(file):
+                for table, rows in by_table(batch):
+                    if "." not in table:
+                        return str(rows.column("source_metadata").field("schema")[0].as_py())
+    return ""

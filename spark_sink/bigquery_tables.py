@@ -1,0 +1,198 @@
+"""Makes BigQuery's tables fit the source's: created, widened, or stopped with a reason.
+
+The spool remembers which tables and columns were made (``consumers/bigquery.tables``), so that one which somebody
+dropped is told from one that is new: a table that is made anew would lack what was written before. A table whose
+columns changed in a way that BigQuery cannot follow is stopped: its events go to the dead-letter place until somebody
+has repaired it and had them replayed. Only the sink's own process prepares tables, before any task writes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from connector.bigquery_client import BigQueryClient, BigQueryTarget, ExistingTable
+from connector.bigquery_table import MERGE, BigQueryTable, Shape, bigquery_table, table_faults
+from connector.consumers import BIGQUERY
+from connector.manifest import VERSION
+from connector.schemas import TableSchema
+from connector.spool import Spool, to_json
+from connector.timestamps import SECOND
+from spark_sink.errors import SinkError
+
+_PATH = f"consumers/{BIGQUERY}.tables"
+
+
+class _Known(BaseModel):
+    """What was made of a table: the types of its columns by name, and why it is stopped, if it is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: str
+    columns: dict[str, str]
+    stopped: str | None = None
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    tables: dict[str, _Known]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A table that may be written, or why it may not."""
+
+    table: BigQueryTable
+    stopped: str | None
+
+
+class BigQueryTables:
+    """The tables of a sink.
+
+    Args:
+        spool: remembers what was made.
+        target: where they are.
+        location: where datasets that are missing are made; empty where they are not.
+        max_staleness: nanoseconds, for tables that are merged into by CDC.
+    """
+
+    def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int) -> None:
+        self.target = target
+        self._spool = spool
+        self._client = BigQueryClient(target, failure=SinkError)
+        self._location = location
+        self._max_staleness = max_staleness
+        self._known: dict[str, _Known] | None = None
+        self._prepared: dict[str, tuple[str, Shape, Prepared]] = {}
+
+    def prepared(self, schemas: Mapping[str, TableSchema], shape: Shape) -> dict[str, Prepared]:
+        """Makes these tables ready, by name in the source; ``schemas`` are by schema key.
+
+        Raises:
+            SinkError: BigQuery refuses, or somebody dropped what was made.
+        """
+        out: dict[str, Prepared] = {}
+        before = dict(self._tables())
+        for key, schema in schemas.items():
+            found = self._prepared.get(schema.table)
+            if found is None or found[:2] != (key, shape):
+                found = self._prepared[schema.table] = (key, shape, self._prepare(bigquery_table(schema, shape), shape))
+            out[schema.table] = found[2]
+        if self._tables() != before:
+            self._note()
+        return out
+
+    def stopped(self) -> Iterator[tuple[str, str]]:
+        """The tables that are stopped, by name in the source, and why."""
+        for known in self._tables().values():
+            if known.stopped:
+                yield known.source, known.stopped
+
+    def resume(self, source: str) -> None:
+        """Lets a table go on once its dead letters are replayed; it is stopped again if nothing was repaired."""
+        tables = self._tables()
+        for name, known in list(tables.items()):
+            if known.source == source and known.stopped:
+                tables[name] = known.model_copy(update={"stopped": None})
+                self._note()
+        self._prepared.pop(source, None)
+
+    def _prepare(self, table: BigQueryTable, shape: Shape) -> Prepared:
+        name = f"{table.dataset}.{table.name}"
+        known = self._tables().get(name)
+        if known is not None and known.stopped:
+            return Prepared(table, known.stopped)
+        faults = list(table_faults(table, shape))
+        if known is not None and known.source != table.source:
+            faults.append(f"the tables {known.source} and {table.source} would both be {name} in BigQuery")
+        existing = None
+        if not faults:
+            existing = self._client.find(table.dataset, table.name)
+            _check_drops(name, known, existing)
+            faults += _misfits(table, existing) if existing is not None else []
+        stopped = f"table {table.source} is stopped: {'; '.join(faults)}" if faults else None
+        columns = dict(known.columns) if known else {}
+        if stopped is None:
+            self._make(table, existing, shape)
+            columns.update((field.name, field.type) for field in table.fields)
+        self._tables()[name] = _Known(source=table.source, columns=columns, stopped=stopped)
+        return Prepared(table, stopped)
+
+    def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
+        if existing is None:
+            if not self._client.dataset_exists(table.dataset):
+                self._make_dataset(table.dataset)
+            self._client.create(table)
+        else:
+            missing = [field for field in table.fields if field.name.lower() not in existing.fields]
+            if missing:
+                self._client.add_columns(table, missing)
+        if shape.mode == MERGE and (existing is None or existing.max_staleness != _interval(self._max_staleness)):
+            self._client.set_max_staleness(table, self._max_staleness)
+
+    def _make_dataset(self, dataset: str) -> None:
+        if not self._location:
+            raise SinkError(
+                f"there is no dataset {dataset} in BigQuery",
+                hint=f"Make it (bq mk --location=LOCATION --dataset {dataset}), or set sink.location.",
+            )
+        self._client.create_dataset(dataset, self._location)
+
+    def _tables(self) -> dict[str, _Known]:
+        if self._known is None:
+            try:
+                self._known = dict(self._spool.document(_PATH, _Document, "it names no tables").tables)
+            except FileNotFoundError:
+                self._known = {}
+        return self._known
+
+    def _note(self) -> None:
+        self._spool.storage.replace(_PATH, to_json(_Document(tables=self._tables())))
+
+
+def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None) -> None:
+    if known is None or not known.columns:
+        return
+    if existing is None:
+        raise SinkError(
+            f"table {name} was dropped in BigQuery, and with it what was written",
+            hint="Restore it (bq cp TABLE@TIME TABLE), or make an empty one like it to go on without. Nothing is lost"
+            " of what came since.",
+        )
+    gone = [column for column in known.columns if column.lower() not in existing.fields]
+    if gone:
+        raise SinkError(
+            f"column {gone[0]} of table {name} was dropped in BigQuery",
+            hint=f"Add it again (ALTER TABLE ... ADD COLUMN {gone[0]} {known.columns[gone[0]]}): nothing is lost of"
+            " what came since.",
+        )
+
+
+def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
+    """Why a table that is there cannot be written as it is."""
+    for field in table.fields:
+        there = existing.fields.get(field.name.lower())
+        if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
+            yield (
+                f"column {field.name} is {_told(there.type, repeated=there.repeated)} in BigQuery, and would be"
+                f" {_told(field.type, repeated=field.repeated)}: drop or rename it there"
+            )
+    if table.primary_key and [name.lower() for name in table.primary_key] != [
+        name.lower() for name in existing.primary_key
+    ]:
+        yield (
+            f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be"
+            f" ({', '.join(table.primary_key)}): drop or rename the table there"
+        )
+
+
+def _told(kind: str, *, repeated: bool) -> str:
+    return f"ARRAY<{kind}>" if repeated else kind
+
+
+def _interval(nanoseconds: int) -> str:
+    """As the API tells an interval."""
+    seconds = nanoseconds // SECOND
+    return f"0-0 0 {seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"

@@ -1,0 +1,207 @@
+"""Rows on their way into BigQuery: the Storage Write API (https://cloud.google.com/bigquery/docs/write-api).
+
+A request is sent again, with backoff, where what it met may pass by itself. That does no harm: the default stream of a
+table that is merged into takes a change once, by its sequence number, and in a pending stream a row has its offset.
+What BigQuery says of single rows is given back; whatever else it refuses is an error, so that nothing but rows can
+ever be left out.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+import tenacity
+from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
+from google.cloud.bigquery_storage_v1 import BigQueryWriteClient, types
+from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
+from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.rpc.code_pb2 import Code
+
+from connector.bigquery_client import PATIENCE, BigQueryClient, BigQueryTarget, reason_of
+from connector.bigquery_table import BigQueryTable
+from spark_sink.errors import SinkError
+
+_Result = TypeVar("_Result")
+_StorageErrorCode = types.StorageError.StorageErrorCode
+
+_TIMEOUT = 120.0
+_TRANSIENT = (
+    exceptions.Aborted,
+    exceptions.Cancelled,
+    exceptions.DeadlineExceeded,
+    exceptions.InternalServerError,
+    exceptions.ResourceExhausted,
+    exceptions.RetryError,
+    exceptions.ServiceUnavailable,
+    exceptions.TooManyRequests,
+    exceptions.Unknown,
+    auth_exceptions.TransportError,
+)
+_FAULTS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError)
+
+
+class BigQueryWriter:
+    """Writes one table's rows.
+
+    Args:
+        target: where.
+        table: the table; it is there, with all its columns, though BigQuery may take minutes to know it.
+        patience: seconds for which what may pass by itself is retried.
+
+    Raises:
+        SinkError: from every method, where BigQuery refuses.
+    """
+
+    def __init__(self, target: BigQueryTarget, table: BigQueryTable, *, patience: float = PATIENCE) -> None:
+        self._target = target
+        self._table = table
+        self._patience = patience
+        self._path = f"projects/{target.project}/datasets/{table.dataset}/tables/{table.name}"
+
+    @property
+    def default_stream(self) -> str:
+        """The table's default stream."""
+        return f"{self._path}/streams/_default"
+
+    def append(
+        self, stream: str, descriptor: DescriptorProto, rows: Sequence[bytes], offset: int | None = None
+    ) -> list[tuple[int, str]]:
+        """Appends rows, all or none; returns the index of each that BigQuery refuses, and why: then it took none.
+
+        Args:
+            stream: the default stream, or a pending one.
+            descriptor: what the rows are.
+            rows: less than 10 MB of them.
+            offset: of the first row in a pending stream.
+        """
+        request = types.AppendRowsRequest(
+            write_stream=stream,
+            offset=offset,
+            proto_rows=types.AppendRowsRequest.ProtoData(
+                writer_schema=types.ProtoSchema(proto_descriptor=descriptor),
+                rows=types.ProtoRows(serialized_rows=rows),
+            ),
+        )
+        metadata = [("x-goog-request-params", f"write_stream={stream}")]
+
+        def once() -> list[tuple[int, str]]:
+            call = self._client().append_rows(iter([request]), retry=None, timeout=_TIMEOUT, metadata=metadata)
+            for response in call:
+                return _refused(response)
+            raise exceptions.ServiceUnavailable("the call ended without an answer")
+
+        try:
+            return self._sent(once)
+        except exceptions.AlreadyExists:
+            return []  # it came with an earlier attempt
+
+    def create_pending(self) -> str:
+        """Makes a pending stream, whose rows nobody sees before it is committed; returns its name."""
+        pending = types.WriteStream(type_=types.WriteStream.Type.PENDING)
+        made = self._sent(
+            lambda: self._client().create_write_stream(
+                parent=self._path, write_stream=pending, retry=None, timeout=_TIMEOUT
+            )
+        )
+        return str(made.name)
+
+    def finalize(self, stream: str) -> int:
+        """Ends a pending stream; returns how many rows it has."""
+        ended = self._sent(lambda: self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT))
+        return int(ended.row_count)
+
+    def commit(self, streams: Sequence[str]) -> None:
+        """Makes the rows of finalized streams visible, all at once; what was committed before is no error."""
+
+        def once() -> None:
+            request = types.BatchCommitWriteStreamsRequest(parent=self._path, write_streams=streams)
+            response = self._client().batch_commit_write_streams(request, retry=None, timeout=_TIMEOUT)
+            if response.commit_time:
+                return
+            codes = {error.code for error in response.stream_errors}
+            if codes and not codes <= _COMMITTED:
+                told = ", ".join(sorted(code.name for code in codes))
+                raise exceptions.FailedPrecondition(f"the streams cannot be committed: {told}")
+
+        self._sent(once)
+
+    def _sent(self, once: Callable[[], _Result]) -> _Result:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self._may_pass),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
+            stop=tenacity.stop_after_delay(self._patience),
+            reraise=True,
+        )
+        with self._faults():
+            return retrying(once)
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Whether to ask again: for a table or a column too, if only the Storage Write API does not know it yet."""
+        if isinstance(error, _TRANSIENT):
+            return True
+        if not isinstance(error, exceptions.NotFound | _MissingColumnError):
+            return False
+        client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
+        found = client.find(self._table.dataset, self._table.name)
+        return found is not None and all(field.name.lower() in found.fields for field in self._table.fields)
+
+    def _client(self) -> BigQueryWriteClient:
+        return _client(self._target, os.getpid())
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.AlreadyExists:
+            raise
+        except _FAULTS as error:
+            why, hint = reason_of(error)
+            name = f"{self._table.dataset}.{self._table.name}"
+            raise SinkError(f"cannot write table {name} of BigQuery: {why}", hint=hint) from None
+
+
+class _MissingColumnError(exceptions.BadRequest):
+    """The table lacks a column that rows have."""
+
+
+_COMMITTED = {_StorageErrorCode.STREAM_ALREADY_COMMITTED, _StorageErrorCode.INVALID_STREAM_STATE}
+"""What is said of a stream that was committed: by the service, and by the stand-in local-bigquery."""
+
+
+def _refused(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
+    """The rows that are refused.
+
+    Raises:
+        GoogleAPIError: the request is.
+    """
+    if response.row_errors:
+        return [(int(error.index), f"BigQuery refuses it: {error.message}") for error in response.row_errors]
+    status = response.error
+    if status.code == Code.OK:
+        return []
+    found = types.StorageError()
+    for detail in status.details:
+        detail.Unpack(types.StorageError.pb(found))
+    if found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS:
+        raise _MissingColumnError(status.message)  # type: ignore[no-untyped-call]
+    raise exceptions.from_grpc_status(_GRPC[status.code], status.message)
+
+
+_GRPC = {code.value[0]: code for code in grpc.StatusCode}
+
+
+@functools.cache
+def _client(target: BigQueryTarget, process: int) -> BigQueryWriteClient:
+    """A client of this process: a child that was forked needs connections of its own."""
+    assert process
+    if not target.grpc_endpoint:
+        return BigQueryWriteClient()
+    if not target.is_emulated:
+        return BigQueryWriteClient(client_options={"api_endpoint": target.grpc_endpoint})
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    channel = grpc.insecure_channel(target.grpc_endpoint, options)
+    return BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=channel))

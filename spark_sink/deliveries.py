@@ -1,0 +1,45 @@
+"""What a sink of ours delivers: the source whose tasks write, and what runs a micro-batch of it.
+
+The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself and writes the
+destination; its rows tell of what it wrote. What differs between destinations is a :class:`Delivery`.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource
+
+
+class Delivery(Protocol):
+    """How a sink delivers."""
+
+    @property
+    def consumer(self) -> str:
+        """The name under which the sink is known to the spool."""
+
+    @property
+    def destination(self) -> str:
+        """Where events go, for people: what ``ready`` says."""
+
+    @property
+    def checkpoint(self) -> str:
+        """Spark's checkpoint of the query."""
+
+    @property
+    def source(self) -> type[DataSource]:
+        """The source whose tasks write."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The source's options."""
+
+    def run(self, told: DataFrame) -> str:
+        """Runs a micro-batch: collecting what its tasks tell makes them write. Returns what to say, or nothing.
+
+        Raises:
+            SpannerCdcError, PySparkException: it is not done; the next run does it again.
+        """
+
+    def waiting(self) -> bool:
+        """Whether there are epochs that can be delivered, and which the sink has not recorded as done."""

@@ -1,0 +1,218 @@
+"""``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the command line knows no sinks.
+
+A replay sends the letters file by file. Only what the destination took leaves the file, and only then, so whatever
+kills it loses nothing; at worst it sends letters of one file twice, which changes nothing where they are merged. The
+first SIGINT or SIGTERM lets the file under way finish, the second ends it at once.
+"""
+
+import argparse
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from connector import log
+from connector.config import BigQueryConfig, Config, load
+from connector.errors import ConfigurationError, SpannerCdcError
+from connector.locations import absolute, with_extra_bigquery
+from spark_sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.errors import SinkError
+
+_INTERRUPTED = 128 + signal.SIGINT
+Signals = list[int]
+"""Those that came, while :func:`_signals` collects them."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    given = _parser().parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    try:
+        config = load(given.config)
+        letters = _letters_of(config, given.config)
+        if given.action == "list":
+            return _list(letters, as_json=given.json)
+        return _replay(config, letters, given.table)
+    except SpannerCdcError as error:
+        return _fail(error, str(error), error.exit_code, verbose=given.verbose)
+    except BrokenPipeError:
+        sys.stdout = None  # whoever read it has gone; there is nobody to flush to
+        return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except OSError as error:
+        line = f"{error.strerror or error}: {error.filename or 'the system refused'}"
+        return _fail(error, line, 1, verbose=given.verbose)
+    except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too; its text might hold a row's values
+        line = f"a fault of this program: {type(error).__name__}; --verbose tells where"
+        return _fail(error, line, 1, verbose=given.verbose)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spanner-cdc dead-letters")
+    actions = parser.add_subparsers(dest="action", required=True)
+    for action in ("list", "replay"):
+        command = actions.add_parser(action)
+        command.add_argument("config", type=Path)
+        command.add_argument("--log-format", choices=["text", "json"], default="text")
+        command.add_argument("--verbose", action="store_true")
+        if action == "list":
+            command.add_argument("--json", action="store_true")
+        else:
+            command.add_argument("--table")
+    return parser
+
+
+def _letters_of(config: Config, path: Path) -> DeadLetters:
+    if not isinstance(config.sink, BigQueryConfig):
+        raise ConfigurationError(
+            [f"{path}: a sink of type {config.sink.type} has no dead letters: it refuses no event, or it stops"]
+        )
+    return DeadLetters(absolute(config.sink.dead_letters))
+
+
+def _list(letters: DeadLetters, *, as_json: bool) -> int:
+    files = letters.files()
+    entries = _entries(files)
+    if as_json:
+        _say(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    if not entries:
+        _say(f"{letters.root}: no dead letters")
+        return 0
+    _say(f"{letters.root}: {_counted(sum(file.letters for file in files), 'dead letter')} in {_files(len(files))}")
+    for entry in entries:
+        many = f"{_counted(entry.letters, 'letter')} in {_files(entry.files)}"
+        _say(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the list: a table's letters of one reason."""
+
+    table: str
+    reason: str
+    letters: int
+    files: int
+
+
+def _entries(files: Sequence[LetterFile]) -> list[Entry]:
+    """By table; the most frequent reason first."""
+    letters, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for file in files:
+        for reason, count in file.reasons.items():
+            letters[file.table, reason] += count
+            holding[file.table, reason] += 1
+    entries = [Entry(*key, count, holding[key]) for key, count in letters.items()]
+    return sorted(entries, key=lambda entry: (entry.table, -entry.letters, entry.reason))
+
+
+def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
+    files = letters.files(table)
+    if not files:
+        _say(f"{letters.root}: no dead letters{f' of table {table}' if table is not None else ''}")
+        return 0
+    with with_extra_bigquery(SinkError):
+        from spark_sink.bigquery_replay import replay_into
+    with replay_into(config) as send, _signals() as came:
+        done = replayed(letters, files, send, came)
+    if came:
+        return _INTERRUPTED if signal.SIGINT in came else 0
+    return 1 if done.refused else 0
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay has done: letters that went through, letters that were refused again, files that are left."""
+
+    sent: int = 0
+    refused: int = 0
+    left: int = 0
+
+
+def replayed(letters: DeadLetters, files: Sequence[LetterFile], send: Replay, came: Signals) -> Replayed:
+    """Sends the letters of files in turn, until a signal came, and says what became of them.
+
+    Raises:
+        SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was done is done.
+    """
+    done = Replayed(left=len(files))
+    try:
+        for file in files:
+            if came:
+                break
+            _send(letters, file, send, done)
+            done.left -= 1
+    finally:
+        _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again")
+        if done.left:
+            _say(f"{_files(done.left)} not done")
+    return done
+
+
+def _send(letters: DeadLetters, file: LetterFile, send: Replay, done: Replayed) -> None:
+    try:
+        rows, _ = letters.read(file)
+    except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
+        return
+    again = dict(send(rows))
+    kept = sorted(again)
+    letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
+    done.sent += rows.num_rows - len(kept)
+    done.refused += len(kept)
+
+
+@contextmanager
+def _signals() -> Iterator[Signals]:
+    """Collects the first signal that asks for an end; the second does what it does to any program."""
+    came: Signals = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def heard(number: int, _: object) -> None:
+        came.append(number)
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in before:
+        signal.signal(number, heard)
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _files(number: int) -> str:
+    return _counted(number, "file")
+
+
+def _on_one_line(text: str) -> str:
+    """A text that a terminal shows as it is."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _fail(error: BaseException, line: str, code: int, *, verbose: bool) -> int:
+    if verbose:
+        sys.stderr.write(log.whereabouts(error))
+    sys.stderr.write(f"spanner-cdc: {line}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

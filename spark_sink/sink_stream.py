@@ -1,0 +1,51 @@
+"""The stream of a sink of ours: micro-batches whose tasks write, each noted in the spool before it is begun.
+
+What a micro-batch holds, and the options that shape what it writes, are noted in the spool (:mod:`spark_sink.begun`)
+and pinned in Spark's offset before anything is written. So a batch that was begun comes again as it was, whatever
+became of the options, the epochs that were sealed since, or Spark's checkpoint.
+"""
+
+from collections.abc import Iterable
+
+from pyspark.sql.streaming.datasource import ReadMaxBytes
+
+from spark_sink.admission import EpochWeight, Group
+from spark_sink.begun import BegunBatch, BegunBatches
+from spark_sink.stream import EpochStreamReader
+
+
+class SinkStreamReader(EpochStreamReader):
+    """Gives a spool's epochs to tasks that write them.
+
+    Args:
+        spool: an absolute path, or a URL.
+        consumer: the sink's name.
+        shape: the options that shape what is written, as text.
+        batch_bytes: bytes of segments in a micro-batch, so that one that broke off does not repeat hours.
+    """
+
+    starts_at_oldest = False  # what was written and half pruned would come again under another name
+
+    def __init__(self, spool: str, consumer: str, shape: str, *, batch_bytes: int) -> None:
+        super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes))
+        self._begun = BegunBatches(self._spool, consumer)
+        self._pinned = shape
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """What of these epochs can be written now, in groups that are written together."""
+        raise NotImplementedError
+
+    def groups(self, first: int, last: int) -> Iterable[Group]:
+        """What is ready; but a batch that was begun comes as it was."""
+        begun = self._begun.at(first)
+        if begun is not None:
+            return [Group(begun.last, 0, 0, 0)]
+        return self.ready(self.weights(first, last))
+
+    def begin(self, first: int, last: int) -> str:
+        """Notes in the spool that these epochs are begun; returns the options that shape what is written of them."""
+        begun = self._begun.at(first)
+        if begun is None or not begun.pinned:
+            begun = BegunBatch(first=first, last=last, pinned=self._pinned)
+            self._begun.begin(begun, done=self._claim.recorded)
+        return begun.pinned

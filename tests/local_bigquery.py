@@ -1,0 +1,147 @@
+"""A BigQuery server for tests: local-bigquery, which runs BigQuery's SQL on DuckDB.
+
+It needs a Python of its own kind, 3.13, and gets a virtual environment of its own, made once and kept inside the one
+the tests run in. It has tables, load jobs, MERGE and the Storage Write API with pending streams; it does no change data
+capture and has no `max_staleness`, for which there is `emulator.bigquery_double`.
+"""
+
+import fcntl
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from emulator import supervise
+
+_EXTENSIONS = ("icu", "ducklake", "spatial", "avro")
+_REQUIREMENTS = (
+    "local-bigquery==0.3.2",
+    "duckdb==1.5.5",
+    "duckdb-extensions==1.5.5",
+    *(f"duckdb-extension-{name}==1.5.5" for name in _EXTENSIONS),
+)
+_IMPORT = "import sys, duckdb_extensions\nfor name in sys.argv[1:]: duckdb_extensions.import_extension(name)"
+_IS_WANTED = "import ensurepip, sys; sys.exit(sys.version_info[:2] != (3, 13))"
+_MADE = "made-of.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBigQuery:
+    """A server that runs: its one project, and the addresses of its REST and gRPC interfaces."""
+
+    project: str
+    endpoint: str
+    grpc_endpoint: str
+
+
+@pytest.fixture(scope="session")
+def local_bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBigQuery]:
+    """The server, for the whole session; skips where it cannot be had."""
+    folder = Path(sys.prefix) / "local-bigquery"
+    _make(folder)
+    with _started(folder, tmp_path_factory.mktemp("local-bigquery")) as server:
+        yield server
+
+
+def _make(folder: Path) -> None:
+    """Makes the virtual environment, unless it is there and whole."""
+    made = "\n".join(_REQUIREMENTS)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        note = folder / _MADE
+        if note.exists() and note.read_text() == made:
+            return
+        python = _find_python()
+        shutil.rmtree(folder, ignore_errors=True)
+        own, home = str(folder / "bin" / "python"), str(Path.home())
+        for command, at_home in (
+            ([python, "-m", "venv", str(folder)], home),
+            ([own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_REQUIREMENTS], home),
+            ([own, "-c", _IMPORT, *_EXTENSIONS], str(folder)),
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, env=_environment(at_home), check=False)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                pytest.skip(f"local-bigquery cannot be installed here: {last}")
+        note.write_text(made)
+
+
+def _find_python() -> str:
+    """A Python 3.13 that runs; pyenv's stand-ins for others' versions are on PATH and do not."""
+    found = [shutil.which("python3.13"), *sorted((Path.home() / ".pyenv" / "versions").glob("3.13*/bin/python3.13"))]
+    for python in filter(None, found):
+        if subprocess.run([python, "-c", _IS_WANTED], capture_output=True, check=False).returncode == 0:
+            return str(python)
+    pytest.skip("local-bigquery needs Python 3.13: there is no python3.13 on PATH nor in ~/.pyenv/versions")
+
+
+def _environment(home: str) -> dict[str, str]:
+    """The environment without what is this Python's; DuckDB keeps its extensions in the home folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return kept | {"HOME": home}
+
+
+@contextmanager
+def _started(folder: Path, data: Path) -> Iterator[LocalBigQuery]:
+    port, grpc_port = _free_ports()
+    server = LocalBigQuery("local", f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}")
+    options = {
+        "host": "127.0.0.1",
+        "port": port,
+        "grpc-port": grpc_port,
+        "project": server.project,
+        "data-dir": data,
+    }
+    command = [
+        str(folder / "bin" / "local-bigquery"),
+        "serve",
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
+    log = data / "log.txt"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervise.__file__, str(os.getpid()), *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(str(folder)),
+            start_new_session=True,
+        )
+    try:
+        _wait_for(port, process, log)
+        yield server
+    finally:
+        process.communicate()  # its standard input ends, upon which the supervisor ends the group
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", "/bigquery/v2/projects")
+            connection.getresponse().read()
+        except OSError:
+            assert process.poll() is None, f"local-bigquery ended: {log.read_text()}"
+            assert time.monotonic() < deadline, f"local-bigquery does not answer: {log.read_text()}"
+            time.sleep(0.02)
+        else:
+            return
+        finally:
+            connection.close()
