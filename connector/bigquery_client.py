@@ -135,7 +135,12 @@ class BigQueryClient:
     def query(self, sql: str, *, what: str, job_id: str | None = None) -> None:
         """Runs a statement to its end; with a ``job_id`` that was run to a good end it is not run again."""
         with self._faults(what):
-            self._job(job_id, lambda name: self._client().query(sql, job_id=name, retry=self._retry, timeout=_TIMEOUT))
+            self._job(
+                job_id,
+                lambda name: self._client().query(
+                    sql, job_id=name, retry=self._retry, job_retry=None, timeout=_TIMEOUT
+                ),
+            )
 
     def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
         """Makes a table of nothing but these rows, lines of JSON; likewise."""
