@@ -123,6 +123,13 @@ class BigQueryWriter:
             if response.commit_time:
                 return
             codes = {error.code for error in response.stream_errors}
+            if _StorageErrorCode.STREAM_NOT_FOUND in codes:
+                raise SinkError(
+                    f"streams of table {self._table.dataset}.{self._table.name} have expired before they were committed,"
+                    " or before it was noted that they were",
+                    hint="Look whether the table has the rows of that micro-batch. If it has none, remove its document"
+                    " in the folder bigquery of the spool (docs/bigquery.md), and they are written again.",
+                )
             if codes and not codes <= _COMMITTED:
                 told = ", ".join(sorted(code.name for code in codes))
                 raise exceptions.FailedPrecondition(f"the streams cannot be committed: {told}")
