@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import idle, latency, memory, result, spark, wire, workers
+from benchmarks import idle, latency, memory, result, rows, spark, wire, workers
 from benchmarks.plot import plot
 from benchmarks.result import Result
 from benchmarks.size import Size
@@ -33,6 +33,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spool-to-spark-noop": spark.spool_to_noop,
     "spool-to-jsonl": spark.spool_to_jsonl,
     "spool-to-avro": spark.spool_to_avro,
+    "arrow-to-bigquery-rows": rows.to_bigquery,
+    "spool-to-bigquery": spark.spool_to_bigquery,
     "workers": workers.workers,
     "idle-partitions": idle.idle,
     "latency": latency.commit_to_event,

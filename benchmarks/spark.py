@@ -5,6 +5,7 @@ time is that of Python and the JVM together, and of the reader where it runs, to
 count.
 """
 
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from benchmarks.result import Result, Round
 from benchmarks.size import LENGTHS, Size
 from benchmarks.subject import Measure, Subject, subject
 from connector.spool import Spool, manifest_path
+from emulator import bigquery_double
 
 _FIRST = 1000
 _ROWS = 3
@@ -45,6 +47,15 @@ def spool_to_jsonl(size: Size) -> Iterator[Result]:
 def spool_to_avro(size: Size) -> Iterator[Result]:
     """The file sink's Avro files likewise, against Spark's own Avro writer."""
     yield from _to_files("avro", size)
+
+
+def spool_to_bigquery(size: Size) -> Iterator[Result]:
+    """The BigQuery sink, merging, over a sealed spool, into a double that only counts, in a process of its own."""
+    with _session() as spark, _counting_bigquery() as endpoints:
+        for dialect in size.dialects:
+            with _sealed(dialect, size) as sealed:
+                rounds = [_to_bigquery(spark, sealed, endpoints) for _ in range(size.rounds + 1)]
+            yield Result.measured("spool-to-bigquery", dialect, None, rounds[1:])
 
 
 def wire_to_noop(size: Size) -> Iterator[Result]:
@@ -152,6 +163,31 @@ def _by_sparks_writer(file_format: str, spark: Subject, sealed: _Sealed) -> Meas
         found = spark.run(spark_queries.to_sparks_files, str(spool), str(spool.parent), file_format)
         assert _written(file_format, str(spool.parent)) == sealed.rows, "rows are missing in the files"
     return replace(found, events=sealed.rows)
+
+
+@contextmanager
+def _counting_bigquery() -> Iterator[tuple[str, str]]:
+    near, far = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=bigquery_double.serve, args=(far,), kwargs={"keep_rows": False, "check": False}
+    )
+    process.start()
+    try:
+        yield near.recv()
+    finally:
+        near.send(None)
+        process.join()
+
+
+def _to_bigquery(spark: Subject, sealed: _Sealed, endpoints: tuple[str, str]) -> Measure:
+    with sealed.begun() as spool:
+        spark.begin(
+            spark_queries.to_bigquery, str(spool), str(spool.parent), endpoints, sealed.first_epochs, sealed.epochs
+        )
+        spark.until(spark_queries.begun(str(spool.parent)).exists)
+        sealed.complete(spool)
+        found = spark.finish()
+    return replace(found, events=sealed.rows - sealed.first_rows)
 
 
 def _filled(sealed: _Sealed) -> tuple[int, int]:

@@ -21,6 +21,8 @@ import spark_sink
 from benchmarks.reading import NAME
 from benchmarks.subject import done, prepared
 from connector.config import SparkConfig, validated
+from connector.consumers import BIGQUERY, find
+from connector.spool import Spool
 from spark_sink.run import Event, Sink, delivery_of, session
 
 _POLL = 0.02
@@ -74,13 +76,31 @@ def to_noop(spool: str, folder: str, first: int, rows: int) -> int:
 
 def to_files(spool: str, folder: str, file_format: str, first: int, rows: int) -> int:
     """The file sink with a file for each epoch, likewise; ``first`` and ``rows`` count epochs."""
-    with _file_sink(spool, folder, file_format):
+    with _sink(spool, folder, _files_in(folder, file_format)):
         _when(lambda: _files(folder) >= first)
         prepared()
         begun(folder).touch()
         _when(lambda: _files(folder) >= rows)
         done()
     return 0
+
+
+def to_bigquery(spool: str, folder: str, endpoints: tuple[str, str], first: int, epochs: int) -> int:
+    """The BigQuery sink, merging, likewise; an epoch counts when the sink has recorded it as done."""
+    sink = {"type": "bigquery", "dataset": "bench", "location": "EU", "dead_letters": f"{folder}/letters"}
+    with _sink(spool, folder, {**sink, "endpoint": endpoints[0], "grpc_endpoint": endpoints[1]}):
+        _when(lambda: _recorded(spool) >= first)
+        prepared()
+        begun(folder).touch()
+        _when(lambda: _recorded(spool) >= epochs)
+        done()
+    assert not Path(folder, "letters").exists(), "rows were refused"
+    return 0
+
+
+def _recorded(spool: str) -> int:
+    consumer = find(Spool.at(spool), BIGQUERY)
+    return consumer.epoch if consumer else 0
 
 
 def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
@@ -93,7 +113,7 @@ def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
 
 def to_files_until_told(spool: str, folder: str) -> int:
     """The file sink until :func:`told` exists, a file for each epoch as soon as it is sealed."""
-    with _file_sink(spool, folder):
+    with _sink(spool, folder, _files_in(folder, "jsonl")):
         _when(told(folder).exists)
     return 0
 
@@ -113,14 +133,18 @@ def events_in(folder: str) -> Path:
     return Path(folder, "events")
 
 
+def _files_in(folder: str, file_format: str) -> dict[str, object]:
+    return {"path": str(events_in(folder)), "format": file_format, "rotate_interval": "0s"}
+
+
 @contextmanager
-def _file_sink(spool: str, folder: str, file_format: str = "jsonl") -> Iterator[None]:
-    """The file sink, in a thread; at the end it delivers what is sealed."""
+def _sink(spool: str, folder: str, sink: dict[str, object]) -> Iterator[None]:
+    """A sink, in a thread; at the end it delivers what is sealed."""
     config = validated(
         {
             "source": NAME.model_dump(),
             "spool": {"path": spool},
-            "sink": {"path": str(events_in(folder)), "format": file_format, "rotate_interval": "0s"},
+            "sink": sink,
             "spark": {"checkpoint": f"{folder}/checkpoint", "trigger": "0s"},
         }
     )

@@ -212,24 +212,20 @@ def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
             yield f"the tables {' and '.join(sorted(sources))} would both be {dataset}.{name} in BigQuery"
 
 
-_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+"""The value capture types whose updates hold every column."""
 
 
 def faults_of_stream(shape: Shape, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]) -> list[str]:
     """What keeps a change stream's tables out of BigQuery, each fault in a sentence after its field."""
     faults = []
-    if shape.mode == MERGE and value_capture_type not in _WHOLE_ROWS:
+    if shape.mode == MERGE and value_capture_type not in WHOLE_ROWS:
         faults.append(f"sink.mode: {no_whole_rows(stream, value_capture_type)}")
     tables = [bigquery_table(schema, shape) for schema in schemas]
     for table in tables:
         faults += [f"sink: {fault}" for fault in table_faults(table, shape)]
     faults += [f"sink: {fault}" for fault in collisions(tables)]
     return faults
-
-
-def is_whole(value_capture_type: str) -> bool:
-    """Whether an UPDATE that was captured so has all the row's columns."""
-    return value_capture_type in _WHOLE_ROWS
 
 
 def no_whole_rows(stream: str, value_capture_type: str) -> str:

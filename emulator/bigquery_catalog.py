@@ -167,6 +167,20 @@ class Catalog:
             raise RefusedError(Reason.NOT_FOUND, f"Not found: Table {self.label(dataset, name)}")
         return found
 
+    def known(self, dataset: str, name: str) -> Table:
+        """A table, even if it is denied; KeyError without it."""
+        return self._tables[dataset, name]
+
+    def names(self, dataset: str) -> list[str]:
+        """The names of a dataset's tables, even if it is denied."""
+        with self.lock:
+            return sorted(name for of, name in self._tables if of == dataset)
+
+    def drop(self, dataset: str, name: str) -> None:
+        """Deletes a table, even if it is denied; KeyError without it."""
+        with self.lock:
+            del self._tables[dataset, name]
+
     def holds(self, table: Table) -> bool:
         """Whether a table has been neither deleted nor made anew."""
         return self._tables.get((table.dataset, table.name)) is table

@@ -64,7 +64,8 @@ class Contents:
                     continue
                 unnumbered.add(key)
             elif before is not None and before.sequence is not None and before.sequence >= change.sequence:
-                self.conflicts += before.sequence == change.sequence and before != after
+                # As text, for NaN is not equal to itself.
+                self.conflicts += before.sequence == change.sequence and repr(before) != repr(after)
                 continue
             self._kept[key] = after
 

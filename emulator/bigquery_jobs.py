@@ -71,10 +71,11 @@ class Jobs:
 
     def _find(self, job_id: str, location: str | None) -> _Job:
         found = self._jobs.get(job_id)
-        if found is None or (location or "US").upper() != found.location.upper():
-            if found is None or location is not None or found.location.upper() not in _EVERYWHERE:
-                raise RefusedError(Reason.NOT_FOUND, f"Not found: Job {self._catalog.project}:{job_id}")
-        return found
+        if found is not None:
+            place = found.location.upper()
+            if place in _EVERYWHERE if location is None else place == location.upper():
+                return found
+        raise RefusedError(Reason.NOT_FOUND, f"Not found: Job {self._catalog.project}:{job_id}")
 
     def _run(self, query: Json, configuration: Json, job_id: str | None, location: str | None) -> _Job:
         if query.get("useLegacySql", True):
@@ -88,7 +89,9 @@ class Jobs:
             )
         project, dataset, table, number, unit = match.groups()
         if project != self._catalog.project:
-            raise RefusedError(Reason.ACCESS_DENIED, f"Access Denied: Project {project}: User does not have permission.")
+            raise RefusedError(
+                Reason.ACCESS_DENIED, f"Access Denied: Project {project}: User does not have permission."
+            )
         with self._catalog.lock:
             job_id = job_id or f"job_{next(self._numbers)}"
             if job_id in self._jobs:
@@ -96,16 +99,18 @@ class Jobs:
             place = str(self._catalog.datasets.get(dataset, {}).get("location", "US"))
             refusal = None
             try:
-                if location is not None and location.upper() != place.upper():
-                    raise RefusedError(
-                        Reason.NOT_FOUND, f"Not found: Dataset {project}:{dataset} was not found in location {location}"
-                    )
+                self._check_location(dataset, place, location)
                 self._catalog.set_max_staleness(dataset, table, timedelta(seconds=int(number) * _SECONDS[unit.upper()]))
             except RefusedError as error:
                 refusal = error
             job = _Job(self._resource(job_id, location or place, configuration, refusal), location or place, refusal)
             self._jobs[job_id] = job
             return job
+
+    def _check_location(self, dataset: str, place: str, location: str | None) -> None:
+        if location is not None and location.upper() != place.upper():
+            label = f"{self._catalog.project}:{dataset}"
+            raise RefusedError(Reason.NOT_FOUND, f"Not found: Dataset {label} was not found in location {location}")
 
     def _resource(self, job_id: str, location: str, configuration: Json, refusal: RefusedError | None) -> Json:
         status: dict[str, Any] = {"state": "DONE"}

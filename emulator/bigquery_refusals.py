@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, IntEnum
 
 import grpc
-from google.cloud.bigquery_storage_v1.types import StorageError
 
-StorageCode = StorageError.StorageErrorCode
+
+class StorageCode(IntEnum):
+    """What the Write API's StorageError tells."""
+
+    TABLE_NOT_FOUND = 1
+    STREAM_ALREADY_COMMITTED = 2
+    STREAM_NOT_FOUND = 3
+    INVALID_STREAM_TYPE = 4
+    INVALID_STREAM_STATE = 5
+    STREAM_FINALIZED = 6
+    SCHEMA_MISMATCH_EXTRA_FIELDS = 7
+    OFFSET_ALREADY_EXISTS = 8
+    OFFSET_OUT_OF_RANGE = 9
 
 
 class Reason(Enum):

@@ -21,7 +21,7 @@ from emulator.bigquery_traffic import Traffic
 
 _BASE = "/bigquery/v2/projects/"
 _STATUS = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS",
-           412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 501: "UNIMPLEMENTED"}  # fmt: skip
+           412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE"}  # fmt: skip
 
 
 class _Request(NamedTuple):

@@ -19,7 +19,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from emulator.bigquery_contents import Change, Row
 from emulator.bigquery_refusals import StorageCode, unwritable
-from emulator.bigquery_schema import Column, Definition
+from emulator.bigquery_schema import Column
 from emulator.bigquery_values import Convert, converter
 
 _CHANGE_TYPE = "_CHANGE_TYPE"
@@ -29,24 +29,26 @@ _SECTIONS = re.compile(r"[0-9A-Fa-f]{1,16}(?:/[0-9A-Fa-f]{1,16}){0,3}")
 
 
 class RowReader:
-    """Reads rows that are written with one schema for one definition of a table.
+    """Reads rows that are written with one schema for a table of some columns and key.
 
     Raises WriteError if the schema does not fit the table. `changes` tells whether rows may be changes by key, which
-    they are where the schema has a field _CHANGE_TYPE.
+    they are where the writer's schema has a field _CHANGE_TYPE.
     """
 
-    def __init__(self, descriptor: DescriptorProto, definition: Definition, *, changes: bool) -> None:
+    def __init__(
+        self, descriptor: DescriptorProto, schema: Sequence[Column], key: Sequence[str], *, changes: bool
+    ) -> None:
         compiled = _compile(descriptor)
         names = {field.name for field in compiled.fields}
         self._class = GetMessageClass(compiled)
         self._typed = _CHANGE_TYPE in names
         self._sequenced = _SEQUENCE in names
-        self._struct = _Struct(compiled, definition.schema, "")
+        self._struct = _Struct(compiled, schema, "")
         if self._sequenced and not self._typed:
             raise unwritable(f"{_SEQUENCE} is only valid together with {_CHANGE_TYPE}")
         if not self._typed:
             return
-        if not changes or not definition.key:
+        if not changes or not key:
             raise unwritable(
                 "The given value is not a valid CHANGE_TYPE in insert mode: changes are written to the default stream"
                 " of a table with a primary key"
@@ -55,7 +57,7 @@ class RowReader:
             if name in names and compiled.fields_by_name[name].type != FieldDescriptorProto.TYPE_STRING:
                 raise unwritable(f"{name} must be a string")
         lower = {name.lower() for name in names}
-        for name in definition.key:
+        for name in key:
             if name.lower() not in lower:
                 raise unwritable(f"The primary key column {name} is missing in the writer's schema")
 
@@ -65,6 +67,8 @@ class RowReader:
             message = self._class.FromString(raw)
         except DecodeError as error:
             raise ValueError(f"the row is not a message of the writer's schema: {error}") from error
+        if not message.IsInitialized():
+            raise ValueError("the row lacks a field that the writer's schema requires")
         row = self._struct.read(message)
         if not self._typed:
             return Change(row)
@@ -143,23 +147,21 @@ class _Struct:
         """A message's fields, by column; what it has not is left out."""
         if len(UnknownFieldSet(message)):
             raise ValueError(f"the row has a field {self._path}? that the writer's schema has not")
-        row = {}
+        row: Row = {}
         for field in self._fields:
             try:
                 if field.repeated:
                     row[field.column] = [field.convert(value) for value in getattr(message, field.name)]
                 elif message.HasField(field.name):
                     row[field.column] = field.convert(getattr(message, field.name))
-                elif field.required:
-                    raise ValueError("a required field is missing")
+            except _FieldError:
+                raise
             except ValueError as error:
-                raise _at(f"{self._path}{field.column}", error) from error
+                raise _FieldError(f"{self._path}{field.column}: {error}") from error
+            if field.required and field.column not in row:
+                raise _FieldError(f"{self._path}{field.column}: a required field is missing")
         return row
 
 
 class _FieldError(ValueError):
     """A bad value, with the column it is in."""
-
-
-def _at(path: str, error: ValueError) -> ValueError:
-    return error if isinstance(error, _FieldError) else _FieldError(f"{path}: {error}")

@@ -15,8 +15,8 @@ from emulator.bigquery_refusals import invalid
 _GOOGLE_SQL = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 _LEGACY = {new: old for old, new in _GOOGLE_SQL.items()}
 _STORAGE = {"FLOAT64": "DOUBLE"}
-_TYPES = {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "GEOGRAPHY", "INT64", "INTERVAL", "JSON", "NUMERIC",
-          "STRING", "STRUCT", "TIME", "TIMESTAMP"}  # fmt: skip
+_TYPES = {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "GEOGRAPHY", "INT64", "INTERVAL", "JSON",
+          "NUMERIC", "STRING", "STRUCT", "TIME", "TIMESTAMP"}  # fmt: skip
 _KEY_TYPES = {"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"}
 _CLUSTER_TYPES = _KEY_TYPES | {"GEOGRAPHY"}
 _MODES = ("NULLABLE", "REQUIRED", "REPEATED")
@@ -114,7 +114,7 @@ def _check_columns(
 
 
 def patched(table: str, old: Sequence[Column], new: Sequence[Column], *, inside: str = "") -> tuple[Column, ...]:
-    """The columns after a patch, new ones last; refuses all but new columns that may be NULL, and the end of REQUIRED."""
+    """The columns after a patch, new ones last; a patch may add columns that may be NULL, and end REQUIRED."""
     mismatch = f"Provided Schema does not match Table {table}."
     given = {column.name.lower(): column for column in new}
     result = []

@@ -44,7 +44,7 @@ class Failure:
         """The reason of REST, or the code's name."""
         if self.storage is not None:
             return self.storage.name
-        return _HTTP[self.status] if self.status else self.code.name
+        return _HTTP[self.status] if self.status else str(self.code.name)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,11 @@ every value capture type will do; a column that no change named is marked as not
 before an INSERT or a DELETE counts no more.
 """
 
+import re
+from binascii import a2b_base64
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 
 import msgspec
 import orjson
@@ -81,7 +85,7 @@ class Fold:
             found = _DECODER.decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise _MisfitError("the row is no JSON object") from None
-        named = self._keys if mod_type == "DELETE" else found
+        named = self._keys if mod_type == "DELETE" else dict.fromkeys((*self._keys, *found))
         values = {}
         for name in named:
             column = self._columns.get(name)
@@ -138,55 +142,130 @@ class _MisfitError(Exception):
 
 
 def _loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
-    """A value as a load job of JSON takes it.
+    """A value as a load job of JSON takes it; one that it does not take would end the job, and with it all rows'.
 
     Raises:
         _MisfitError: there is no such value in BigQuery.
     """
-    is_null = bytes(value) == b"null"
-    if is_null:
+    text = bytes(value)
+    if text == b"null":
         if column.field.required:
             raise _MisfitError(f"key column {column.name} is NULL")
         return msgspec.Raw(b"[]") if column.field.repeated else value
-    read = _READ.get(column.kind)
+    try:
+        return msgspec.Raw(_read(column, text).replace(b"\n", b" ").replace(b"\r", b" "))  # a line is one line
+    except (ValueError, TypeError):  # the cause may tell the value
+        raise _MisfitError(f"column {column.name} holds a value that does not fit its type") from None
+
+
+def _read(column: Column, value: bytes) -> bytes:
     if column.field.type == "JSON" and column.kind is not Kind.JSON:
         return _as_json(column, value)
-    if column.field.repeated:
-        elements = msgspec.json.decode(value, type=list[msgspec.Raw])
-        if any(bytes(element) == b"null" for element in elements):
-            raise _MisfitError(f"column {column.name} holds a NULL inside an array: set sink.arrays: json")
-        if read is None:
-            return value
-        return msgspec.Raw(b"[" + b",".join(bytes(read(column, element)) for element in elements) + b"]")
-    return value if read is None else read(column, value)
+    read = _READ[column.kind]
+    if not column.field.repeated:
+        return read(column, value)
+    elements = [bytes(element) for element in msgspec.json.decode(value, type=list[msgspec.Raw])]
+    if b"null" in elements:
+        raise _MisfitError(f"column {column.name} holds a NULL inside an array: set sink.arrays: json")
+    return b"[" + b",".join(read(column, element) for element in elements) + b"]"
 
 
-def _as_json(column: Column, value: msgspec.Raw) -> msgspec.Raw:
-    """An array in a column of JSON; one of JSON holds texts of it."""
+def _as_json(column: Column, value: bytes) -> bytes:
+    """An array in a column of JSON: one of whole numbers holds numbers, one of JSON holds texts of it."""
+    if column.kind is Kind.ARRAY_OF_LONG:
+        return value.replace(b'"', b"")
     if column.kind is not Kind.ARRAY_OF_JSON:
         return value
     texts = msgspec.json.decode(value, type=list[str | None])
-    return msgspec.Raw(f"[{','.join('null' if text is None else text for text in texts)}]".encode())
+    return f"[{','.join('null' if text is None else text for text in texts)}]".encode()
 
 
-def _json(_column: Column, value: msgspec.Raw) -> msgspec.Raw:
-    text = bytes(value)
-    return msgspec.Raw(orjson.loads(text).encode()) if text.startswith(b'"') else value
+def _boolean(_column: Column, value: bytes) -> bytes:
+    msgspec.json.decode(value, type=bool)
+    return value
 
 
-def _timestamp(column: Column, value: msgspec.Raw) -> msgspec.Raw:
+def _long(_column: Column, value: bytes) -> bytes:
+    if not _WHOLE.fullmatch(value) or not -(2**63) <= int(value.strip(b'"')) < 2**63:
+        raise ValueError
+    return b'"%b"' % value.strip(b'"')
+
+
+def _real(_column: Column, value: bytes) -> bytes:
+    if value not in _NO_NUMBERS:
+        msgspec.json.decode(value, type=float)
+    return value
+
+
+def _decimal(_column: Column, value: bytes) -> bytes:
+    if not _NUMERIC.fullmatch(value):
+        raise ValueError
+    return value
+
+
+def _number(column: Column, value: bytes) -> bytes:
+    value = _text(column, value)
+    if column.field.type == "BIGNUMERIC":
+        try:
+            pa.scalar(orjson.loads(value)).cast(_BIGNUMERIC)
+        except pa.ArrowInvalid:
+            raise _MisfitError(f"column {column.name} holds a number that BigQuery's BIGNUMERIC cannot") from None
+    return value
+
+
+def _string(_column: Column, value: bytes) -> bytes:
+    if not value.startswith(b'"'):
+        raise ValueError
+    return value
+
+
+def _bytes(_column: Column, value: bytes) -> bytes:
+    a2b_base64(orjson.loads(value), strict_mode=True)
+    return value
+
+
+def _date(_column: Column, value: bytes) -> bytes:
+    if not _DAY.fullmatch(value):
+        raise ValueError
+    date.fromisoformat(orjson.loads(value))
+    return value
+
+
+def _json(_column: Column, value: bytes) -> bytes:
+    text: bytes = orjson.loads(value).encode() if value.startswith(b'"') else value
+    msgspec.json.decode(text)
+    return text
+
+
+def _timestamp(column: Column, value: bytes) -> bytes:
     """Cut to microseconds, which is what BigQuery has."""
-    nanoseconds = parse(orjson.loads(bytes(value)))
+    nanoseconds = parse(orjson.loads(value))
     if column.field.required and nanoseconds % _MICROSECOND:
         raise _MisfitError(
             f"key column {column.name} has nanoseconds, which BigQuery's TIMESTAMP has not: set sink.timestamps: text"
         )
-    return msgspec.Raw(orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND)))
+    return orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND))
 
 
-def _text(_column: Column, value: msgspec.Raw) -> msgspec.Raw:
-    text = bytes(value)
-    return value if text.startswith(b'"') else msgspec.Raw(orjson.dumps(text.decode()))
+def _text(_column: Column, value: bytes) -> bytes:
+    return value if value.startswith(b'"') else orjson.dumps(value.decode())
 
 
-_READ = {Kind.JSON: _json, Kind.TIMESTAMP: _timestamp, Kind.UNKNOWN: _text, Kind.NUMBER: _text}
+_WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(rb'"-?[0-9]{1,29}(\.[0-9]{1,9})?"')
+_DAY = re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}"')
+_NO_NUMBERS = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
+_BIGNUMERIC = pa.decimal256(76, 38)
+_READ: Mapping[Kind, Callable[[Column, bytes], bytes]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.LONG: _long,
+    Kind.FLOAT: _real,
+    Kind.DOUBLE: _real,
+    Kind.DECIMAL: _decimal,
+    Kind.NUMBER: _number,
+    Kind.STRING: _string,
+    Kind.BYTES: _bytes,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.JSON: _json,
+    Kind.UNKNOWN: _text,
+}

@@ -22,7 +22,7 @@ from connector.manifest import SegmentFile
 from connector.spool import Spool
 from spark_sink.bigquery_fold import Fold
 from spark_sink.bigquery_ledger import Ledger
-from spark_sink.bigquery_rows import RowBuilder, check_whole_rows
+from spark_sink.bigquery_rows import RowBuilder
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
@@ -232,16 +232,13 @@ class _Done:
 class _Streamed:
     """Appends rows to a stream; ``pending`` is whether it is one of its own, whose rows nobody sees yet."""
 
-    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool, whole: bool) -> None:
+    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
         self._writer = writer
         self._builder = builder
-        self._whole = whole
         self._pending = writer.create_pending() if pending else ""
         self._offset = 0
 
     def take(self, rows: pa.RecordBatch) -> Refusals:
-        if self._whole:
-            check_whole_rows(rows)
         built = self._builder.build(rows, now=time.time_ns())
         refused = [(one.index, one.reason) for one in built.refused]
         values: Sequence[bytes] = built.rows.to_pylist()
@@ -295,8 +292,7 @@ def rows_into(target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: 
     """What takes a table's rows, in the shape's mode; ``name`` is that of the part."""
     if shape.mode == MERGE_LOAD:
         return _Loaded(BigQueryClient(target, failure=SinkError), table, name)
-    merges = shape.mode == MERGE
-    return _Streamed(BigQueryWriter(target, table), RowBuilder(table, shape.mode), pending=not merges, whole=merges)
+    return _Streamed(BigQueryWriter(target, table), RowBuilder(table, shape.mode), pending=shape.mode != MERGE)
 
 
 def batch_name(spool_id: str, first: int, part: int) -> str:

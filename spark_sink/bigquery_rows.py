@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from connector.avro_schema import AvroColumn, Kind
-from connector.bigquery_table import MERGE, BigQueryTable, Column, Field, Mode
+from connector.bigquery_table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from connector.changes import Int64s
 from connector.envelope import DELETE
 from connector.pieces import Pieces, ends_of
@@ -31,9 +31,6 @@ CHANGE_TYPE, CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER"
 
 _TOO_LARGE = f"the row is too large for BigQuery: it has more than {LARGEST:,} bytes"
 _PSEUDO_COLUMNS = (Field(CHANGE_TYPE, "STRING"), Field(CHANGE_SEQUENCE_NUMBER, "STRING"))
-_WHOLE_ROWS = pa.array(["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
-"""The value capture types whose updates hold every column."""
-
 _FINER_THAN_MICROS = r"\.[0-9]{6}[0-9]*[1-9]"
 _MILLISECOND = pa.scalar(1000, pa.int64())
 _UPDATE, _DELETE, _UPSERT, _INSERT, _UPDATE_INSERT = (
@@ -187,16 +184,14 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
     source = rows.column("source_metadata")
     captured = pc.struct_field(source, "value_capture_type")
     updates = pc.equal(pc.struct_field(source, "mod_type"), _UPDATE).fill_null(False)
-    partial = pc.and_(updates, pc.invert(pc.is_in(captured, value_set=_WHOLE_ROWS)))
+    partial = pc.and_(updates, pc.invert(pc.is_in(captured, value_set=pa.array(WHOLE_ROWS))))
     if not partial.true_count:
         return
     at = pc.index(partial, True).as_py()
     stream = pc.struct_field(source, "change_stream_name")[at]
     raise SinkError(
-        f"updates of table {rows.column('object')[at]} have the value capture type {captured[at]}, which leaves out"
-        " the columns that did not change: merged, they would be NULL",
-        hint=f"ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"
-        " (PostgreSQL: SET (value_capture_type = 'NEW_ROW')); or use sink.mode: merge-load.",
+        f"table {rows.column('object')[at]} has an update without the columns that did not change, which would be NULL:"
+        f" {no_whole_rows(stream.as_py(), captured[at].as_py())}"
     )
 
 

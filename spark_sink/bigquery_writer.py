@@ -120,21 +120,24 @@ class BigQueryWriter:
         def once() -> None:
             request = types.BatchCommitWriteStreamsRequest(parent=self._path, write_streams=streams)
             response = self._client().batch_commit_write_streams(request, retry=None, timeout=_TIMEOUT)
-            if response.commit_time:
-                return
-            codes = {error.code for error in response.stream_errors}
-            if _StorageErrorCode.STREAM_NOT_FOUND in codes:
+            if response.stream_errors and not all(map(self._is_committed, streams)):
+                told = ", ".join(sorted({error.code.name for error in response.stream_errors}))
                 raise SinkError(
-                    f"streams of table {self._table.dataset}.{self._table.name} have expired before they were committed,"
-                    " or before it was noted that they were",
-                    hint="Look whether the table has the rows of that micro-batch. If it has none, remove its document"
-                    " in the folder bigquery of the spool (docs/bigquery.md), and they are written again.",
+                    f"streams of table {self._table.dataset}.{self._table.name} cannot be committed ({told}): they have"
+                    " expired",
+                    hint="Look whether the table has rows of that micro-batch. If it has none, remove its document in"
+                    " the folder bigquery of the spool (docs/bigquery.md), and they are written again.",
                 )
-            if codes and not codes <= _COMMITTED:
-                told = ", ".join(sorted(code.name for code in codes))
-                raise exceptions.FailedPrecondition(f"the streams cannot be committed: {told}")
 
         self._sent(once)
+
+    def _is_committed(self, stream: str) -> bool:
+        """Whether a stream was committed before: what the errors of a commit do not tell from other states."""
+        try:
+            found = self._client().get_write_stream(name=stream, retry=None, timeout=_TIMEOUT)
+        except (exceptions.NotFound, exceptions.InvalidArgument):
+            return False
+        return bool(found.commit_time)
 
     def _sent(self, once: Callable[[], _Result]) -> _Result:
         retrying = tenacity.Retrying(
@@ -173,10 +176,6 @@ class BigQueryWriter:
 
 class _MissingColumnError(exceptions.BadRequest):
     """The table lacks a column that rows have."""
-
-
-_COMMITTED = {_StorageErrorCode.STREAM_ALREADY_COMMITTED, _StorageErrorCode.INVALID_STREAM_STATE}
-"""What is said of a stream that was committed: by the service, and by the stand-in local-bigquery."""
 
 
 def _refused(response: types.AppendRowsResponse) -> list[tuple[int, str]]:

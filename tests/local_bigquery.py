@@ -77,10 +77,12 @@ def _make(folder: Path) -> None:
 
 def _find_python() -> str:
     """A Python 3.13 that runs; pyenv's stand-ins for others' versions are on PATH and do not."""
-    found = [shutil.which("python3.13"), *sorted((Path.home() / ".pyenv" / "versions").glob("3.13*/bin/python3.13"))]
-    for python in filter(None, found):
+    on_path = shutil.which("python3.13")
+    found = [on_path] if on_path else []
+    found += sorted(map(str, (Path.home() / ".pyenv" / "versions").glob("3.13*/bin/python3.13")))
+    for python in found:
         if subprocess.run([python, "-c", _IS_WANTED], capture_output=True, check=False).returncode == 0:
-            return str(python)
+            return python
     pytest.skip("local-bigquery needs Python 3.13: there is no python3.13 on PATH nor in ~/.pyenv/versions")
 
 

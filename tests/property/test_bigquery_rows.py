@@ -93,6 +93,10 @@ AS_JSON: dict[str, Callable[[Value], Any]] = {
 ABSENT = object()
 
 
+def _first(value: Value) -> Any:
+    return value[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A column's value in a row: as JSON has it, if it does, and as the message does; or that it is refused."""
@@ -108,7 +112,7 @@ def _scalar_is_refused(value: Any, column: Column) -> bool:
         if not number.is_finite():
             return True
         scaled = number.scaleb(38, Context(prec=999))
-        return abs(scaled) >= 10**76 or scaled != scaled.to_integral_value()
+        return scaled.copy_abs() >= 10**76 or scaled != scaled.to_integral_value()
     if column.field.required and column.field.type == "TIMESTAMP":
         return len(value) > 27 and any(digit in "123456789" for digit in value.split(".")[1][6:9])
     return False
@@ -138,7 +142,7 @@ def cells(draw: st.DrawFn, column: Column, type_json: str, values: st.SearchStra
     elements = draw(st.lists(values | st.none(), max_size=3) | st.lists(values, max_size=3))
     plain = [None if one is None else one[0] for one in elements]
     if as_json:
-        convert = AS_JSON.get(json.loads(type_json)["code"], lambda value: value[0])
+        convert = AS_JSON.get(json.loads(type_json)["code"], _first)
         return Cell(plain, [None if one is None else convert(one) for one in elements])
     refused = None in plain or any(_scalar_is_refused(one, column) for one in plain if one is not None)
     return Cell(plain, [_wanted(one, column) for one in elements if one is not None] or None, refused)

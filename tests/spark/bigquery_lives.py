@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import cast
+from typing import Self, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
@@ -31,13 +31,21 @@ class Checkpoint:
 
 
 class Life:
-    """A run of the sink, from its start until it is killed."""
+    """A run of the sink, from its start until it is killed; a context in which it lives."""
 
-    def __init__(self, config: Config, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, config: Config, checkpoint: Checkpoint | None = None, *, cores: int = 2) -> None:
         assert isinstance(config.sink, BigQueryConfig)
         self.delivery = BigQueryDelivery(config, config.sink)
         self.checkpoint = checkpoint or Checkpoint([])
-        self._reader = BigQuerySinkReader(self.delivery.options, 2)
+        self._reader = BigQuerySinkReader(self.delivery.options, cores)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        held = self._reader._claim._held
+        if held is not None:
+            held.close()  # as the system does when a process ends
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
         """Logs the next micro-batch, if there is one; one that is not done comes first."""
@@ -63,7 +71,7 @@ class Life:
 
     def deliver(self, told: Sequence[SimpleNamespace]) -> str:
         """Does the driver's part."""
-        return self.delivery.run(cast(DataFrame, SimpleNamespace(collect=lambda: list(told))))
+        return self.delivery.run(cast("DataFrame", SimpleNamespace(collect=lambda: list(told))))
 
     def run(self, limit: ReadLimit | None = None) -> list[str]:
         """Delivers all that is ready; returns what is said."""

@@ -7,11 +7,11 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 import pytest
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
+from benchmarks import rows
+from benchmarks.rows import message_class
 from connector.bigquery_table import Mode, Shape, bigquery_table
 from connector.changes import Changes
 from connector.envelope import EnvelopeBuilder, Source
@@ -34,16 +34,6 @@ JSONB = '{"code":"JSON","type_annotation":"PG_JSONB"}'
 
 def array_of(element: str) -> str:
     return f'{{"array_element_type":{element},"code":"ARRAY"}}'
-
-
-def message_class(descriptor: DescriptorProto) -> type[Message]:
-    """The class of a message that refers to nothing outside of it."""
-    file = FileDescriptorProto(name="row.proto", package="p", syntax="proto2")
-    file.message_type.add().CopyFrom(descriptor)
-    pool = DescriptorPool()
-    pool.Add(file)
-    found: type[Message] = GetMessageClass(pool.FindMessageTypeByName(f"p.{descriptor.name}"))
-    return found
 
 
 def fields_of(message: Message) -> dict[str, Any]:
@@ -400,6 +390,13 @@ def test_columns_may_have_any_name() -> None:
         assert row == {named[name]: value for name, value in kept.items()}
 
 
+def test_columns_that_protobufs_json_would_call_alike_are_two() -> None:
+    columns = (column("user_id", "STRING", 1), column("userId", "STRING", 2))
+    builder = builder_of(columns)
+    (row,) = decoded(builder, builder.build(enveloped(change(columns, '{"user_id":"a","userId":"b"}')), now=NOW))
+    assert (row["user_id"], row["userId"]) == ("a", "b")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_events_are_no_rows(mode: Mode) -> None:
     columns = tuple(
@@ -461,9 +458,10 @@ def test_updates_that_hold_only_what_changed_are_never_merged(captured: str | No
         with pytest.raises(SinkError) as caught:
             check(batch)
         assert str(caught.value) == (
-            f"updates of table Singers have the value capture type {captured}, which leaves out the columns that did"
-            " not change: merged, they would be NULL. ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type ="
-            " 'NEW_ROW') (PostgreSQL: SET (value_capture_type = 'NEW_ROW')); or use sink.mode: merge-load."
+            "table Singers has an update without the columns that did not change, which would be NULL: merge needs"
+            f" whole rows, and change stream Everything captures {captured}: ALTER CHANGE STREAM Everything SET OPTIONS"
+            " (value_capture_type = 'NEW_ROW') (PostgreSQL: ALTER CHANGE STREAM Everything SET (value_capture_type ="
+            " 'NEW_ROW')), or take mode merge-load"
         )
     assert builder_of(WIDE, "append-only").build(batch, now=NOW).refused == ()
 
@@ -479,3 +477,11 @@ def without_capture_type(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_updates_of_whole_rows_are_merged(captured: str) -> None:
     batch = enveloped(change(WIDE, '{"Id":"7","Code":"c"}', mod_type="UPDATE", value_capture_type=captured))
     assert len(builder_of(WIDE, "merge").build(batch, now=NOW).rows) == 1
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_what_the_benchmark_compares_are_the_same_bytes(dialect: str) -> None:
+    table, (batch, *_) = rows.events(dialect, 100)
+    builder = RowBuilder(table, "merge")
+    built = builder.build(batch, now=NOW)
+    assert built.rows.to_pylist() == rows.messages(table, message_class(builder.descriptor), batch)

@@ -1,0 +1,264 @@
+"""BigQuery's tables equal Spanner's, or tell their whole history, however often the sink and Spark are killed.
+
+A campaign of 200,000 changes and 20 kills: `pytest --run-slow -s "tests/integration/test_bigquery.py::test_campaign[
+merge-googlesql]"`; beside merge there are merge-load and append-only, beside googlesql there is postgresql.
+"""
+
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from signal import SIGKILL
+from typing import get_args
+
+import pytest
+
+from connector.timestamps import format_rfc3339
+from emulator import TABLES, Column, CommittedMod, SampleDatabase, Table, Workload
+from emulator.bigquery_double import BigQueryDouble
+from emulator.tables import Dialect
+from tests.integration.bigquery_tables import (
+    METADATA,
+    Row,
+    Rows,
+    Server,
+    assert_equal,
+    bigquery_names,
+    bigquery_rows,
+    by_key,
+    key_of,
+    spanner_tables,
+)
+from tests.integration.commands import Done, configuration, run
+from tests.integration.lives import Life, Victim, die, victims
+from tests.integration.servers import MakeDatabase
+from tests.integration.test_read import last_commit
+from tests.local_bigquery import LocalBigQuery
+from tests.local_bigquery import local_bigquery as local_bigquery
+
+pytestmark = pytest.mark.emulator
+
+MODES = ("merge", "merge-load", "append-only")
+CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+CAPTURE = {"merge": "NEW_ROW", "merge-load": "OLD_AND_NEW_VALUES", "append-only": "NEW_ROW"}
+"""What streams capture in campaigns: append-only tables can be replayed only if a NULL is no column left out."""
+
+VISITS = Table(
+    "Visits",
+    (
+        Column("Place", "STRING", nullable=False),
+        Column("Began", "TIMESTAMP", nullable=False),
+        Column("Day", "DATE", nullable=False),
+        Column("Valid", "BOOL", nullable=False),
+        Column("Note", "STRING"),
+        Column("Photo", "BYTES"),
+        Column("Marks", "INT64", array=True),
+    ),
+    key_length=4,
+)
+"""A key of every type that BigQuery has keys of, but numbers, which others have."""
+
+_VISITS_DDL = {
+    "googlesql": "CREATE TABLE Visits (Place STRING(MAX) NOT NULL, Began TIMESTAMP NOT NULL, Day DATE NOT NULL,"
+    " Valid BOOL NOT NULL, Note STRING(MAX), Photo BYTES(MAX), Marks ARRAY<INT64>) PRIMARY KEY (Place, Began, Day, Valid)",
+    "postgresql": 'CREATE TABLE "Visits" ("Place" varchar NOT NULL, "Began" timestamptz NOT NULL, "Day" date NOT NULL,'
+    ' "Valid" boolean NOT NULL, "Note" varchar, "Photo" bytea, "Marks" bigint[],'
+    ' PRIMARY KEY ("Place", "Began", "Day", "Valid"))',
+}
+_NO_KEYS_OF_BIGQUERY = "Readings"
+"""It has bytes in its key, so it cannot be merged into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a campaign: mods, of about so many a second and in transactions of so many on average; kills; rows."""
+
+    mods: int
+    rate: float
+    average: float
+    kills: int
+    rows_per_table: int
+
+
+SHORT = Size(mods=1800, rate=90, average=8, kills=3, rows_per_table=150)
+LONG = Size(mods=200_000, rate=700, average=40, kills=20, rows_per_table=3000)
+
+
+@pytest.fixture
+def bigquery_double() -> Iterator[BigQueryDouble]:
+    with BigQueryDouble.started() as double:
+        yield double
+
+
+@pytest.fixture(autouse=True)
+def _quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts twice as fast
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, mode: str) -> Server:
+    """The stand-in for a mode: only the double merges by change data capture, and it runs no queries."""
+    found: Server = request.getfixturevalue("bigquery_double" if mode == "merge" else "local_bigquery")
+    return found
+
+
+def configured(folder: Path, sample: SampleDatabase, server: Server, mode: str, **source: object) -> Path:
+    excluded = [] if mode == "append-only" else [_NO_KEYS_OF_BIGQUERY]
+    return configuration(
+        folder,
+        sample,
+        source={"tables": {"include": ["*"], "exclude": excluded}, **source},
+        sink={
+            "type": "bigquery",
+            "mode": mode,
+            "project": server.project,
+            "dataset": sample.database_id.replace("-", "_"),
+            "location": "US",
+            "endpoint": server.endpoint,
+            "grpc_endpoint": server.grpc_endpoint,
+            "dead_letters": str(folder / "dead-letters"),
+        },
+        spark={
+            "master": "local[2]",
+            "checkpoint": str(folder / "checkpoint"),
+            "trigger": "100ms",
+            "config": {"spark.driver.memory": "768m"},
+        },
+    )
+
+
+@contextmanager
+def committing(workload: Workload, size: Size) -> Iterator[None]:
+    """Commits meanwhile: a campaign's mods, and a few more for as long as the context is open."""
+    left = threading.Event()
+
+    def load() -> None:
+        workload.run(mods=size.mods, rate=size.rate)
+        workload.run(stop=left, rate=size.rate / 10)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
+        loading = thread.submit(load)
+        try:
+            yield
+        finally:
+            left.set()
+        loading.result()
+
+
+def campaign(folder: Path, sample: SampleDatabase, server: Server, mode: str, size: Size) -> None:
+    seed = time.time_ns() % 1_000_000
+    sys.stdout.write(f"seed {seed}\n")
+    random = Random(seed)
+    began = time.monotonic()
+    sample.run_ddl(_VISITS_DDL[sample.dialect])
+    sample = replace(sample, tables=(*TABLES, VISITS))
+    start = format_rfc3339(time.time_ns())
+    workload = Workload(sample, seed=seed, average_size=size.average, rows_per_table=size.rows_per_table, run_length=3)
+    config = configured(folder, sample, server, mode, start=start)
+    killed = victims(size.kills, random)
+    batches = []
+    with committing(workload, size):
+        loading = time.monotonic()
+        for number, victim in enumerate(killed, 1):
+            with Life(config, folder / f"life{number}.log") as life:
+                until = loading + size.mods / size.rate * number / (size.kills + 1)
+                assert_killed(victim, die(life, victim, random, until))
+                batches.append(life.batches)
+    committed = time.monotonic()
+    config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))
+    with Life(config, folder / "life.log") as life:
+        ended = life.end()
+        batches.append(life.batches)
+    assert ended.code == 0, ended.err
+    assert not list((folder / "dead-letters").rglob("*")), "rows were refused"
+    delivered = time.monotonic()
+
+    compared = assert_delivered(sample, server, mode, workload.committed)
+    now = time.monotonic()
+    counted = Counter(killed)
+    sys.stdout.write(
+        f"{mode}, {sample.dialect}, {CAPTURE[mode]}: {len(workload.committed)} mods in {workload.transactions}"
+        f" transactions, {len(killed)} kills ({', '.join(f'{count} of {victim}' for victim, count in counted.items())}),"
+        f" {sum(batches)} micro-batches, {compared}; {now - began:.0f} s"
+        f" ({committed - loading:.0f} of load, then {delivered - committed:.0f} of delivery,"
+        f" {now - delivered:.0f} of comparison)\n"
+    )
+
+
+def assert_killed(victim: Victim, ended: Done) -> None:
+    """Fails unless the service ended as it has to; what is left of it says which part of it is gone."""
+    if victim is Victim.SERVICE:
+        assert ended.code == -SIGKILL
+    else:
+        assert ended.code == 1, ended.err
+        assert ended.err.splitlines()[-1].startswith("spanner-cdc: the Spark sink ended with code "), ended.err
+
+
+def assert_delivered(sample: SampleDatabase, server: Server, mode: str, mods: list[CommittedMod]) -> str:
+    """Fails unless BigQuery's tables are what they should be; says what was compared."""
+    excluded = () if mode == "append-only" else (_NO_KEYS_OF_BIGQUERY,)
+    tables = {table.name: table for table in sample.tables if table.name not in excluded}
+    dataset = sample.database_id.replace("-", "_")
+    assert bigquery_names(server, dataset) == {name.replace(".", "_") for name in tables}
+    expected = spanner_tables(sample, tables.values())
+    found = {name: bigquery_rows(server, dataset, name.replace(".", "_"), table) for name, table in tables.items()}
+    if mode == "append-only":
+        assert_once(mods, found)
+        rows = assert_equal(expected, {name: replayed(tables[name], history) for name, history in found.items()})
+        return f"{len(mods)} rows there once each, replayed to {rows} rows that equal Spanner's"
+    if isinstance(server, BigQueryDouble):
+        assert not any(server.conflicts(dataset, name) for name in server.tables(dataset))
+    rows = assert_equal(expected, {name: by_key(tables[name], merged) for name, merged in found.items()})
+    return f"{rows} rows equal Spanner's"
+
+
+def assert_once(mods: list[CommittedMod], histories: Mapping[str, list[Row]]) -> None:
+    """Fails unless every mod has a row of its own, of its kind."""
+    kinds = {"INSERT": "INSERT", "UPDATE": "UPDATE-INSERT", "DELETE": "DELETE"}
+    found = Counter((name, row[METADATA]["change_type"]) for name, history in histories.items() for row in history)
+    assert found == Counter((mod.table, kinds[mod.mod_type]) for mod in mods)
+    assert len({row[METADATA]["uuid"] for history in histories.values() for row in history}) == len(mods)
+
+
+def replayed(table: Table, history: list[Row]) -> Rows:
+    """What a history comes to; it is in the order of its sequence numbers as texts."""
+    numbers = [row[METADATA]["change_sequence_number"] for row in history]
+    assert numbers == sorted(set(numbers)), f"sequence numbers of {table.name} are out of order, or not unique"
+    rows: dict[tuple[object, ...], Row] = {}
+    for row in history:
+        key, kind = key_of(table, row), row[METADATA]["change_type"]
+        assert (key in rows) is (kind != "INSERT"), f"{kind} of {table.name} out of order: {key}"
+        if kind == "DELETE":
+            del rows[key]
+        else:
+            rows[key] = row
+    return by_key(table, rows.values())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("mode", "dialect"), [("merge", "googlesql"), ("merge-load", "postgresql"), ("append-only", "googlesql")]
+)
+def test_what_was_committed_is_in_bigquery_once_through_kills_at_random_moments(
+    mode: str, dialect: Dialect, database: MakeDatabase, server: Server, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect, value_capture_type=CAPTURE[mode])
+    campaign(tmp_path, sample, server, mode, SHORT)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("dialect", get_args(Dialect))
+@pytest.mark.parametrize("mode", MODES)
+def test_campaign(mode: str, dialect: Dialect, database: MakeDatabase, server: Server, tmp_path: Path) -> None:
+    sample = database(dialect=dialect, value_capture_type=CAPTURE[mode])
+    campaign(tmp_path, sample, server, mode, LONG)
