@@ -87,8 +87,9 @@ def to_files(spool: str, folder: str, file_format: str, first: int, rows: int) -
 
 def to_bigquery(spool: str, folder: str, endpoints: tuple[str, str], first: int, epochs: int) -> int:
     """The BigQuery sink, merging, likewise; an epoch counts when the sink has recorded it as done."""
-    sink = {"type": "bigquery", "dataset": "bench", "location": "EU", "dead_letters": f"{folder}/letters"}
-    with _sink(spool, folder, {**sink, "endpoint": endpoints[0], "grpc_endpoint": endpoints[1]}):
+    sink = {"type": "bigquery", "project": "double", "dataset": "bench", "dead_letters": f"{folder}/letters"}
+    endpoint, grpc_endpoint = endpoints
+    with _sink(spool, folder, {**sink, "location": "EU", "endpoint": endpoint, "grpc_endpoint": grpc_endpoint}):
         _when(lambda: _recorded(spool) >= first)
         prepared()
         begun(folder).touch()

@@ -1,8 +1,7 @@
 """`spanner-cdc run`, life after life: each but the last is ended by killing the sink, Spark, or the whole of it."""
 
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import NamedTuple, Self
 
 from tests.integration.commands import Background, Done, until
 
-_STARTING = 4.0
-_BETWEEN_BATCHES = 1.5
 _PATIENCE = 180.0
 
 
@@ -50,9 +47,13 @@ class Life:
         """How many micro-batches it has delivered."""
         return self.said.count("spark_sink: batch ")
 
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for a condition while it lives."""
+        self._service.until(condition, what, timeout=_PATIENCE)
+
     def await_batch(self) -> None:
         """Waits until it has delivered a micro-batch."""
-        self._service.until(lambda: self.batches > 0, "a micro-batch", timeout=_PATIENCE)
+        self.until(lambda: self.batches > 0, "a micro-batch")
 
     def kill(self, victim: Victim) -> Done:
         """Kills the victim as soon as it is there; returns how the service ends."""
@@ -117,13 +118,3 @@ def victims(kills: int, random: Random) -> list[Victim]:
     while len(turns) < kills:
         turns += random.sample(list(Victim), len(Victim))
     return turns[:kills]
-
-
-def die(life: Life, victim: Victim, random: Random, since: float) -> Done:
-    """Kills at a random moment: while it starts, or once it has delivered something and `since` has come."""
-    if random.random() < 0.25:
-        time.sleep(random.uniform(0, _STARTING))
-    else:
-        life.await_batch()
-        time.sleep(max(0.0, since - time.monotonic()) + random.uniform(0, _BETWEEN_BATCHES))
-    return life.kill(victim)

@@ -8,7 +8,8 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -251,7 +252,9 @@ def told(value: Any) -> Any:
         return json.dumps(value, separators=(",", ":"))
     if isinstance(value, list):
         return [told(one) for one in value] or None
-    return value if isinstance(value, str) else f"{value:f}" if hasattr(value, "as_tuple") else value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def expected(value: Any) -> Any:

@@ -47,6 +47,10 @@ class Life:
         if held is not None:
             held.close()  # as the system does when a process ends
 
+    def only_what_is_sealed(self) -> None:
+        """Makes it wait for no news: nothing will be sealed while it lives."""
+        self._reader.prepareForTriggerAvailableNow()
+
     def plan(self, limit: ReadLimit | None = None) -> bool:
         """Logs the next micro-batch, if there is one; one that is not done comes first."""
         known = self.checkpoint

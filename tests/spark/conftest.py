@@ -15,6 +15,7 @@ import pytest  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 import spark_sink  # noqa: E402
+from tests.local_bigquery import local_bigquery as local_bigquery  # noqa: E402
 from tests.spark.spools import SpoolMaker  # noqa: E402
 
 

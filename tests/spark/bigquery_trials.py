@@ -1,0 +1,295 @@
+"""A sink's whole way without Spark: a random history in a spool, lives that are cut short, and what is in BigQuery."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+from connector.bigquery_client import BigQueryClient
+from connector.config import Config
+from emulator.bigquery_double import BigQueryDouble
+from spark_sink import admission, bigquery_delivery, bigquery_parts
+from spark_sink.begun import BegunBatches
+from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.bigquery_writer import BigQueryWriter
+from tests.local_bigquery import LocalBigQuery
+from tests.spark.bigquery_histories import Key, Row, appended, expected, merged, replayed, told
+from tests.spark.bigquery_histories import History as History
+from tests.spark.bigquery_lives import Checkpoint, Life, configured
+from tests.spark.spools import SpoolMaker
+
+Server = LocalBigQuery | BigQueryDouble
+
+METADATA, NUMBER = "datastream_metadata", "change_sequence_number"
+_CHANGE_TYPES = {"INSERT": "INSERT", "UPDATE": "UPDATE-INSERT", "DELETE": "DELETE"}
+_NUMBERS = itertools.count(1)
+
+
+class KilledError(Exception):
+    """Stands for the end of a process."""
+
+
+@dataclass
+class Trial:
+    """A history, its spool, and the dataset that it goes to, of whose name no other is."""
+
+    server: Server
+    folder: Path
+    mode: str
+    history: History = field(default_factory=lambda: History(Random(0)))
+    options: dict[str, object] = field(default_factory=dict)
+    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint([]))
+
+    def __post_init__(self) -> None:
+        self.dataset = f"trial_{next(_NUMBERS)}"
+        self.maker = SpoolMaker(self.folder / f"spool-{self.dataset}")
+        self.client = bigquery.Client(
+            project=self.server.project,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": self.server.endpoint},
+        )
+
+    @property
+    def letters(self) -> Path:
+        """The dead-letter place."""
+        return Path(f"{self.maker.path}-letters")
+
+    def config(self, **options: object) -> Config:
+        """The configuration."""
+        sink: dict[str, object] = {
+            "dataset": self.dataset,
+            "mode": self.mode,
+            "project": self.server.project,
+            "endpoint": self.server.endpoint,
+            "grpc_endpoint": self.server.grpc_endpoint,
+            "location": "US",
+            **self.options,
+            **options,
+        }
+        return configured(self.maker.path, **sink)
+
+    def life(self, *, cores: int = 2, **options: object) -> Life:
+        """A run of the sink that goes on from the checkpoint, with what is sealed by now."""
+        life = Life(self.config(**options), self.checkpoint, cores=cores)
+        life.only_what_is_sealed()
+        return life
+
+    def run(self) -> list[str]:
+        """Delivers all that is sealed; what is said."""
+        with self.life() as life:
+            return life.run()
+
+    def seal(self, transactions: int = 1) -> None:
+        """Seals transactions as an epoch."""
+        self.maker.seal(*(record for _ in range(transactions) for record in self.history.transaction()))
+
+    def query(self, sql: str) -> list[Row]:
+        """What a statement gives, which only the stand-in runs; ``{}`` is the dataset."""
+        found = self.client.query(sql.format(f"{self.server.project}.{self.dataset}")).result()
+        return [dict(row) for row in found]
+
+    def place(self, table: str) -> tuple[str, str]:
+        """The dataset and the name of a table of the source."""
+        return self.dataset, f"{table.replace('.', '_')}{'_changelog' if self.mode == 'changelog' else ''}"
+
+    def rows(self, table: str) -> list[Row]:
+        """All rows of a table of the source; none where there is no table yet."""
+        dataset, name = self.place(table)
+        if isinstance(self.server, BigQueryDouble):
+            known = name in self.server.tables(dataset)
+            return self.server.rows(dataset, name) if known else []
+        try:
+            found = self.client.get_table(f"{self.server.project}.{dataset}.{name}")
+        except NotFound:
+            return []
+        return [dict(row) for row in self.client.list_rows(found)]
+
+    # What has to be there
+
+    def check(self) -> None:
+        """Fails unless the tables hold what the history says."""
+        for table in self.history.tables:
+            if self.mode == "changelog":
+                self._check_changelog(table)
+            elif self.mode == "append-only":
+                self._check_appended(table)
+            elif self.mode == "merge-load":
+                assert self.found(table) == _expected_rows(merged(self.history, table))
+            else:
+                assert self.found(table) == _expected_rows(replayed(appended(self.history, table)))
+
+    def found(self, table: str) -> dict[Key, Row]:
+        """The rows of a table that is merged into, by key; no key may come twice."""
+        out: dict[Key, Row] = {}
+        for row in self.rows(table):
+            key, others = self._parted(table, row)
+            assert key not in out, f"{table} has row {key} twice"
+            out[key] = others
+        return self._with_all(table, out)
+
+    def _with_all(self, table: str, rows: dict[Key, Row]) -> dict[Key, Row]:
+        """Columns that no row was written with are not there yet."""
+        names = [name for row in rows.values() for name in row]
+        return {key: dict.fromkeys(names) | row for key, row in rows.items()}
+
+    def _check_appended(self, table: str) -> None:
+        found = sorted(self.rows(table), key=lambda row: row[METADATA][NUMBER])
+        have = [
+            (row[METADATA][NUMBER], row[METADATA]["change_type"], *self._parted(table, row))
+            for row in found
+        ]
+        wanted = [
+            (number, _CHANGE_TYPES[mod_type], key, _expected_row(row))
+            for number, mod_type, key, row in appended(self.history, table)
+        ]
+        assert have == wanted
+        assert len({row[METADATA]["uuid"] for row in found}) == len(found)
+
+    def _check_changelog(self, table: str) -> None:
+        prefix = "_metadata_spanner_"
+        have = Counter(
+            repr((
+                f"{row[prefix + 'server_transaction_id'][1:]}",
+                row[prefix + "record_sequence"],
+                row[prefix + "mod_type"],
+                *self._parted(table, row),
+            ))
+            for row in self.rows(table)
+        )
+        wanted = Counter(
+            repr((str(int(number[:16], 16)), f"{int(number[17:33], 16):08d}", mod_type, key, _expected_row(row)))
+            for number, mod_type, key, row in appended(self.history, table)
+        )
+        assert have == wanted
+
+    def check_whole_transactions(self) -> None:
+        """Fails where of a transaction a part of its changes to an appended table can be seen, or one twice."""
+        for table in self.history.tables:
+            seen = Counter(self._commit(row) for row in self.rows(table))
+            made = Counter(int(change.number[:16], 16) for change in self.history.changes if change.table == table)
+            assert {at: made[at] for at in seen} == seen
+
+    def _commit(self, row: Row) -> int:
+        if self.mode == "changelog":
+            return int(row["_metadata_spanner_server_transaction_id"][1:])
+        return int(row[METADATA][NUMBER][:16], 16)
+
+    def _parted(self, table: str, row: Row) -> tuple[Key, Row]:
+        """A row's key and its other columns, as Spanner writes them."""
+        values = {name: told(value) for name, value in row.items() if not name.startswith(("_metadata", METADATA))}
+        key = tuple(values.pop(name) for name in self.history.tables[table].keys)
+        return key, dict(sorted(values.items()))
+
+
+def _expected_row(row: Row) -> Row:
+    return {name: expected(value) for name, value in sorted(row.items())}
+
+
+def _expected_rows(rows: dict[Key, Row]) -> dict[Key, Row]:
+    return {key: _expected_row(row) for key, row in rows.items()}
+
+
+# Lives that are cut short
+
+_POINTS: list[tuple[type, str]] = [
+    (BegunBatches, "begin"),
+    (BigQueryTables, "_note"),
+    (BigQueryClient, "create"),
+    (BigQueryClient, "add_columns"),
+    (BigQueryClient, "load"),
+    (BigQueryClient, "query"),
+    (BigQueryClient, "delete"),
+    (BigQueryWriter, "create_pending"),
+    (BigQueryWriter, "append"),
+    (BigQueryWriter, "finalize"),
+    (BigQueryWriter, "commit"),
+    (Ledger, "enter"),
+    (Ledger, "committed"),
+    (Ledger, "forget"),
+]
+_LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
+
+
+@contextmanager
+def killed_at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Iterator[None]:
+    """While the context is open, the process ends before or after a method's work, at that call and all later ones."""
+    original: Callable[..., Any] = getattr(owner, method)
+    calls = itertools.count(1)
+
+    def dying(*args: object, **kwargs: object) -> Any:
+        if next(calls) < call:
+            return original(*args, **kwargs)
+        if after:
+            original(*args, **kwargs)
+        raise KilledError(method)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, dying)
+        yield
+
+
+def cut_short(life: Life, random: Random) -> None:
+    """Runs a life until it ends, or is killed somewhere."""
+    limit = ReadMaxFiles(random.choice([1, 2, 100]))
+    how = random.randrange(6)
+    try:
+        if how == 0:
+            _abandoned(life, random, limit)
+        elif how == 1:
+            with killed_at(Life, "deliver", call=random.randrange(1, 3), after=random.random() < 0.5):
+                life.run(limit)
+        else:
+            point = random.choice(_POINTS if how < 4 else _LATE)
+            with killed_at(*point, call=random.randrange(1, 5), after=random.random() < 0.5):
+                life.run(limit)
+    except KilledError:
+        pass
+
+
+def _abandoned(life: Life, random: Random, limit: ReadMaxFiles) -> None:
+    """Ends when some tasks have run, and one has written some of its parts."""
+    if not life.plan(limit):
+        return
+    tasks = life.tasks()
+    for task in tasks[: random.randrange(len(tasks) + 1)]:
+        for _ in itertools.islice(life.told(task), random.randrange(1, 4)):
+            pass
+
+
+@contextmanager
+def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]:
+    """While the context is open, a part has so many bytes of segments and a request of rows, and any task is worth it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission, "SMALLEST_TASK", 1)
+        patch.setattr(bigquery_parts, "PIECE", piece)
+        patch.setattr(bigquery_delivery, "_PART_BYTES", part)
+        patch.setattr(bigquery_delivery, "_PART_BYTES_OF_A_LOAD", part)
+        yield
+
+
+def campaign(trial: Trial, random: Random) -> None:
+    """Seals and delivers in lives of which all but the last are cut short; then all is there, once."""
+    for _ in range(random.randrange(2, 4)):
+        for _ in range(random.randrange(1, 3)):
+            trial.seal(random.randrange(1, 3))
+        if random.random() < 0.3:
+            trial.checkpoint = Checkpoint([])
+        with sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])):
+            with trial.life(cores=random.choice([1, 2, 5])) as life:
+                cut_short(life, random)
+        if trial.mode in ("append-only", "changelog"):
+            trial.check_whole_transactions()
+    with trial.life() as life:
+        life.run()
+    trial.check()
