@@ -5,6 +5,7 @@ What may pass by itself is retried with backoff by Google's client, for :data:`P
 """
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from io import BytesIO
 
 import requests
-from google.api_core import exceptions
+import tenacity
+from google.api_core import exceptions, retry
 from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
@@ -28,6 +30,20 @@ PATIENCE = 600.0
 _TIMEOUT = 60.0
 _ATTEMPTS = 5
 _FAULTS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
+_QUOTAS = {"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"}
+_TRANSIENT = {"backendError", "internalError", "badGateway", "jobBackendError", "jobInternalError", "tableUnavailable"}
+_TRANSIENT_ERRORS = (
+    ConnectionError,
+    auth_exceptions.TransportError,
+    exceptions.BadGateway,
+    exceptions.GatewayTimeout,
+    exceptions.InternalServerError,
+    exceptions.ServiceUnavailable,
+    exceptions.TooManyRequests,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ConnectionError,
+    requests.exceptions.Timeout,
+)
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 """The names that the REST API gives types, where GoogleSQL has others."""
 
@@ -54,6 +70,10 @@ class ExistingTable:
     primary_key: tuple[str, ...]
     max_staleness: str | None
 
+    def lacks(self, table: BigQueryTable) -> list[Field]:
+        """The columns of a table that this one does not have."""
+        return [field for field in table.fields if field.name.lower() not in self.fields]
+
 
 class BigQueryClient:
     """Asks BigQuery.
@@ -67,7 +87,9 @@ class BigQueryClient:
     def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
         self._target = target
         self._failure = failure
-        self._retry = bigquery.DEFAULT_RETRY.with_timeout(patience)
+        self._patience = patience
+        self._retry = retry.Retry(predicate=_may_pass, timeout=patience)
+        self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
         """Whether there is such a dataset."""
@@ -129,16 +151,19 @@ class BigQueryClient:
         self.query(
             f"ALTER TABLE `{self._table(table.dataset, table.name)}`"
             f" SET OPTIONS (max_staleness = INTERVAL {staleness // SECOND} SECOND)",
-            what=f"table {table.dataset}.{table.name}",
+            table.dataset,
+            table.name,
         )
 
-    def query(self, sql: str, *, what: str, job_id: str | None = None) -> None:
-        """Runs a statement to its end; with a ``job_id`` that was run to a good end it is not run again."""
-        with self._faults(what):
+    def query(self, sql: str, dataset: str, name: str, *, job_id: str | None = None) -> None:
+        """Runs a statement on a table to its end; with a ``job_id`` that came to a good end it is not run again."""
+        with self._faults(f"table {dataset}.{name}"):
+            location = self._location(dataset)
             self._job(
                 job_id,
-                lambda name: self._client().query(
-                    sql, job_id=name, retry=self._retry, job_retry=None, timeout=_TIMEOUT
+                location,
+                lambda job: self._client().query(
+                    sql, job_id=job, location=location, retry=self._retry, job_retry=None, timeout=_TIMEOUT
                 ),
             )
 
@@ -151,10 +176,12 @@ class BigQueryClient:
         )
         table = self._table(dataset, name)
         with self._faults(f"table {dataset}.{name}", tells=False):  # it would tell a row's values
+            location = self._location(dataset)
             self._job(
                 job_id,
-                lambda name: self._client().load_table_from_file(
-                    BytesIO(rows), table, job_id=name, job_config=config, timeout=_TIMEOUT
+                location,
+                lambda job: self._client().load_table_from_file(
+                    BytesIO(rows), table, job_id=job, location=location, job_config=config, timeout=_TIMEOUT
                 ),
             )
 
@@ -165,20 +192,36 @@ class BigQueryClient:
                 self._table(dataset, name), not_found_ok=True, retry=self._retry, timeout=_TIMEOUT
             )
 
-    def _job(self, job_id: str | None, begin: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
-        """Runs a job to its end. An id whose job failed is of no use any more: then the next number is appended."""
-        for attempt in range(_ATTEMPTS):
-            name = job_id if job_id is None or attempt == 0 else f"{job_id}_{attempt}"
-            try:
-                job = begin(name)
-            except exceptions.Conflict:
-                assert name is not None
-                job = self._client().get_job(name, retry=self._retry, timeout=_TIMEOUT)
-                if job.done(retry=self._retry, timeout=_TIMEOUT) and job.error_result:
-                    continue
-            job.result(retry=self._retry)
-            return
-        raise exceptions.InternalServerError("the job failed again and again")
+    def _job(self, job_id: str | None, location: str, begin: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
+        """Runs a job to its end, again where it failed of what may pass; the id of one that failed is of no use."""
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
+            stop=tenacity.stop_after_delay(self._patience),
+            reraise=True,
+        )
+
+        def once() -> None:
+            for number in itertools.count():
+                name = f"{job_id}_{number}" if job_id and number else job_id
+                try:
+                    job = begin(name)
+                except exceptions.Conflict:
+                    assert name is not None
+                    job = self._client().get_job(name, location=location, retry=self._retry, timeout=_TIMEOUT)
+                    if job.done(retry=self._retry, timeout=_TIMEOUT) and job.error_result:
+                        continue
+                job.result(retry=self._retry)
+                return
+
+        retrying(once)
+
+    def _location(self, dataset: str) -> str:
+        """Where a dataset is: a job is found only there."""
+        if dataset not in self._locations:
+            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+            self._locations[dataset] = found.location
+        return self._locations[dataset]
 
     def _dataset(self, dataset: str) -> str:
         return f"{self._target.project}.{dataset}"
@@ -211,6 +254,10 @@ def reason_of(error: BaseException, *, tells: bool = True) -> tuple[str, str]:
             return "Google's credentials cannot be fetched", "Look after the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
             return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
+        case exceptions.Forbidden() if _reasons(error) & _QUOTAS:
+            return "a quota is used up", (
+                "Run it again later, or raise the quota: nothing is lost. A longer spark.trigger needs less of it."
+            )
         case exceptions.Forbidden():
             return "permission denied", (
                 "Give this account roles/bigquery.dataEditor on the dataset and roles/bigquery.jobUser on the project,"
@@ -225,6 +272,17 @@ def reason_of(error: BaseException, *, tells: bool = True) -> tuple[str, str]:
             return f"it answers {error.code}", "Run it again when it is well: nothing is lost."
         case _:
             return "it cannot be reached", "Look after the network and run it again: nothing is lost."
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether to ask again."""
+    if isinstance(error, exceptions.GoogleAPICallError) and _reasons(error):
+        return bool(_reasons(error) & (_TRANSIENT | _QUOTAS))
+    return isinstance(error, _TRANSIENT_ERRORS)
+
+
+def _reasons(error: exceptions.GoogleAPICallError) -> set[str]:
+    return {str(each.get("reason")) for each in error.errors if isinstance(each, dict)}
 
 
 def _first_line(error: exceptions.GoogleAPICallError) -> str:

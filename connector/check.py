@@ -53,14 +53,16 @@ def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
-    """Asks whether the destination can take what the stream captures, before anything is written.
+    """Asks whether a BigQuery sink can take what the stream captures, before anything is written.
 
     Raises:
-        ConfigurationError: it cannot; all faults at once.
+        ConfigurationError: it cannot.
         SpannerCdcError: Spanner cannot be asked.
     """
+    if not isinstance(config.sink, BigQueryConfig):
+        return
     async with opened(config.source, emulator_host=emulator_host) as stream:
-        faults = faults_of_sink(config, stream)
+        faults = faults_of_stream(config.sink.shape(), stream.stream.name, stream.stream.value_capture_type, ())
     if faults:
         raise ConfigurationError(faults)
 
@@ -68,6 +70,8 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
 def _faults_of_bigquery(config: Config, sink: BigQueryConfig) -> list[str]:
     """Whether BigQuery can be asked, and has the dataset, or may be given it."""
     faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
+    if not config.spark.master.startswith("local") and not in_cloud_storage(sink.dead_letters):
+        faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
     if SCHEMA_IN_DATASET in sink.dataset:
         return faults  # each schema's is looked for when it has rows
     try:

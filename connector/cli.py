@@ -19,7 +19,7 @@ import orjson
 
 from connector import gaps, log, reports, service
 from connector.check import check_sink, faults_of
-from connector.config import BigQueryConfig, load, validated
+from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
 from connector.errors import ConfigurationError, SpannerCdcError
@@ -185,8 +185,7 @@ def run_command(*, common: _Common, config: Path) -> None:
     stop = Stop(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
-        if isinstance(loaded.sink, BigQueryConfig):
-            await check_sink(loaded, emulator_host=common.emulator_host)
+        await check_sink(loaded, emulator_host=common.emulator_host)
         await service.run(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose)
 
     _run(stop, work())

@@ -7,6 +7,7 @@ epoch alone, so that a micro-batch which is done again does nothing twice.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -33,6 +34,10 @@ _AT_A_TIME = 8
 """Tables whose streams are committed, or that are merged into, at the same time."""
 
 
+_FORGETTING = 100
+"""Micro-batches after which entries of the ledger are removed that are not needed any more."""
+
+
 class BigQueryDelivery:
     """Delivers into tables of BigQuery.
 
@@ -49,6 +54,7 @@ class BigQueryDelivery:
         self._written = written_of(config, sink)
         self._target = target_of(config, sink)
         self._spool = Spool.at(absolute(config.spool.path))
+        self._delivered = 0
 
     @property
     def destination(self) -> str:
@@ -89,7 +95,7 @@ class BigQueryDelivery:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
                 show = self._merge if written.shape.mode == MERGE_LOAD else self._commit
                 list(threads.map(lambda of_table: show(written, of_table), tables))
-        Ledger(self._spool).forget(rows[0].first)
+        self._forget()
         refused = sum(row.refused for row in rows)
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
         return f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
@@ -98,6 +104,12 @@ class BigQueryDelivery:
         """Whether there is an epoch that the sink has not recorded as done."""
         consumer = find(self._spool, self.consumer)
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+
+    def _forget(self) -> None:
+        """Now and then, for it takes a list of all entries."""
+        self._delivered += 1
+        if self._delivered % _FORGETTING == 0:
+            Ledger(self._spool).forget()
 
     def _commit(self, written: Written, rows: Sequence[Row]) -> None:
         """Makes a table's rows of the micro-batch visible together."""
@@ -108,27 +120,29 @@ class BigQueryDelivery:
         if entry is None and streams:
             entry = ledger.enter(first, table, streams)
         if entry is not None and not entry.committed:
-            BigQueryWriter(self._target, self._table(written, rows)).commit(entry.streams)
+            target = replace(self._target, project=written.project)
+            BigQueryWriter(target, self._table(written, rows)).commit(entry.streams)
             ledger.committed(first, entry)
 
     def _merge(self, written: Written, rows: Sequence[Row]) -> None:
         """Merges what was loaded of a table, part after part."""
         loaded = [row.wrote for row in rows if row.wrote]
         table = self._table(written, rows) if loaded else None
-        client = BigQueryClient(self._target, failure=SinkError)
+        target = replace(self._target, project=written.project)
         for staging in loaded:
             assert table is not None
-            merge_staging(client, self._target, table, staging)
+            merge_staging(target, table, staging)
 
     def _table(self, written: Written, rows: Sequence[Row]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(rows[0].schema_key), written.shape)
 
 
-def merge_staging(client: BigQueryClient, target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
+def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
     """Merges a table that a part was loaded into, once, and deletes it."""
+    client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
     sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
-    client.query(sql, what=f"table {table.dataset}.{table.name}", job_id=f"{staging}_merge")
+    client.query(sql, table.dataset, table.name, job_id=f"{staging}_merge")
     client.delete(table.dataset, staging)
 
 

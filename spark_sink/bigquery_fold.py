@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import msgspec
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -49,7 +50,7 @@ class Fold:
         self._table = table
         self._columns = {column.name: column for column in table.columns}
         self._keys = [column.name for column in table.columns if column.is_key]
-        self._rows: dict[tuple[bytes, ...], _Row] = {}
+        self._rows: dict[tuple[object, ...], _Row] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -95,7 +96,7 @@ class Fold:
         return values
 
     def _change(self, values: dict[str, msgspec.Raw], mod_type: str, last: tuple[str, int, str]) -> None:
-        key = tuple(bytes(values[name]) for name in self._keys)
+        key = tuple(orjson.loads(bytes(values[name])) for name in self._keys)
         known = self._rows.get(key)
         if mod_type == "UPDATE" and (known is None or not known.deleted):
             before = known.values if known else {}
@@ -197,6 +198,12 @@ def _real(_column: Column, value: bytes) -> bytes:
     return value
 
 
+def _float(column: Column, value: bytes) -> bytes:
+    """The double that a FLOAT32 is."""
+    value = _real(column, value)
+    return value if value in _NO_NUMBERS else repr(float(np.float32(value.decode()))).encode()
+
+
 def _decimal(_column: Column, value: bytes) -> bytes:
     if not _NUMERIC.fullmatch(value):
         raise ValueError
@@ -258,7 +265,7 @@ _BIGNUMERIC = pa.decimal256(76, 38)
 _READ: Mapping[Kind, Callable[[Column, bytes], bytes]] = {
     Kind.BOOLEAN: _boolean,
     Kind.LONG: _long,
-    Kind.FLOAT: _real,
+    Kind.FLOAT: _float,
     Kind.DOUBLE: _real,
     Kind.DECIMAL: _decimal,
     Kind.NUMBER: _number,

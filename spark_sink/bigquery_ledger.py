@@ -4,14 +4,22 @@ Tasks write a micro-batch's rows into pending streams, new ones whenever they ru
 ended, the names of a table's streams are written down, once for ever, and then committed together: whoever comes
 second, after a crash or as one of two, finds the names and commits the same streams, which a second time does nothing.
 So a table's rows of a micro-batch appear once, and at one moment; and a micro-batch holds whole epochs.
+
+Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, for one that was
+suspended may still wake up; and nobody enters streams of a micro-batch that is recorded as done.
 """
 
 from hashlib import blake2b
 
 from pydantic import BaseModel, ConfigDict
 
+from connector.consumers import BIGQUERY, find
+from connector.errors import SpoolInUseError
 from connector.manifest import VERSION
 from connector.spool import Spool, to_json
+
+KEPT = 600
+"""Epochs; ten minutes at one a second, and ten hours of an idle stream."""
 
 _FOLDER = "bigquery"
 
@@ -45,8 +53,14 @@ class Ledger:
             return None
 
     def enter(self, first: int, table: str, streams: tuple[str, ...]) -> Entry:
-        """Writes the streams down; where others were before, it is those."""
+        """Writes the streams down; where others were before, it is those.
+
+        Raises:
+            SpoolInUseError: the micro-batch is recorded as done: another sink has taken over.
+        """
         entry = Entry(table=table, streams=streams)
+        if self._done() >= first:
+            raise SpoolInUseError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
             self._spool.storage.create(_path(first, table), to_json(entry))
         except FileExistsError:
@@ -60,11 +74,16 @@ class Ledger:
         noted = entry.model_copy(update={"committed": True})
         self._spool.storage.replace(_path(first, entry.table), to_json(noted))
 
-    def forget(self, before: int) -> None:
-        """Removes the entries of micro-batches that began before an epoch, which are done."""
-        names = self._spool.storage.list(_FOLDER)
+    def forget(self) -> None:
+        """Removes the entries of micro-batches that were done long ago."""
+        before = self._done() - KEPT
+        names = self._spool.storage.list(_FOLDER) if before > 0 else []
         done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
         self._spool.storage.delete(*(f"{_FOLDER}/{name}" for name in done))
+
+    def _done(self) -> int:
+        consumer = find(self._spool, BIGQUERY)
+        return consumer.epoch if consumer else 0
 
 
 def _path(first: int, table: str) -> str:

@@ -137,10 +137,12 @@ class PartWriter:
         plan = self.tables[table]
         name = batch_name(self.spool_id, self.first, part.number)
         letters = DeadLetters(self.dead_letters)
+        if not self.options.shape.merges:
+            if Ledger(spool).find(self.first, table) is not None:
+                return TableWriter(table, letters, name, _Done())
+            letters.discard(table, name)  # those of an attempt that ended before this
         if plan.stopped is not None:
             return TableWriter(table, letters, name, _Stopped(plan.stopped))
-        if self.options.shape.mode not in (MERGE, MERGE_LOAD) and Ledger(spool).find(self.first, table) is not None:
-            return TableWriter(table, letters, name, _Done())
         made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
         return TableWriter(table, letters, name, rows_into(self.target, made, self.options.shape, name))
 

@@ -1,7 +1,8 @@
 """Sends dead letters to BigQuery once more, in the sink's mode, without Spark.
 
-A table that was stopped goes on, if what stopped it is repaired. The sink must not run meanwhile: what it writes of a
-row has to come after what the letters hold of it, where columns are merged one by one.
+A table that was stopped goes on when what stopped it is repaired and none of its letters is left. The sink must not run
+meanwhile: what it writes of a row has to come after what the letters hold of it, where columns are merged one by one.
+Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows, too.
 """
 
 from collections.abc import Iterator
@@ -10,11 +11,11 @@ from dataclasses import replace
 from hashlib import blake2b
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET
 from connector.config import BigQueryConfig, Config
-from connector.consumers import BIGQUERY, sink_lock
+from connector.consumers import BIGQUERY, find, sink_lock
 from connector.locations import absolute
 from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, target_of, written_of
@@ -22,7 +23,6 @@ from spark_sink.bigquery_parts import PIECE, Refusals, rows_into
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
-from spark_sink.errors import SinkError
 from spark_sink.files import pieces_of
 
 
@@ -37,7 +37,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
     assert isinstance(config.sink, BigQueryConfig)
     spool = Spool.at(absolute(config.spool.path))
     with spool.storage.locked(sink_lock(BIGQUERY), "the sink must not run while letters are replayed, and it does"):
-        yield _Letters(config, config.sink, spool).send
+        yield _Letters(config, config.sink, spool)
 
 
 class _Letters:
@@ -48,19 +48,20 @@ class _Letters:
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
-        self._resumed: set[str] = set()
+        consumer = find(spool, BIGQUERY)
+        self._done = consumer.epoch if consumer else 0
+        self._schema_keys = spool.manifest(spool.latest()).schema_keys if spool.latest() else {}
 
     def send(self, rows: pa.RecordBatch) -> Refusals:
         """Sends the letters of one file, which are of one table and in commit order."""
+        if pc.max(rows.column("epoch")).as_py() > self._done:
+            return [(index, _NOT_DONE) for index in range(rows.num_rows)]
         source = rows.column("object")[0].as_py()
-        if source not in self._resumed:
-            self._tables.resume(source)
-            self._resumed.add(source)
-        key = rows.column("schema_key")[rows.num_rows - 1].as_py()
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:
             shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
-        prepared = self._tables.prepared({key: self._spool.schema(key)}, shape)[source]
+        key = self._schema_keys.get(source) or rows.column("schema_key")[rows.num_rows - 1].as_py()
+        prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
         if prepared.stopped is not None:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
         name = _name(rows)
@@ -72,11 +73,17 @@ class _Letters:
             first += piece.num_rows
         wrote = into.end()
         if wrote and shape.mode == MERGE_LOAD:
-            client = BigQueryClient(self._target, failure=SinkError)
-            merge_staging(client, self._target, prepared.table, wrote)
+            merge_staging(self._target, prepared.table, wrote)
         elif wrote and shape.mode != MERGE:
             BigQueryWriter(self._target, prepared.table).commit([wrote])
         return refused
+
+    def resume(self, table: str) -> None:
+        """No letters of the table are left: where it was stopped, the sink goes on with it."""
+        self._tables.resume(table)
+
+
+_NOT_DONE = "its micro-batch is not done yet: let the sink run, and replay it then"
 
 
 def _name(rows: pa.RecordBatch) -> str:

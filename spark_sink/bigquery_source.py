@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.bigquery_client import BigQueryTarget
-from connector.bigquery_table import SCHEMA_IN_DATASET
+from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
@@ -110,6 +110,8 @@ class BigQuerySinkReader(SinkStreamReader):
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Prepares the tables of these epochs, and shares their parts out among tasks."""
         written = Written.from_text(pinned or self._options["written"])
+        if written.shape.mode == MERGE:  # it may be done again in any way, and has to be where it cannot be done at all
+            written = Written.from_text(self._options["written"])
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []

@@ -6,7 +6,7 @@ columns changed in a way that BigQuery cannot follow is stopped: its events go t
 has repaired it and had them replayed. Only the sink's own process prepares tables, before any task writes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -67,8 +67,13 @@ class BigQueryTables:
         self._known: dict[str, _Known] | None = None
         self._prepared: dict[str, tuple[str, Shape, Prepared]] = {}
 
-    def prepared(self, schemas: Mapping[str, TableSchema], shape: Shape) -> dict[str, Prepared]:
+    def prepared(
+        self, schemas: Mapping[str, TableSchema], shape: Shape, *, replaying: bool = False
+    ) -> dict[str, Prepared]:
         """Makes these tables ready, by name in the source; ``schemas`` are by schema key.
+
+        Those that are stopped stay so, unless dead letters are ``replaying``: then it is looked whether they are
+        repaired, and they stay stopped for the sink until :meth:`resume`.
 
         Raises:
             SinkError: BigQuery refuses, or somebody dropped what was made.
@@ -78,47 +83,46 @@ class BigQueryTables:
         for key, schema in schemas.items():
             found = self._prepared.get(schema.table)
             if found is None or found[:2] != (key, shape):
-                found = self._prepared[schema.table] = (key, shape, self._prepare(bigquery_table(schema, shape), shape))
+                prepared = self._prepare(bigquery_table(schema, shape), shape, replaying=replaying)
+                found = self._prepared[schema.table] = (key, shape, prepared)
             out[schema.table] = found[2]
         if self._tables() != before:
             self._note()
         return out
 
-    def stopped(self) -> Iterator[tuple[str, str]]:
-        """The tables that are stopped, by name in the source, and why."""
-        for known in self._tables().values():
-            if known.stopped:
-                yield known.source, known.stopped
-
     def resume(self, source: str) -> None:
-        """Lets a table go on once its dead letters are replayed; it is stopped again if nothing was repaired."""
+        """Lets a table go on whose dead letters are all replayed."""
         tables = self._tables()
         for name, known in list(tables.items()):
             if known.source == source and known.stopped:
                 tables[name] = known.model_copy(update={"stopped": None})
                 self._note()
-        self._prepared.pop(source, None)
 
-    def _prepare(self, table: BigQueryTable, shape: Shape) -> Prepared:
-        name = f"{table.dataset}.{table.name}"
+    def _prepare(self, table: BigQueryTable, shape: Shape, *, replaying: bool) -> Prepared:
+        name = f"{self.target.project}.{table.dataset}.{table.name}"
         known = self._tables().get(name)
-        if known is not None and known.stopped:
+        if known is not None and known.source != table.source:
+            why = f"the tables {known.source} and {table.source} would both be {name} in BigQuery"
+            return Prepared(table, f"table {table.source} is stopped: {why}")
+        if known is not None and known.stopped and not replaying:
             return Prepared(table, known.stopped)
         faults = list(table_faults(table, shape))
-        if known is not None and known.source != table.source:
-            faults.append(f"the tables {known.source} and {table.source} would both be {name} in BigQuery")
-        existing = None
         if not faults:
             existing = self._client.find(table.dataset, table.name)
             _check_drops(name, known, existing)
-            faults += _misfits(table, existing) if existing is not None else []
-        stopped = f"table {table.source} is stopped: {'; '.join(faults)}" if faults else None
-        columns = dict(known.columns) if known else {}
-        if stopped is None:
-            self._make(table, existing, shape)
-            columns.update((field.name, field.type) for field in table.fields)
-        self._tables()[name] = _Known(source=table.source, columns=columns, stopped=stopped)
-        return Prepared(table, stopped)
+            if existing is not None:
+                _check_mode(name, table, existing)
+                faults += _misfits(table, existing)
+        if faults:
+            stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
+            # What it had counts no more: somebody has to change it.
+            self._tables()[name] = _Known(source=table.source, columns={}, stopped=stopped)
+            return Prepared(table, stopped)
+        self._make(table, existing, shape)
+        columns = {**(known.columns if known else {}), **{field.name: field.type for field in table.fields}}
+        still = known.stopped if known else None
+        self._tables()[name] = _Known(source=table.source, columns=columns, stopped=still)
+        return Prepared(table, None)
 
     def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
         if existing is None:
@@ -126,7 +130,7 @@ class BigQueryTables:
                 self._make_dataset(table.dataset)
             self._client.create(table)
         else:
-            missing = [field for field in table.fields if field.name.lower() not in existing.fields]
+            missing = existing.lacks(table)
             if missing:
                 self._client.add_columns(table, missing)
         if shape.mode == MERGE and (existing is None or existing.max_staleness != _interval(self._max_staleness)):
@@ -168,6 +172,17 @@ def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None
             hint=f"Add it again (ALTER TABLE ... ADD COLUMN {gone[0]} {known.columns[gone[0]]}): nothing is lost of"
             " what came since.",
         )
+
+
+def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> None:
+    for field in table.metadata:
+        there = existing.fields.get(field.name.lower())
+        inner = {each.name for each in there.fields} if there is not None else set()
+        if there is not None and not {each.name for each in field.fields} <= inner:
+            raise SinkError(
+                f"table {name} was made in another mode: its {field.name} has other fields",
+                hint="Choose another sink.dataset or sink.prefix for this mode.",
+            )
 
 
 def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:

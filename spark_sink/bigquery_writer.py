@@ -90,12 +90,17 @@ class BigQueryWriter:
 
         def once() -> list[tuple[int, str]]:
             call = self._client().append_rows(iter([request]), retry=None, timeout=_TIMEOUT, metadata=metadata)
-            for response in call:
-                return _refused(response)
+            try:
+                for response in call:
+                    return _refused(response)
+            except exceptions.NotFound as error:
+                if offset is None:
+                    raise
+                raise exceptions.FailedPrecondition("the pending stream has expired") from error
             raise exceptions.ServiceUnavailable("the call ended without an answer")
 
         try:
-            return self._sent(once)
+            return self._sent(once, tells=False)  # BigQuery's words might hold a row's values
         except exceptions.AlreadyExists:
             return []  # it came with an earlier attempt
 
@@ -139,14 +144,14 @@ class BigQueryWriter:
             return False
         return bool(found.commit_time)
 
-    def _sent(self, once: Callable[[], _Result]) -> _Result:
+    def _sent(self, once: Callable[[], _Result], *, tells: bool = True) -> _Result:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_pass),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
             stop=tenacity.stop_after_delay(self._patience),
             reraise=True,
         )
-        with self._faults():
+        with self._faults(tells=tells):
             return retrying(once)
 
     def _may_pass(self, error: BaseException) -> bool:
@@ -157,19 +162,19 @@ class BigQueryWriter:
             return False
         client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
         found = client.find(self._table.dataset, self._table.name)
-        return found is not None and all(field.name.lower() in found.fields for field in self._table.fields)
+        return found is not None and found.lacks(self._table) == []
 
     def _client(self) -> BigQueryWriteClient:
         return _client(self._target, os.getpid())
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _faults(self, *, tells: bool) -> Iterator[None]:
         try:
             yield
         except exceptions.AlreadyExists:
             raise
         except _FAULTS as error:
-            why, hint = reason_of(error)
+            why, hint = reason_of(error, tells=tells)
             name = f"{self._table.dataset}.{self._table.name}"
             raise SinkError(f"cannot write table {name} of BigQuery: {why}", hint=hint) from None
 

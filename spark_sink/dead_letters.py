@@ -15,8 +15,8 @@ Several processes may write at once. The letters hold rows, and so may reasons: 
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,8 +33,16 @@ from connector.timestamps import format_rfc3339, parse
 from spark_sink.destination import LocalDestination
 from spark_sink.errors import SinkError
 
-Replay = Callable[[pa.RecordBatch], list[tuple[int, str]]]
-"""Sends rows of the envelope's columns once more; tells which were refused again, by their index, and why."""
+
+class Replay(Protocol):
+    """What takes letters once more."""
+
+    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
+        """Sends rows of one table; tells which were refused again, by their index, and why."""
+
+    def resume(self, table: str) -> None:
+        """No letters of a table are left, by its name in the source."""
+
 
 _OPTION = "sink.dead_letters"
 _ENDING = ".jsonl"
@@ -92,6 +100,13 @@ class DeadLetters:
         """
         if rows.num_rows:
             self._place.write(f"{_safe(table)}/{_safe(name)}{_ENDING}", _encoded(rows, reasons), None)
+
+    def discard(self, table: str, name: str) -> None:
+        """Removes the files of a table whose names begin so, which an attempt left that did not end."""
+        for path in self._place.paths():
+            if path.startswith(f"{_safe(table)}/{_safe(name)}_"):
+                with suppress(FileNotFoundError):
+                    self._place.delete(path, self._place.read(path)[1])
 
     def files(self, table: str | None = None) -> list[LetterFile]:
         """The files, or those of a table: the one with the oldest change first, those with the same by name.

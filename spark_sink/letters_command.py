@@ -121,8 +121,8 @@ def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
         return 0
     with with_extra_bigquery(SinkError):
         from spark_sink.bigquery_replay import replay_into
-    with replay_into(config) as send, _signals() as came:
-        done = replayed(letters, files, send, came)
+    with replay_into(config) as replay, _signals() as came:
+        done = replayed(letters, files, replay, came)
     if came:
         return _INTERRUPTED if signal.SIGINT in came else 0
     return 1 if done.refused else 0
@@ -137,7 +137,7 @@ class Replayed:
     left: int = 0
 
 
-def replayed(letters: DeadLetters, files: Sequence[LetterFile], send: Replay, came: Signals) -> Replayed:
+def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, came: Signals) -> Replayed:
     """Sends the letters of files in turn, until a signal came, and says what became of them.
 
     Raises:
@@ -148,7 +148,7 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], send: Replay, ca
         for file in files:
             if came:
                 break
-            _send(letters, file, send, done)
+            _send(letters, file, replay, done)
             done.left -= 1
     finally:
         _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again")
@@ -157,16 +157,19 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], send: Replay, ca
     return done
 
 
-def _send(letters: DeadLetters, file: LetterFile, send: Replay, done: Replayed) -> None:
+def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed) -> None:
     try:
         rows, _ = letters.read(file)
     except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
         return
-    again = dict(send(rows))
+    table = rows.column("object")[0].as_py()
+    again = dict(replay.send(rows))
     kept = sorted(again)
     letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
     done.sent += rows.num_rows - len(kept)
     done.refused += len(kept)
+    if not letters.files(table):
+        replay.resume(table)
 
 
 @contextmanager

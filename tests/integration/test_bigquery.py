@@ -78,16 +78,21 @@ _NO_KEYS_OF_BIGQUERY = "Readings"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a campaign: mods, at least; about so many a second, in a transaction, and rows in a table."""
+    """Of a campaign, about: mods, those of a transaction, of one kind in a row in it, and a second; rows in a table.
+
+    Most are committed while the service is down: the emulator looks through all records ten times a second for each
+    partition that is read, and commits wait for that.
+    """
 
     mods: int
-    rate: float
     average: float
+    run_length: float
+    rate: float
     rows_per_table: int
 
 
-SHORT = Size(mods=1500, rate=120, average=8, rows_per_table=150)
-LONG = Size(mods=200_000, rate=700, average=40, rows_per_table=3000)
+SHORT = Size(mods=2000, average=8, run_length=3, rate=40, rows_per_table=150)
+LONG = Size(mods=200_000, average=40, run_length=20, rate=100, rows_per_table=3000)
 KILLS = 20
 
 
@@ -136,17 +141,21 @@ def configured(folder: Path, sample: SampleDatabase, server: Server, mode: str, 
 
 
 @contextmanager
-def committing(workload: Workload, size: Size) -> Iterator[None]:
-    """Commits for as long as the context is open, and then on to a campaign's mods."""
+def committing(workload: Workload, rate: float) -> Iterator[None]:
+    """Commits for as long as the context is open."""
     left = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
-        loading = thread.submit(workload.run, stop=left, rate=size.rate)
+        loading = thread.submit(workload.run, stop=left, rate=rate)
         try:
             yield
         finally:
             left.set()
         loading.result()
-    workload.run(mods=size.mods - len(workload.committed), rate=size.rate)
+
+
+def commit_up_to(workload: Workload, mods: int) -> None:
+    """Commits until there are so many mods, and one transaction at least."""
+    workload.run(mods=max(1, mods - len(workload.committed)))
 
 
 def alter(sample: SampleDatabase, capture: str) -> None:
@@ -174,23 +183,28 @@ def campaign(
     sample.run_ddl(_VISITS_DDL[sample.dialect])
     sample = replace(sample, tables=(*TABLES, VISITS))
     start = format_rfc3339(time.time_ns())
-    workload = Workload(sample, seed=seed, average_size=size.average, rows_per_table=size.rows_per_table, run_length=3)
+    workload = Workload(
+        sample,
+        seed=seed,
+        average_size=size.average,
+        rows_per_table=size.rows_per_table,
+        run_length=size.run_length,
+    )
     config = configured(folder, sample, server, mode, start=start)
     batches = []
-    with committing(workload, size):
-        for number, victim in enumerate(killed):
-            with Life(config, folder / f"life{number}.log") as life:
-                alter(sample, next(captures))
-                if number == 0 or random.random() < 0.75:
-                    life.await_batch()
-                    so_far = size.mods * number // (len(killed) + 1)
-                    life.until(lambda: bool(workload.committed_since(so_far)), f"{so_far} mods")  # noqa: B023
-                    time.sleep(random.uniform(0.0, 1.5))
-                else:
-                    time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
-                assert_killed(victim, life.kill(victim))
-                batches.append(life.batches)
-        alter(sample, next(captures))
+    for number, victim in enumerate(killed):
+        commit_up_to(workload, size.mods * (number + 1) // (len(killed) + 1))
+        with committing(workload, size.rate), Life(config, folder / f"life{number}.log") as life:
+            alter(sample, next(captures))
+            if number == 0 or random.random() < 0.75:
+                life.await_batch()
+                time.sleep(random.uniform(0.0, 2.0))
+            else:
+                time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
+            assert_killed(victim, life.kill(victim))
+            batches.append(life.batches)
+    alter(sample, next(captures))
+    commit_up_to(workload, size.mods)
     committed = time.monotonic()
     config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))
     with Life(config, folder / "life.log") as life:

@@ -22,6 +22,7 @@ Key = tuple[Any, ...]
 
 NEW_ROW, NEW_ROW_AND_OLD = "NEW_ROW", "NEW_ROW_AND_OLD_VALUES"
 NEW_VALUES, OLD_AND_NEW = "NEW_VALUES", "OLD_AND_NEW_VALUES"
+WHOLE = (NEW_ROW, NEW_ROW_AND_OLD)
 CAPTURES = (NEW_ROW, NEW_ROW_AND_OLD, NEW_VALUES, OLD_AND_NEW)
 
 
@@ -95,13 +96,14 @@ class Change:
 
 @dataclass
 class History:
-    """A source's tables, and all that happened to them."""
+    """A source's tables, and all that happened to them; ``named`` are the columns that records have told of."""
 
     random: Random
     capture: str = OLD_AND_NEW
     tables: dict[str, Table] = field(default_factory=lambda: {SINGERS.name: SINGERS, ALBUMS.name: ALBUMS})
     rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    named: dict[str, dict[str, None]] = field(default_factory=dict)
     at: int = START
 
     def transaction(self, mods: int = 6) -> list[DataChangeRecord]:
@@ -127,8 +129,9 @@ class History:
             new = {one.name: self._value(one) for one in changed} if mod_type != "DELETE" else {}
             number = f"{self.at:016X}/{sequence:016X}/{index:016X}"
             mods.append(self._change(table, mod_type, key, new, number))
-        whole = mod_type != "UPDATE" or self.capture in (NEW_ROW, NEW_ROW_AND_OLD)
+        whole = mod_type != "UPDATE" or self.capture in WHOLE
         listed = table.columns if whole else [one for one in table.columns if one.is_primary_key or one in changed]
+        self.named.setdefault(name, {}).update((one.name, None) for one in listed if not one.is_primary_key)
         return DataChangeRecord(
             commit_timestamp=self.at,
             record_sequence=f"{sequence:08d}",
@@ -180,14 +183,12 @@ class History:
         else:
             # A row that is inserted begins with NULLs; of one that is updated, a dropped column stays as it was.
             rows[key] = {**(before if mod_type == "UPDATE" else {}), **new}
-        whole = self.capture in (NEW_ROW, NEW_ROW_AND_OLD)
+        whole = self.capture in WHOLE
         if mod_type == "UPDATE" and whole:
             new = {name: rows[key].get(name) for name in names}
         keeps_old = self.capture in (NEW_ROW_AND_OLD, OLD_AND_NEW)
         named = old if mod_type == "DELETE" and keeps_old else new
-        self.changes.append(
-            Change(table.name, mod_type, key, named, dict(rows[key]) if key in rows else None, number)
-        )
+        self.changes.append(Change(table.name, mod_type, key, named, dict(rows[key]) if key in rows else None, number))
         keys = dict(zip(table.keys, key, strict=True))
         return Mod(json.dumps(keys), json.dumps(new), json.dumps(old if keeps_old else {}))
 
@@ -201,30 +202,18 @@ def _key(table: Table, number: int) -> Key:
 
 def merged(history: History, table: str) -> dict[Key, Row]:
     """The rows of a table that is merged into, by their keys."""
-    names = _all_names(history, table)
-    return {
-        key: {name: row.get(name) for name in names} for key, row in history.rows.get(table, {}).items()
-    }
+    names = history.named.get(table, {})
+    return {key: {name: row.get(name) for name in names} for key, row in history.rows.get(table, {}).items()}
 
 
 def appended(history: History, table: str) -> list[tuple[str, str, Key, Row]]:
     """The rows of a table that is appended to, in the order of their numbers: number, mod type, key, what is named."""
-    names = _all_names(history, table)
+    names = history.named.get(table, {})
     return [
         (change.number, change.mod_type, change.key, {name: change.named.get(name) for name in names})
         for change in history.changes
         if change.table == table
     ]
-
-
-def _all_names(history: History, table: str) -> list[str]:
-    """All columns beside the key that the table has ever had, as far as records told of them."""
-    names = dict.fromkeys(one.name for one in {SINGERS.name: SINGERS, ALBUMS.name: ALBUMS}[table].others)
-    for change in history.changes:
-        if change.table == table:
-            names.update(dict.fromkeys(change.named))
-            names.update(dict.fromkeys(change.after or ()))
-    return list(names)
 
 
 def replayed(found: Iterable[tuple[str, str, Key, Row]]) -> dict[Key, Row]:

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -24,7 +24,7 @@ from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_writer import BigQueryWriter
 from tests.local_bigquery import LocalBigQuery
-from tests.spark.bigquery_histories import Key, Row, appended, expected, merged, replayed, told
+from tests.spark.bigquery_histories import CAPTURES, WHOLE, Key, Row, appended, column, expected, merged, replayed, told
 from tests.spark.bigquery_histories import History as History
 from tests.spark.bigquery_lives import Checkpoint, Life, configured
 from tests.spark.spools import SpoolMaker
@@ -77,6 +77,7 @@ class Trial:
             **self.options,
             **options,
         }
+        sink["dataset"] = str(sink["dataset"]).format(self.dataset, schema="{schema}")
         return configured(self.maker.path, **sink)
 
     def life(self, *, cores: int = 2, **options: object) -> Life:
@@ -101,7 +102,11 @@ class Trial:
 
     def place(self, table: str) -> tuple[str, str]:
         """The dataset and the name of a table of the source."""
-        return self.dataset, f"{table.replace('.', '_')}{'_changelog' if self.mode == 'changelog' else ''}"
+        suffix = "_changelog" if self.mode == "changelog" else ""
+        if "{schema}" not in str(self.options.get("dataset")):
+            return self.dataset, f"{table.replace('.', '_')}{suffix}"
+        schema, _, name = table.rpartition(".")
+        return f"{self.dataset}_{schema or 'd'}", f"{name}{suffix}"
 
     def rows(self, table: str) -> list[Row]:
         """All rows of a table of the source; none where there is no table yet."""
@@ -125,15 +130,15 @@ class Trial:
             elif self.mode == "append-only":
                 self._check_appended(table)
             elif self.mode == "merge-load":
-                assert self.found(table) == _expected_rows(merged(self.history, table))
+                assert self.found(table) == expected_rows(merged(self.history, table))
             else:
-                assert self.found(table) == _expected_rows(replayed(appended(self.history, table)))
+                assert self.found(table) == expected_rows(replayed(appended(self.history, table)))
 
     def found(self, table: str) -> dict[Key, Row]:
         """The rows of a table that is merged into, by key; no key may come twice."""
         out: dict[Key, Row] = {}
         for row in self.rows(table):
-            key, others = self._parted(table, row)
+            key, others = self.parted(table, row)
             assert key not in out, f"{table} has row {key} twice"
             out[key] = others
         return self._with_all(table, out)
@@ -145,12 +150,9 @@ class Trial:
 
     def _check_appended(self, table: str) -> None:
         found = sorted(self.rows(table), key=lambda row: row[METADATA][NUMBER])
-        have = [
-            (row[METADATA][NUMBER], row[METADATA]["change_type"], *self._parted(table, row))
-            for row in found
-        ]
+        have = [(row[METADATA][NUMBER], row[METADATA]["change_type"], *self.parted(table, row)) for row in found]
         wanted = [
-            (number, _CHANGE_TYPES[mod_type], key, _expected_row(row))
+            (number, _CHANGE_TYPES[mod_type], key, expected_row(row))
             for number, mod_type, key, row in appended(self.history, table)
         ]
         assert have == wanted
@@ -159,16 +161,18 @@ class Trial:
     def _check_changelog(self, table: str) -> None:
         prefix = "_metadata_spanner_"
         have = Counter(
-            repr((
-                f"{row[prefix + 'server_transaction_id'][1:]}",
-                row[prefix + "record_sequence"],
-                row[prefix + "mod_type"],
-                *self._parted(table, row),
-            ))
+            repr(
+                (
+                    f"{row[prefix + 'server_transaction_id'][1:]}",
+                    row[prefix + "record_sequence"],
+                    row[prefix + "mod_type"],
+                    *self.parted(table, row),
+                )
+            )
             for row in self.rows(table)
         )
         wanted = Counter(
-            repr((str(int(number[:16], 16)), f"{int(number[17:33], 16):08d}", mod_type, key, _expected_row(row)))
+            repr((str(int(number[:16], 16)), f"{int(number[17:33], 16):08d}", mod_type, key, expected_row(row)))
             for number, mod_type, key, row in appended(self.history, table)
         )
         assert have == wanted
@@ -185,40 +189,24 @@ class Trial:
             return int(row["_metadata_spanner_server_transaction_id"][1:])
         return int(row[METADATA][NUMBER][:16], 16)
 
-    def _parted(self, table: str, row: Row) -> tuple[Key, Row]:
+    def parted(self, table: str, row: Row) -> tuple[Key, Row]:
         """A row's key and its other columns, as Spanner writes them."""
         values = {name: told(value) for name, value in row.items() if not name.startswith(("_metadata", METADATA))}
         key = tuple(values.pop(name) for name in self.history.tables[table].keys)
         return key, dict(sorted(values.items()))
 
 
-def _expected_row(row: Row) -> Row:
+def expected_row(row: Row) -> Row:
     return {name: expected(value) for name, value in sorted(row.items())}
 
 
-def _expected_rows(rows: dict[Key, Row]) -> dict[Key, Row]:
-    return {key: _expected_row(row) for key, row in rows.items()}
+def expected_rows(rows: dict[Key, Row]) -> dict[Key, Row]:
+    return {key: expected_row(row) for key, row in rows.items()}
 
 
 # Lives that are cut short
 
-_POINTS: list[tuple[type, str]] = [
-    (BegunBatches, "begin"),
-    (BigQueryTables, "_note"),
-    (BigQueryClient, "create"),
-    (BigQueryClient, "add_columns"),
-    (BigQueryClient, "load"),
-    (BigQueryClient, "query"),
-    (BigQueryClient, "delete"),
-    (BigQueryWriter, "create_pending"),
-    (BigQueryWriter, "append"),
-    (BigQueryWriter, "finalize"),
-    (BigQueryWriter, "commit"),
-    (Ledger, "enter"),
-    (Ledger, "committed"),
-    (Ledger, "forget"),
-]
-_LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
+Cut = Callable[[Life], None]
 
 
 @contextmanager
@@ -239,37 +227,39 @@ def killed_at(owner: type, method: str, *, call: int = 1, after: bool = False) -
         yield
 
 
-def cut_short(life: Life, random: Random) -> None:
-    """Runs a life until it ends, or is killed somewhere."""
-    limit = ReadMaxFiles(random.choice([1, 2, 100]))
-    how = random.randrange(6)
-    try:
-        if how == 0:
-            _abandoned(life, random, limit)
-        elif how == 1:
-            with killed_at(Life, "deliver", call=random.randrange(1, 3), after=random.random() < 0.5):
-                life.run(limit)
-        else:
-            point = random.choice(_POINTS if how < 4 else _LATE)
-            with killed_at(*point, call=random.randrange(1, 5), after=random.random() < 0.5):
-                life.run(limit)
-    except KilledError:
-        pass
+def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Cut:
+    """Runs a life until it is killed there."""
+
+    def run(life: Life) -> None:
+        with killed_at(owner, method, call=call, after=after), pytest.raises(KilledError):
+            life.run()
+
+    return run
 
 
-def _abandoned(life: Life, random: Random, limit: ReadMaxFiles) -> None:
-    """Ends when some tasks have run, and one has written some of its parts."""
-    if not life.plan(limit):
-        return
+def some_tasks(life: Life) -> None:
+    """Runs the first two tasks of a micro-batch that has more."""
+    assert life.plan()
     tasks = life.tasks()
-    for task in tasks[: random.randrange(len(tasks) + 1)]:
-        for _ in itertools.islice(life.told(task), random.randrange(1, 4)):
-            pass
+    assert len(tasks) > 2
+    for task in tasks[:2]:
+        list(life.told(task))
+
+
+def some_parts(life: Life) -> None:
+    """Runs a task until it has told of a table."""
+    assert life.plan()
+    assert next(life.told(life.tasks()[0])).rows
+
+
+def all_tasks(life: Life) -> None:
+    """Runs all tasks, and nothing after them."""
+    at(Life, "deliver")(life)
 
 
 @contextmanager
 def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]:
-    """While the context is open, a part has so many bytes of segments and a request of rows, and any task is worth it."""
+    """While the context is open, a part has so many bytes of segments, a request of rows; each is worth a task."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "SMALLEST_TASK", 1)
         patch.setattr(bigquery_parts, "PIECE", piece)
@@ -278,18 +268,69 @@ def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]
         yield
 
 
+# All of it at random
+
+_POINTS: list[tuple[type, str]] = [
+    (BegunBatches, "begin"),
+    (BigQueryTables, "_note"),
+    (BigQueryClient, "create"),
+    (BigQueryClient, "add_columns"),
+    (BigQueryClient, "load"),
+    (BigQueryClient, "query"),
+    (BigQueryClient, "delete"),
+    (BigQueryWriter, "create_pending"),
+    (BigQueryWriter, "append"),
+    (BigQueryWriter, "finalize"),
+    (BigQueryWriter, "commit"),
+    (Ledger, "enter"),
+    (Ledger, "committed"),
+    (Life, "deliver"),
+]
+_LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
+
+
 def campaign(trial: Trial, random: Random) -> None:
     """Seals and delivers in lives of which all but the last are cut short; then all is there, once."""
     for _ in range(random.randrange(2, 4)):
         for _ in range(random.randrange(1, 3)):
             trial.seal(random.randrange(1, 3))
+            _evolve(trial, random)
         if random.random() < 0.3:
             trial.checkpoint = Checkpoint([])
-        with sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])):
-            with trial.life(cores=random.choice([1, 2, 5])) as life:
-                cut_short(life, random)
+        with (
+            sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])),
+            trial.life(cores=random.choice([1, 2, 5])) as life,
+            suppress(KilledError),
+        ):
+            _cut_short(life, random)
         if trial.mode in ("append-only", "changelog"):
             trial.check_whole_transactions()
-    with trial.life() as life:
-        life.run()
+    trial.run()
     trial.check()
+
+
+def _cut_short(life: Life, random: Random) -> None:
+    """Runs a life until it ends, or is killed somewhere."""
+    limit = ReadMaxFiles(random.choice([1, 2, 100]))
+    how = random.randrange(6)
+    if how > 0:
+        point = random.choice(_POINTS if how < 4 else _LATE)
+        with killed_at(*point, call=random.randrange(1, 5), after=random.random() < 0.5):
+            life.run(limit)
+    elif life.plan(limit):
+        tasks = life.tasks()
+        for task in tasks[: random.randrange(len(tasks) + 1)]:
+            for _ in itertools.islice(life.told(task), random.randrange(1, 4)):
+                pass
+
+
+def _evolve(trial: Trial, random: Random) -> None:
+    """Alters a table, or the change stream, now and then."""
+    history = trial.history
+    if random.random() < 0.2:
+        history.capture = random.choice(CAPTURES if trial.mode != "merge" else WHOLE)
+    names = [one.name for one in history.tables["Singers"].columns]
+    if random.random() < 0.2 and "Seen" not in names:
+        history.add("Singers", column("Seen", "TIMESTAMP", 9))
+    if random.random() < 0.1 and "Born" in names:
+        history.drop("Singers", "Born")

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).parents[2]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -17,6 +18,9 @@ from pyspark.sql import SparkSession  # noqa: E402
 import spark_sink  # noqa: E402
 from tests.local_bigquery import local_bigquery as local_bigquery  # noqa: E402
 from tests.spark.spools import SpoolMaker  # noqa: E402
+
+if TYPE_CHECKING:
+    from emulator.bigquery_double import BigQueryDouble
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +39,15 @@ def spark() -> Iterator[SparkSession]:
     spark_sink.register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def bigquery_double() -> "Iterator[BigQueryDouble]":
+    """BigQuery's double, with nothing in it."""
+    from emulator.bigquery_double import BigQueryDouble
+
+    with BigQueryDouble.started() as double:
+        yield double
 
 
 @pytest.fixture

@@ -50,9 +50,13 @@ class BigQuery:
     def __init__(self) -> None:
         self.sent: list[list[str]] = []
         self.refused: set[str] = set()
+        self.resumed: list[str] = []
         self.then: Callable[[], None] = lambda: None
 
-    def replay(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
+    def resume(self, table: str) -> None:
+        self.resumed.append(table)
+
+    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         payloads = rows.column("payload").to_pylist()
         self.sent.append(payloads)
         self.then()
@@ -66,7 +70,7 @@ def bigquery(monkeypatch: pytest.MonkeyPatch) -> BigQuery:
     @contextmanager
     def replay_into(config: Config) -> Iterator[Replay]:
         assert config.sink.type == "bigquery"
-        yield server.replay
+        yield server
 
     module = ModuleType("spark_sink.bigquery_replay")
     module.__dict__["replay_into"] = replay_into
@@ -297,7 +301,7 @@ def test_an_answer_that_is_no_index_removes_nothing(
     letters: DeadLetters, config: str, bigquery: BigQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(letters, "1", 1)
-    monkeypatch.setattr(bigquery, "replay", lambda _: [(1, "too far")])
+    monkeypatch.setattr(bigquery, "send", lambda _: [(1, "too far")])
     assert main(["replay", config]) == 1
     assert len(left(letters)) == 1
 
