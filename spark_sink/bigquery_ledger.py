@@ -52,6 +52,10 @@ class Ledger:
         except FileNotFoundError:
             return None
 
+    def has_some(self, first: int) -> bool:
+        """Whether a micro-batch has entries."""
+        return any(name.startswith(_beginning(first)) for name in self._spool.storage.list(_FOLDER))
+
     def enter(self, first: int, table: str, streams: tuple[str, ...]) -> Entry:
         """Writes the streams down; where others were before, it is those.
 
@@ -86,5 +90,9 @@ class Ledger:
         return consumer.epoch if consumer else 0
 
 
+def _beginning(first: int) -> str:
+    return f"{first:020d}."
+
+
 def _path(first: int, table: str) -> str:
-    return f"{_FOLDER}/{first:020d}.{blake2b(table.encode(), digest_size=10).hexdigest()}.json"
+    return f"{_FOLDER}/{_beginning(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

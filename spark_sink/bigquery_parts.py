@@ -135,7 +135,7 @@ class PartWriter:
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
-        name = batch_name(self.spool_id, self.first, part.number)
+        name = f"{self.spool_id}_{self.first}_{part.number}"
         letters = DeadLetters(self.dead_letters)
         if not self.options.shape.merges:
             if Ledger(spool).find(self.first, table) is not None:
@@ -144,7 +144,8 @@ class PartWriter:
         if plan.stopped is not None:
             return TableWriter(table, letters, name, _Stopped(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
-        return TableWriter(table, letters, name, rows_into(self.target, made, self.options.shape, name))
+        digest = blake2b(self.options.to_text().encode(), digest_size=4).hexdigest()
+        return TableWriter(table, letters, name, rows_into(self.target, made, self.options.shape, f"{name}_{digest}"))
 
 
 class Rows(Protocol):
@@ -291,15 +292,10 @@ class _Loaded:
 
 
 def rows_into(target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str) -> Rows:
-    """What takes a table's rows, in the shape's mode; ``name`` is that of the part."""
+    """What takes a table's rows, in the shape's mode; ``name`` is of these rows and these options alone."""
     if shape.mode == MERGE_LOAD:
         return _Loaded(BigQueryClient(target, failure=SinkError), table, name)
     return _Streamed(BigQueryWriter(target, table), RowBuilder(table, shape.mode), pending=shape.mode != MERGE)
-
-
-def batch_name(spool_id: str, first: int, part: int) -> str:
-    """What all names of a part hold: of jobs, staging tables and dead letters."""
-    return f"{spool_id}_{first}_{part}"
 
 
 def staging_name(name: str, table: BigQueryTable) -> str:

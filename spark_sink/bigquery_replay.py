@@ -1,8 +1,8 @@
 """Sends dead letters to BigQuery once more, in the sink's mode, without Spark.
 
-A table that was stopped goes on when what stopped it is repaired and none of its letters is left. The sink must not run
-meanwhile: what it writes of a row has to come after what the letters hold of it, where columns are merged one by one.
-Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows, too.
+A table that was stopped goes on when what stopped it is repaired, in ``merge-load`` when its last letter is through. The
+sink must not run meanwhile: what it writes of a row has to come after what the letters hold of it, where columns are
+merged one by one. Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows, too.
 """
 
 from collections.abc import Iterator
@@ -48,6 +48,7 @@ class _Letters:
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
+        self._repaired: set[str] = set()
         consumer = find(spool, BIGQUERY)
         self._done = consumer.epoch if consumer else 0
         self._schema_keys = spool.manifest(spool.latest()).schema_keys if spool.latest() else {}
@@ -64,6 +65,7 @@ class _Letters:
         prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
         if prepared.stopped is not None:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
+        self._repaired.add(source)
         name = _name(rows)
         into = rows_into(self._target, prepared.table, shape, name)
         refused: Refusals = []
@@ -78,9 +80,13 @@ class _Letters:
             BigQueryWriter(self._target, prepared.table).commit([wrote])
         return refused
 
-    def resume(self, table: str) -> None:
-        """No letters of the table are left: where it was stopped, the sink goes on with it."""
-        self._tables.resume(table)
+    def tried(self, table: str, *, left: int) -> None:
+        """Lets the sink go on with a table that was stopped and is repaired.
+
+        Where columns are merged one by one, not before its last letter is through: what comes later must not pass it.
+        """
+        if table in self._repaired and not (left and self._shape.mode == MERGE_LOAD):
+            self._tables.resume(table)
 
 
 _NOT_DONE = "its micro-batch is not done yet: let the sink run, and replay it then"

@@ -22,12 +22,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.bigquery_client import BigQueryTarget
-from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET
+from connector.bigquery_table import SCHEMA_IN_DATASET
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, runs
+from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_parts import Part, PartWriter, TablePlan, Written, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.files import by_table
@@ -109,12 +110,10 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Prepares the tables of these epochs, and shares their parts out among tasks."""
-        written = Written.from_text(pinned or self._options["written"])
-        if written.shape.mode == MERGE:  # it may be done again in any way, and has to be where it cannot be done at all
-            written = Written.from_text(self._options["written"])
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []
+        written = self._written(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
         shape = written.shape
         if SCHEMA_IN_DATASET in shape.dataset:
@@ -144,6 +143,17 @@ class BigQuerySinkReader(SinkStreamReader):
             batch = {"first": writer.first, "options": writer.options.to_text()}
             told = [{**batch, **asdict(one)} for one in writer.write(part)]
             yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+
+    def _written(self, pinned: str, first: int) -> Written:
+        """The options of a micro-batch that may have been begun with others.
+
+        They bind it only where rows of it are committed; else it could never be done where they are what is wrong. A
+        merge may be done again in any way.
+        """
+        now = self._options["written"]
+        begun = Written.from_text(pinned or now)
+        is_bound = pinned not in ("", now) and not begun.shape.merges and Ledger(self._spool).has_some(first)
+        return begun if is_bound else Written.from_text(now)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
         if self._tables is None or self._tables.target != target:

@@ -40,8 +40,8 @@ class Replay(Protocol):
     def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         """Sends rows of one table; tells which were refused again, by their index, and why."""
 
-    def resume(self, table: str) -> None:
-        """No letters of a table are left, by its name in the source."""
+    def tried(self, table: str, *, left: int) -> None:
+        """Letters of a table, by its name in the source, were sent, and so many are left."""
 
 
 _OPTION = "sink.dead_letters"

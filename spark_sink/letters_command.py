@@ -168,8 +168,7 @@ def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed
     letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
     done.sent += rows.num_rows - len(kept)
     done.refused += len(kept)
-    if not letters.files(table):
-        replay.resume(table)
+    replay.tried(table, left=sum(each.letters for each in letters.files(table)))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def replay_into(config):
             while signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
                 time.sleep(0.005)
         return [(0, "still too large")] if Path("refuse").exists() else []
-    yield types.SimpleNamespace(send=send, resume=lambda table: None)
+    yield types.SimpleNamespace(send=send, tried=lambda table, left: None)
 
 sys.modules["spark_sink.bigquery_replay"] = types.ModuleType("spark_sink.bigquery_replay")
 sys.modules["spark_sink.bigquery_replay"].replay_into = replay_into

@@ -67,9 +67,8 @@ APPENDED_CUTS = {
     "all is delivered, which Spark has not heard": at(Life, "deliver", after=True),
 }
 MERGED_CUTS = {
-    "some tasks ran": some_tasks,
+    "a task wrote a part of what it is to write": some_parts,
     "a load has not answered": at(BigQueryClient, "load", call=2, after=True),
-    "all tasks ran": all_tasks,
     "a part was merged": at(BigQueryClient, "query", call=2),
     "a merge has not answered": at(BigQueryClient, "query", call=2, after=True),
     "a part was merged and its staging table deleted": at(BigQueryClient, "delete", call=1, after=True),
@@ -77,8 +76,8 @@ MERGED_CUTS = {
 }
 
 
-def check_cut(trial: Trial, cut: Cut, *, fresh: bool) -> None:
-    for _ in range(3):
+def check_cut(trial: Trial, cut: Cut, *, fresh: bool, epochs: int = 3) -> None:
+    for _ in range(epochs):
         trial.seal()
     with sized(part=1, piece=1000), trial.life(cores=8) as life:
         cut(life)
@@ -111,7 +110,7 @@ def test_rows_are_merged_once_wherever_a_life_is_cut_and_however_the_next_is_cut
 ) -> None:
     trial = trial_of("merge-load", seed=3)
     trial.history.tables = {"Singers": SINGERS}
-    check_cut(trial, MERGED_CUTS[cut], fresh=number % 2 == 0)
+    check_cut(trial, MERGED_CUTS[cut], fresh=number % 2 == 0, epochs=2)
 
 
 def test_what_is_delivered_is_not_delivered_again_to_a_fresh_checkpoint(trial_of: MakeTrial) -> None:
@@ -213,10 +212,6 @@ def test_tables_are_right_whatever_the_stream_captures_and_if_that_is_altered_mi
     trial.seal(5)
     trial.run()
     trial.check()
-    trial.history.capture = OLD_AND_NEW
-    trial.seal(2)
-    trial.run()
-    trial.check()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -233,10 +228,6 @@ def test_columns_are_added_and_a_dropped_one_is_null_in_new_rows_in_tables_of_ea
     trial.seal(3)
     trial.run()
     trial.check()
-    assert {dataset.dataset_id for dataset in trial.client.list_datasets()} >= {
-        f"{trial.dataset}_d",
-        f"{trial.dataset}_music",
-    }
 
 
 # The statement
@@ -253,13 +244,13 @@ def test_the_statement_does_what_the_property_of_the_fold_says_of_it(trial_of: M
     table = bigquery_table(folding.SCHEMA, Shape(trial.dataset, "merge-load"))
     client.create(table)
     merged_by_hand = folding.Merged()
-    rows = folding.rows_of([drawn(random) for _ in range(40)])
+    rows = folding.rows_of([drawn(random) for _ in range(30)])
     parts = []
-    for first in range(0, 40, 10):
+    for first in range(0, 30, 10):
         fold = Fold(table)
         assert fold.add(rows.slice(first, 10)) == []
         parts.append((fold.fields, fold.lines()))
-    for number in [0, 1, 0, *random.sample(range(4), 4)]:
+    for number in [1, 0, *random.sample(range(3), 3)]:
         fields, lines = parts[number]
         client.load(
             trial.dataset, "staging", fields, lines, job_id=f"{trial.dataset}_{random.random()}".replace(".", "")
@@ -293,11 +284,11 @@ def drawn(random: Random) -> folding.Change:
 
 CAMPAIGNS = [
     *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(7)),
-    *((mode, LOCAL, seed) for mode, seeds in (("append-only", 2), ("merge-load", 4)) for seed in range(seeds)),
+    *((mode, LOCAL, seed) for mode, seeds in (("append-only", 3), ("merge-load", 3)) for seed in range(seeds)),
 ]
 SLOW = [
     *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(7, 300)),
-    *((mode, LOCAL, seed) for mode in MODES for seed in range(4, 60)),
+    *((mode, LOCAL, seed) for mode in MODES for seed in range(3, 60)),
 ]
 
 
@@ -309,4 +300,7 @@ def test_rows_arrive_once_in_lives_that_are_cut_at_random(
 ) -> None:
     random = Random(seed)
     options = {"dataset": "{0}_{schema}"} if random.random() < 0.2 else {}
-    campaign(trial_of(mode, seed, random.choice(CAPTURES), server, **options), random)
+    trial = trial_of(mode, seed, random.choice(CAPTURES), server, **options)
+    if server == LOCAL:  # which takes its time
+        trial.history.tables = {"Singers": SINGERS}
+    campaign(trial, random)

@@ -50,11 +50,11 @@ class BigQuery:
     def __init__(self) -> None:
         self.sent: list[list[str]] = []
         self.refused: set[str] = set()
-        self.resumed: list[str] = []
+        self.left: dict[str, int] = {}
         self.then: Callable[[], None] = lambda: None
 
-    def resume(self, table: str) -> None:
-        self.resumed.append(table)
+    def tried(self, table: str, *, left: int) -> None:
+        self.left[table] = left
 
     def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         payloads = rows.column("payload").to_pylist()
