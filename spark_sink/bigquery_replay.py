@@ -1,8 +1,9 @@
 """Sends dead letters to BigQuery once more, in the sink's mode, without Spark.
 
-A table that was stopped goes on when what stopped it is repaired, in ``merge-load`` when its last letter is through. The
-sink must not run meanwhile: what it writes of a row has to come after what the letters hold of it, where columns are
-merged one by one. Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows, too.
+A table that was stopped goes on when what stopped it is repaired, in ``merge-load`` when its last letter is through.
+The sink must not run meanwhile: what it writes of a row has to come after what the letters hold of it, where columns
+are merged one by one. Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows,
+too.
 """
 
 from collections.abc import Iterator
