@@ -6,12 +6,11 @@ anybody is told that the part is written.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -19,22 +18,25 @@ from connector.bigquery_client import BigQueryClient, BigQueryTarget
 from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, Shape, bigquery_table
 from connector.errors import SpoolError
 from connector.manifest import SegmentFile
+from connector.schemas import TableSchema
 from connector.spool import Spool
 from spark_sink.bigquery_fold import Fold
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_rows import RowBuilder
+from spark_sink.bigquery_types import FormerTypes, Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 from spark_sink.files import by_table, pieces_of, size_of
 
 PIECE = 4 * 1024 * 1024
-"""Bytes of rows in a request; BigQuery takes less than 10 MB."""
+"""Bytes of rows, as they are in the spool, that are written at a time."""
+
+_REQUEST = 8 * 1024 * 1024
+"""Bytes of rows in a request, or one row that has more; BigQuery takes some 10 MB."""
 
 _WAITING = 64 * 1024 * 1024
 """Bytes of all tables' rows that wait to be sent."""
-
-Refusals = list[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class PartWriter:
             return TableWriter(table, letters, name, _Stopped(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
         digest = blake2b(self.options.to_text().encode(), digest_size=4).hexdigest()
-        return TableWriter(table, letters, name, rows_into(self.target, made, self.options.shape, f"{name}_{digest}"))
+        rows = rows_into(self.target, made, self.options.shape, f"{name}_{digest}", spool.schema)
+        return TableWriter(table, letters, name, rows)
 
 
 class Rows(Protocol):
@@ -244,18 +247,26 @@ class _Streamed:
     def take(self, rows: pa.RecordBatch) -> Refusals:
         built = self._builder.build(rows, now=time.time_ns())
         refused = [(one.index, one.reason) for one in built.refused]
-        values: Sequence[bytes] = built.rows.to_pylist()
-        indexes = built.indexes
-        while values:
+        values: list[bytes] = built.rows.to_pylist()
+        for run in _requests(values):
+            found = self._append(values[run.start : run.stop])
+            refused += [(int(built.indexes[run[index]]), why) for index, why in found]
+        return refused
+
+    def _append(self, values: Sequence[bytes]) -> Refusals:
+        """Appends those of some rows that BigQuery takes; returns the others."""
+        refused: Refusals = []
+        indexes = list(range(len(values)))
+        while indexes:
             offset = self._offset if self._pending else None
             stream = self._pending or self._writer.default_stream
-            found = dict(self._writer.append(stream, self._builder.descriptor, values, offset))
+            rows = [values[index] for index in indexes]
+            found = dict(self._writer.append(stream, self._builder.descriptor, rows, offset))
             if not found:
-                self._offset += len(values)
+                self._offset += len(rows)
                 break
-            refused += [(int(indexes[index]), why) for index, why in found.items()]
-            left = [index for index in range(len(values)) if index not in found]
-            values, indexes = [values[index] for index in left], indexes[np.array(left, np.int64)]
+            refused += [(indexes[index], why) for index, why in found.items()]
+            indexes = [at for index, at in enumerate(indexes) if index not in found]
         return refused
 
     def end(self) -> str:
@@ -268,6 +279,18 @@ class _Streamed:
                 hint="Nothing of them is visible. Run it again: nothing is lost.",
             )
         return self._pending if rows else ""
+
+
+def _requests(rows: Sequence[bytes]) -> Iterator[range]:
+    """Runs of rows that a request has room for: numbers in arrays take up to five times what they took as text."""
+    first = size = 0
+    for number, row in enumerate(rows):
+        if size and size + len(row) > _REQUEST:
+            yield range(first, number)
+            first, size = number, 0
+        size += len(row)
+    if rows:
+        yield range(first, len(rows))
 
 
 class _Loaded:
@@ -291,11 +314,41 @@ class _Loaded:
         return staging
 
 
-def rows_into(target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str) -> Rows:
-    """What takes a table's rows, in the shape's mode; ``name`` is of these rows and these options alone."""
+class _Sifted:
+    """Gives on the rows whose values can be read by the table's types."""
+
+    def __init__(self, rows: Rows, types: FormerTypes) -> None:
+        self._rows = rows
+        self._types = types
+
+    def take(self, rows: pa.RecordBatch) -> Refusals:
+        fitting, indexes, refused = self._types.sift(rows)
+        found = self._rows.take(fitting) if indexes else []
+        return [*refused, *((indexes[index], why) for index, why in found)]
+
+    def end(self) -> str:
+        return self._rows.end()
+
+
+def rows_into(
+    target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str, schema: Callable[[str], TableSchema]
+) -> Rows:
+    """What takes a table's rows, in the shape's mode.
+
+    Args:
+        target: where.
+        table: the table.
+        shape: the options that it is made by.
+        name: of these rows and these options alone.
+        schema: the schema that a key names.
+    """
+    rows: Rows
     if shape.mode == MERGE_LOAD:
-        return _Loaded(BigQueryClient(target, failure=SinkError), table, name)
-    return _Streamed(BigQueryWriter(target, table), RowBuilder(table, shape.mode), pending=shape.mode != MERGE)
+        rows = _Loaded(BigQueryClient(target, failure=SinkError), table, name)
+    else:
+        writer, builder = BigQueryWriter(target, table), RowBuilder(table, shape.mode)
+        rows = _Streamed(writer, builder, pending=shape.mode != MERGE)
+    return _Sifted(rows, FormerTypes(table, shape, schema))
 
 
 def staging_name(name: str, table: BigQueryTable) -> str:

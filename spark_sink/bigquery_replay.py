@@ -20,8 +20,9 @@ from connector.consumers import BIGQUERY, find, sink_lock
 from connector.locations import absolute
 from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, target_of, written_of
-from spark_sink.bigquery_parts import PIECE, Refusals, rows_into
+from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
 from spark_sink.files import pieces_of
@@ -68,7 +69,7 @@ class _Letters:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
         self._repaired.add(source)
         name = _name(rows)
-        into = rows_into(self._target, prepared.table, shape, name)
+        into = rows_into(self._target, prepared.table, shape, name, self._spool.schema)
         refused: Refusals = []
         first = 0
         for piece in pieces_of(rows, PIECE):

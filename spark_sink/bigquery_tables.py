@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from connector.bigquery_client import BigQueryClient, BigQueryTarget, ExistingTable
-from connector.bigquery_table import MERGE, BigQueryTable, Shape, bigquery_table, table_faults
+from connector.bigquery_table import MERGE, BigQueryTable, Field, Shape, bigquery_table, table_faults
 from connector.consumers import BIGQUERY
 from connector.manifest import VERSION
 from connector.schemas import TableSchema
@@ -119,7 +119,7 @@ class BigQueryTables:
             self._tables()[name] = _Known(source=table.source, columns={}, stopped=stopped)
             return Prepared(table, stopped)
         self._make(table, existing, shape)
-        columns = {**(known.columns if known else {}), **{field.name: field.type for field in table.fields}}
+        columns = {**(known.columns if known else {}), **{field.name: _type_of(field) for field in table.fields}}
         still = known.stopped if known else None
         self._tables()[name] = _Known(source=table.source, columns=columns, stopped=still)
         return Prepared(table, None)
@@ -205,6 +205,12 @@ def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
 
 def _told(kind: str, *, repeated: bool) -> str:
     return f"ARRAY<{kind}>" if repeated else kind
+
+
+def _type_of(field: Field) -> str:
+    """As a statement of SQL has it."""
+    inner = ", ".join(f"{one.name} {_type_of(one)}" for one in field.fields)
+    return _told(f"{field.type}<{inner}>" if inner else field.type, repeated=field.repeated)
 
 
 def _interval(nanoseconds: int) -> str:

@@ -1,9 +1,11 @@
 """BigQuery's tables equal Spanner's, or tell their whole history, however often the sink and Spark are killed.
 
-A campaign of 200,000 changes and 20 kills: `pytest --run-slow -s "tests/integration/test_bigquery.py::test_campaign[
-merge-googlesql]"`; beside merge there are merge-load and append-only, beside googlesql there is postgresql.
+A campaign of 200,000 mods and 20 kills:
+`pytest --run-slow -s tests/integration/test_bigquery.py::test_campaign[X]`, where X is merge, merge-load or append-only, a hyphen, and googlesql or postgresql.
 """
 
+import asyncio
+import re
 import sys
 import threading
 import time
@@ -21,6 +23,8 @@ from typing import get_args
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
+from connector.check import faults_of
+from connector.config import load
 from connector.timestamps import format_rfc3339
 from emulator import TABLES, Column, CommittedMod, SampleDatabase, Table, Workload
 from emulator.bigquery_double import BigQueryDouble
@@ -37,7 +41,7 @@ from tests.integration.bigquery_tables import (
     key_of,
     spanner_tables,
 )
-from tests.integration.commands import Done, configuration
+from tests.integration.commands import Done, configuration, run
 from tests.integration.lives import Life, Victim, victims
 from tests.integration.servers import MakeDatabase
 from tests.integration.test_read import last_commit
@@ -78,10 +82,10 @@ _NO_KEYS_OF_BIGQUERY = "Readings"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a campaign, about: mods, those of a transaction, of one kind in a row in it, and a second; rows in a table.
+    """Of a campaign, about: mods; those of a transaction, of one kind in a row in it, and a second; rows in a table.
 
-    Most are committed while the service is down: the emulator looks through all records ten times a second for each
-    partition that is read, and commits wait for that.
+    Most are committed while the service is down: commits wait for readers, for the emulator looks through all that was
+    ever captured ten times a second for each partition. So a long campaign has several databases, one after the other.
     """
 
     mods: int
@@ -92,8 +96,11 @@ class Size:
 
 
 SHORT = Size(mods=2000, average=8, run_length=3, rate=40, rows_per_table=150)
-LONG = Size(mods=200_000, average=40, run_length=20, rate=100, rows_per_table=3000)
-KILLS = 20
+LONG = Size(mods=40_000, average=40, run_length=20, rate=100, rows_per_table=2000)
+DATABASES, KILLS_OF_EACH = 5, 4
+
+Did = Counter[str]
+"""How much of what a campaign did."""
 
 
 @pytest.fixture
@@ -176,10 +183,9 @@ def alter(sample: SampleDatabase, capture: str) -> None:
 
 def campaign(
     folder: Path, sample: SampleDatabase, server: Server, mode: str, size: Size, killed: list[Victim], seed: int
-) -> None:
-    random = Random(seed)
-    began = time.monotonic()
-    captures = cycle(CAPTURES_OF[mode])
+) -> Did:
+    """Commits and kills, lets the service come to its end, and compares."""
+    random, captures = Random(seed), cycle(CAPTURES_OF[mode])
     sample.run_ddl(_VISITS_DDL[sample.dialect])
     sample = replace(sample, tables=(*TABLES, VISITS))
     start = format_rfc3339(time.time_ns())
@@ -191,7 +197,7 @@ def campaign(
         run_length=size.run_length,
     )
     config = configured(folder, sample, server, mode, start=start)
-    batches = []
+    did: Did = Counter(f"kills of {victim}" for victim in killed)
     for number, victim in enumerate(killed):
         commit_up_to(workload, size.mods * (number + 1) // (len(killed) + 1))
         with committing(workload, size.rate), Life(config, folder / f"life{number}.log") as life:
@@ -202,27 +208,18 @@ def campaign(
             else:
                 time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
             assert_killed(victim, life.kill(victim))
-            batches.append(life.batches)
+            did["micro-batches"] += life.batches
     alter(sample, next(captures))
     commit_up_to(workload, size.mods)
-    committed = time.monotonic()
     config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))
     with Life(config, folder / "life.log") as life:
         ended = life.end()
-        batches.append(life.batches)
+        did["micro-batches"] += life.batches
     assert ended.code == 0, ended.err
     assert not list((folder / "dead-letters").rglob("*")), "rows were refused"
-    delivered = time.monotonic()
-
-    compared = assert_delivered(sample, server, mode, workload.committed)
-    now = time.monotonic()
-    kills = ", ".join(f"{count} of {victim}" for victim, count in sorted(Counter(killed).items()))
-    sys.stdout.write(
-        f"{mode}, {sample.dialect}: {len(workload.committed)} mods in"
-        f" {workload.transactions} transactions; killed: {kills}; {sum(batches)} micro-batches; {compared};"
-        f" {now - began:.0f} s, {committed - began:.0f} of them commits and kills, {delivered - committed:.0f} the last"
-        f" run, {now - delivered:.0f} comparing\n"
-    )
+    did["rows compared"] = assert_delivered(sample, server, mode, workload.committed)
+    did["mods committed"], did["transactions"] = len(workload.committed), workload.transactions
+    return did
 
 
 def assert_killed(victim: Victim, ended: Done) -> None:
@@ -234,22 +231,21 @@ def assert_killed(victim: Victim, ended: Done) -> None:
         assert ended.err.splitlines()[-1].startswith("spanner-cdc: the Spark sink ended with code "), ended.err
 
 
-def assert_delivered(sample: SampleDatabase, server: Server, mode: str, mods: list[CommittedMod]) -> str:
-    """Fails unless BigQuery's tables are what they should be; says what was compared."""
+def assert_delivered(sample: SampleDatabase, server: Server, mode: str, mods: list[CommittedMod]) -> int:
+    """Fails unless BigQuery's tables are what they should be; returns how many rows equal Spanner's."""
     excluded = () if mode == "append-only" else (_NO_KEYS_OF_BIGQUERY,)
     tables = {table.name: table for table in sample.tables if table.name not in excluded}
     dataset = sample.database_id.replace("-", "_")
     assert bigquery_names(server, dataset) == {name.replace(".", "_") for name in tables}
-    expected = spanner_tables(sample, tables.values())
     found = {name: bigquery_rows(server, dataset, name.replace(".", "_"), table) for name, table in tables.items()}
     if mode == "append-only":
         assert_once(mods, found)
-        rows = assert_equal(expected, {name: replayed(tables[name], history) for name, history in found.items()})
-        return f"{len(mods)} rows there once each, replayed to {rows} rows that equal Spanner's"
+        come_to = {name: replayed(tables[name], history) for name, history in found.items()}
+    else:
+        come_to = {name: by_key(tables[name], merged) for name, merged in found.items()}
     if isinstance(server, BigQueryDouble):
         assert not any(server.conflicts(dataset, name) for name in server.tables(dataset))
-    rows = assert_equal(expected, {name: by_key(tables[name], merged) for name, merged in found.items()})
-    return f"{rows} rows equal Spanner's"
+    return assert_equal(spanner_tables(sample, tables.values()), come_to)
 
 
 def assert_once(mods: list[CommittedMod], histories: Mapping[str, list[Row]]) -> None:
@@ -283,6 +279,11 @@ def seed() -> int:
     return drawn
 
 
+def tell(mode: str, dialect: Dialect, did: Did, began: float) -> None:
+    parts = ", ".join(f"{count:,} {what}" for what, count in sorted(did.items()))
+    sys.stdout.write(f"{mode}, {dialect}: {parts}, {time.monotonic() - began:.0f} seconds\n")
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("mode", "dialect", "victim"),
@@ -295,8 +296,9 @@ def seed() -> int:
 def test_what_was_committed_is_in_bigquery_once_though_the_sink_is_killed(
     mode: str, dialect: Dialect, victim: Victim, database: MakeDatabase, server: Server, seed: int, tmp_path: Path
 ) -> None:
+    began = time.monotonic()
     sample = database(dialect=dialect, value_capture_type=CAPTURES_OF[mode][0])
-    campaign(tmp_path, sample, server, mode, SHORT, [victim], seed)
+    tell(mode, dialect, campaign(tmp_path, sample, server, mode, SHORT, [victim], seed), began)
 
 
 @pytest.mark.spark
@@ -307,5 +309,58 @@ def test_what_was_committed_is_in_bigquery_once_though_the_sink_is_killed(
 def test_campaign(
     mode: str, dialect: Dialect, database: MakeDatabase, server: Server, seed: int, tmp_path: Path
 ) -> None:
-    sample = database(dialect=dialect, value_capture_type=CAPTURES_OF[mode][0])
-    campaign(tmp_path, sample, server, mode, LONG, victims(KILLS, Random(seed)), seed)
+    began = time.monotonic()
+    did: Did = Counter()
+    killed = victims(DATABASES * KILLS_OF_EACH, Random(seed))
+    for number in range(DATABASES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sample = database(dialect=dialect, value_capture_type=CAPTURES_OF[mode][0])
+        turn = killed[number::DATABASES]
+        did += campaign(folder, sample, server, mode, LONG, turn, seed + number)
+        sample.drop()
+    tell(mode, dialect, did, began)
+
+
+def faults(config: Path) -> list[str]:
+    return asyncio.run(faults_of(load(config), emulator_host=None))
+
+
+@pytest.mark.parametrize("dialect", get_args(Dialect))
+def test_merge_refuses_a_stream_that_leaves_columns_out_with_the_statement_that_helps(
+    dialect: Dialect, database: MakeDatabase, bigquery_double: BigQueryDouble, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect, value_capture_type="OLD_AND_NEW_VALUES")
+    config = configured(tmp_path, sample, bigquery_double, "merge")
+    there = set(tmp_path.iterdir())
+    for command in ("check", "run"):
+        refused = run(command, config)
+        assert refused.code == 2
+        assert f"change stream {sample.change_stream} captures OLD_AND_NEW_VALUES: ALTER" in refused.complaint
+    assert set(tmp_path.iterdir()) == there
+    assert bigquery_double.datasets() == []
+    alter(sample, "NEW_VALUES")
+    (fault,) = faults(config)
+    assert f"change stream {sample.change_stream} captures NEW_VALUES: ALTER" in fault
+
+    helping = re.search(_HELPING[dialect], refused.complaint)
+    assert helping is not None
+    sample.run_ddl(helping[1])
+    assert faults(config) == []
+    alter(sample, "NEW_ROW_AND_OLD_VALUES")
+    assert faults(config) == []
+
+
+_HELPING: Mapping[Dialect, str] = {
+    "googlesql": r": (ALTER CHANGE STREAM \w+ SET OPTIONS \(.*?\)) ",
+    "postgresql": r"PostgreSQL: (ALTER CHANGE STREAM \w+ SET \(.*?\))\)",
+}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_other_modes_take_whatever_a_stream_captures(
+    capture: str, database: MakeDatabase, bigquery_double: BigQueryDouble, tmp_path: Path
+) -> None:
+    sample = database(value_capture_type=capture)
+    for mode in ("merge-load", "append-only", "changelog"):
+        assert faults(configured(tmp_path, sample, bigquery_double, mode)) == []

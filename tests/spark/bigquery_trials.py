@@ -295,7 +295,7 @@ def campaign(trial: Trial, random: Random) -> None:
         for _ in range(random.randrange(1, 3)):
             trial.seal(random.randrange(1, 3))
             _evolve(trial, random)
-        if random.random() < 0.3:
+        if random.random() < 0.5:
             trial.checkpoint = Checkpoint([])
         with (
             sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])),
