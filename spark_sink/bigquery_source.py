@@ -148,12 +148,12 @@ class BigQuerySinkReader(SinkStreamReader):
         """The options of a micro-batch that may have been begun with others.
 
         They bind it only where rows of it are committed; else it could never be done where they are what is wrong. A
-        merge may be done again in any way.
+        merge may be done again in any way. Its parts are what they were: their letters have to take each other's place.
         """
         now = self._options["written"]
         begun = Written.from_text(pinned or now)
         is_bound = pinned not in ("", now) and not begun.shape.merges and Ledger(self._spool).has_some(first)
-        return begun if is_bound else Written.from_text(now)
+        return begun if is_bound else replace(Written.from_text(now), part_bytes=begun.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
         if self._tables is None or self._tables.target != target:

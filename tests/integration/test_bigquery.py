@@ -1,7 +1,8 @@
 """BigQuery's tables equal Spanner's, or tell their whole history, however often the sink and Spark are killed.
 
 A campaign of 200,000 mods and 20 kills:
-`pytest --run-slow -s tests/integration/test_bigquery.py::test_campaign[X]`, where X is merge, merge-load or append-only, a hyphen, and googlesql or postgresql.
+`pytest --run-slow -s tests/integration/test_bigquery.py::test_campaign[X]`, where X is merge, merge-load or
+append-only, a hyphen, and googlesql or postgresql.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ from tests.integration.bigquery_tables import (
 )
 from tests.integration.commands import Done, configuration, run
 from tests.integration.lives import Life, Victim, victims
-from tests.integration.servers import MakeDatabase
+from tests.integration.servers import CHURN_SECONDS, MakeDatabase
 from tests.integration.test_read import last_commit
 from tests.local_bigquery import local_bigquery as local_bigquery
 
@@ -84,8 +85,9 @@ _NO_KEYS_OF_BIGQUERY = "Readings"
 class Size:
     """Of a campaign, about: mods; those of a transaction, of one kind in a row in it, and a second; rows in a table.
 
-    Most are committed while the service is down: commits wait for readers, for the emulator looks through all that was
-    ever captured ten times a second for each partition. So a long campaign has several databases, one after the other.
+    Most are committed while the service is down, and has been for a while: commits wait for readers, for the emulator
+    looks through all that was ever captured ten times a second for each partition, and for a reader that is dead, too,
+    until the partition ends. So a long campaign has several databases, one after the other.
     """
 
     mods: int
@@ -93,10 +95,11 @@ class Size:
     run_length: float
     rate: float
     rows_per_table: int
+    rest: float
 
 
-SHORT = Size(mods=2000, average=8, run_length=3, rate=40, rows_per_table=150)
-LONG = Size(mods=40_000, average=40, run_length=20, rate=100, rows_per_table=2000)
+SHORT = Size(mods=2000, average=8, run_length=3, rate=40, rows_per_table=150, rest=0)
+LONG = Size(mods=40_000, average=40, run_length=20, rate=100, rows_per_table=2000, rest=2 * CHURN_SECONDS)
 DATABASES, KILLS_OF_EACH = 5, 4
 
 Did = Counter[str]
@@ -209,6 +212,7 @@ def campaign(
                 time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
             assert_killed(victim, life.kill(victim))
             did["micro-batches"] += life.batches
+        time.sleep(size.rest)
     alter(sample, next(captures))
     commit_up_to(workload, size.mods)
     config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))

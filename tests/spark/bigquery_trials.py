@@ -180,11 +180,12 @@ class Trial:
     def check_whole_transactions(self) -> None:
         """Fails where of a transaction a part of its changes to an appended table can be seen, or one twice."""
         for table in self.history.tables:
-            seen = Counter(self._commit(row) for row in self.rows(table))
+            seen = Counter(self.commit_of(row) for row in self.rows(table))
             made = Counter(int(change.number[:16], 16) for change in self.history.changes if change.table == table)
             assert {at: made[at] for at in seen} == seen
 
-    def _commit(self, row: Row) -> int:
+    def commit_of(self, row: Row) -> int:
+        """When the change was committed that an appended row is of."""
         if self.mode == "changelog":
             return int(row["_metadata_spanner_server_transaction_id"][1:])
         return int(row[METADATA][NUMBER][:16], 16)
@@ -289,8 +290,17 @@ _POINTS: list[tuple[type, str]] = [
 _LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
 
 
+def _nothing() -> None: ...
+
+
 def campaign(trial: Trial, random: Random) -> None:
-    """Seals and delivers in lives of which all but the last are cut short; then all is there, once."""
+    """Lives that are cut short, of which each leaves only what is whole; then all is there, once."""
+    lives(trial, random, trial.check_whole_transactions if trial.mode in ("append-only", "changelog") else _nothing)
+    trial.check()
+
+
+def lives(trial: Trial, random: Random, after_each: Callable[[], None] = _nothing) -> None:
+    """Seals and delivers in lives of which all but the last are cut short."""
     for _ in range(random.randrange(2, 4)):
         for _ in range(random.randrange(1, 3)):
             trial.seal(random.randrange(1, 3))
@@ -303,10 +313,8 @@ def campaign(trial: Trial, random: Random) -> None:
             suppress(KilledError),
         ):
             _cut_short(life, random)
-        if trial.mode in ("append-only", "changelog"):
-            trial.check_whole_transactions()
+        after_each()
     trial.run()
-    trial.check()
 
 
 def _cut_short(life: Life, random: Random) -> None:

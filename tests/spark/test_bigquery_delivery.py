@@ -284,12 +284,12 @@ def drawn(random: Random) -> folding.Change:
 # All of it at random
 
 CAMPAIGNS = [
-    *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(7)),
-    *((mode, LOCAL, seed) for mode, seeds in (("append-only", 2), ("merge-load", 4)) for seed in range(seeds)),
+    *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(8)),
+    *((mode, LOCAL, seed) for mode, seeds in (("append-only", 2), ("merge-load", 3)) for seed in range(seeds)),
 ]
 SLOW = [
-    *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(7, 300)),
-    *((mode, LOCAL, seed) for mode in MODES for seed in range(4, 60)),
+    *((mode, DOUBLE, seed) for mode in APPENDING for seed in range(8, 300)),
+    *((mode, LOCAL, seed) for mode in MODES for seed in range(3, 60)),
 ]
 
 

@@ -1,5 +1,6 @@
 """merge, by BigQuery's change data capture, and rows that BigQuery refuses: on the strict double, without Spark."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -19,9 +20,21 @@ from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 from spark_sink.letters_command import Replayed, replayed
-from tests.spark.bigquery_histories import NEW_ROW, NEW_VALUES, OLD_AND_NEW, WHOLE, History, column
+from tests.spark.bigquery_histories import CAPTURES, NEW_ROW, NEW_VALUES, OLD_AND_NEW, WHOLE, History, column
 from tests.spark.bigquery_lives import Checkpoint, Life
-from tests.spark.bigquery_trials import Cut, Trial, all_tasks, at, campaign, sized, some_parts, some_tasks
+from tests.spark.bigquery_trials import (
+    Cut,
+    KilledError,
+    Trial,
+    all_tasks,
+    at,
+    campaign,
+    killed_at,
+    lives,
+    sized,
+    some_parts,
+    some_tasks,
+)
 from tests.spark.spools import KEY, NAME, START, record
 
 STREAMED = ("append-only", "changelog", "merge")
@@ -304,6 +317,47 @@ def test_letters_of_many_micro_batches_are_replayed_in_the_order_of_commits(
     assert [row["Id"] for row in trial.rows("Singers")] == list(range(1, 12))
 
 
+@pytest.mark.parametrize(
+    "point", [(BigQueryWriter, "append", True), (DeadLetters, "replace", False), (DeadLetters, "replace", True)]
+)
+def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
+    trial_of: MakeTrial, bigquery_double: BigQueryDouble, point: tuple[type, str, bool]
+) -> None:
+    trial = trial_of()
+    bigquery_double.refuse("Name", "bad", "no")
+    for number in (1, 2):
+        trial.maker.seal(record(START + number * SECOND, [number, 7], values={"Name": "bad"}))
+        trial.run()
+    bigquery_double._traffic.refused.clear()
+    owner, method, after = point
+    with killed_at(owner, method, after=after), pytest.raises(KilledError):
+        replay(trial)
+    replay(trial)
+    assert (letters_of(trial), names_of(trial)) == ([], [(1, "bad"), (2, "bad"), (7, "bad")])
+    assert bigquery_double.conflicts(trial.dataset, "Singers") == 0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 8, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(9, 200))])
+@pytest.mark.parametrize("mode", ["append-only", "changelog"])
+def test_every_change_is_appended_or_a_letter_and_never_both_in_lives_that_are_cut_at_random(
+    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str, seed: int
+) -> None:
+    random = Random(seed)
+    trial = trial_of(mode, seed, random.choice(CAPTURES))
+    bigquery_double.refuse("Name", "a", "no")
+    bigquery_double.refuse("Out", True, "no")
+    lives(trial, random)
+    letters = DeadLetters(str(trial.letters))
+    for table in trial.history.tables:
+        made = Counter(int(change.number[:16], 16) for change in trial.history.changes if change.table == table)
+        there = Counter(trial.commit_of(row) for row in trial.rows(table))
+        for file in letters.files(table):
+            numbers = letters.read(file)[0].column("change_sequence_number").to_pylist()
+            there.update(int(number[:16], 16) for number in numbers)
+        assert there == made
+    assert letters.files()
+
+
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(trial_of: MakeTrial, mode: str) -> None:
     trial = trial_of(mode)
@@ -321,7 +375,7 @@ def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(tr
     assert replay(trial) == Replayed(refused=1)
 
 
-@pytest.mark.parametrize("mode", STREAMED)
+@pytest.mark.parametrize("mode", ["append-only", "merge"])
 def test_rows_that_grow_on_their_way_are_cut_into_requests_that_bigquery_takes(
     trial_of: MakeTrial, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

@@ -27,7 +27,7 @@ from spark_sink.errors import SinkError
 from spark_sink.letters_command import Replayed, replayed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark.bigquery_histories import History
-from tests.spark.bigquery_trials import Trial, at, sized
+from tests.spark.bigquery_trials import KilledError, Trial, at, killed_at, sized
 from tests.spark.spools import KEY, NAME, START, record
 
 STREAMED = ("append-only", "changelog", "merge")
@@ -384,6 +384,29 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
     assert letters_of(trial) == {"Singers": 1}
 
 
+def test_what_comes_does_not_pass_the_letters_that_a_killed_replay_has_left(
+    local_bigquery: LocalBigQuery, make: MakeTrial
+) -> None:
+    """Where columns are merged one by one, an older change that comes late does nothing."""
+    trial = make(local_bigquery, "merge-load")
+    seal = Sealing(trial)
+    columns = (KEY, NAME, BORN)
+    seal([1, 2], columns=columns, values={"Name": "a", "Born": "1"})
+    trial.run()
+    for changed in ({"Name": "aGk="}, {"Born": "2"}):
+        seal([1, 2], columns=(KEY, BYTES, BORN), values=changed, mod_type="UPDATE")
+        trial.run()
+    trial.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
+    with killed_at(DeadLetters, "replace", call=2), pytest.raises(KilledError):
+        replay(trial)
+    seal([1], columns=(KEY, BYTES, BORN), values={"Name": None}, mod_type="UPDATE")
+    seal([2], columns=(KEY, BYTES, BORN), values={}, mod_type="DELETE")
+    trial.run()
+    assert letters_of(trial) == {"Singers": 4}, "the last file of those before, and two that came"
+    assert replay(trial) == Replayed(sent=4)
+    assert [(row["Id"], row["Name"], row["Born"]) for row in trial.rows("Singers")] == [(1, None, 2)]
+
+
 @pytest.mark.parametrize("mode", STREAMED)
 def test_rows_that_hold_nothing_in_the_column_whose_type_changed_are_written_and_a_delete_is_merged_by_its_key(
     bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
@@ -562,6 +585,37 @@ def test_a_statement_is_run_again_where_it_may_pass(
     trial.run()
     assert ids_of(trial) == [1]
     assert bigquery_double.table(*trial.place("Singers")).max_staleness is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (exceptions.ServiceUnavailable, "backendError"),
+        (exceptions.InternalServerError, "internalError"),
+        (exceptions.Forbidden, "jobRateLimitExceeded"),
+        (exceptions.Forbidden, "quotaExceeded"),
+    ],
+)
+def test_a_job_that_failed_of_what_may_pass_is_run_again(
+    bigquery_double: BigQueryDouble,
+    make: MakeTrial,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[exceptions.GoogleAPICallError],
+    reason: str,
+) -> None:
+    failures = [kind("no", errors=[{"reason": reason}]) for _ in range(3)]
+    result = bigquery.QueryJob.result
+
+    def failing(job: bigquery.QueryJob, *args: Any, **kwargs: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return result(job, *args, **kwargs)
+
+    monkeypatch.setattr(bigquery.QueryJob, "result", failing)
+    trial = make(bigquery_double, "merge")
+    Sealing(trial)([1])
+    trial.run()
+    assert (ids_of(trial), failures) == ([1], [])
 
 
 @pytest.mark.usefixtures("impatient")
