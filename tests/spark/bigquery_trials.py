@@ -17,17 +17,19 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from connector.bigquery_client import BigQueryClient
 from connector.config import Config
+from connector.timestamps import SECOND
 from emulator.bigquery_double import BigQueryDouble
 from spark_sink import admission, bigquery_delivery, bigquery_parts
 from spark_sink.begun import BegunBatches
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.errors import SinkError
 from tests.local_bigquery import LocalBigQuery
 from tests.spark.bigquery_histories import CAPTURES, WHOLE, Key, Row, appended, column, expected, merged, replayed, told
 from tests.spark.bigquery_histories import History as History
 from tests.spark.bigquery_lives import Checkpoint, Life, configured
-from tests.spark.spools import SpoolMaker
+from tests.spark.spools import START, SpoolMaker, record
 
 Server = LocalBigQuery | BigQueryDouble
 
@@ -93,7 +95,7 @@ class Trial:
 
     def seal(self, transactions: int = 1) -> None:
         """Seals transactions as an epoch."""
-        self.maker.seal(*(record for _ in range(transactions) for record in self.history.transaction()))
+        self.maker.seal(*(one for _ in range(transactions) for one in self.history.transaction()))
 
     def query(self, sql: str) -> list[Row]:
         """What a statement gives, which only the stand-in runs; ``{}`` is the dataset."""
@@ -203,6 +205,32 @@ def expected_row(row: Row) -> Row:
 
 def expected_rows(rows: dict[Key, Row]) -> dict[Key, Row]:
     return {key: expected_row(row) for key, row in rows.items()}
+
+
+class Sealing:
+    """Seals epochs a second apart, of a table's rows with these ids."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._at = START
+
+    def __call__(self, ids: Any, *tables: str, **changed: Any) -> None:
+        self._at += SECOND
+        records = [record(self._at, ids, table=table, **changed) for table in tables or ("Singers",)]
+        self._trial.maker.seal(*records)
+
+
+def ids_of(trial: Trial, table: str = "Singers") -> list[int]:
+    """The ids of a table's rows, in their order."""
+    return sorted(row["Id"] for row in trial.rows(table))
+
+
+def line_of(trial: Trial) -> str:
+    """What a run says that ends."""
+    with trial.life() as life, pytest.raises(SinkError) as raised:
+        life.run()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 # Lives that are cut short
