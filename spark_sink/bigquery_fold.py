@@ -5,11 +5,13 @@ every value capture type will do; a column that no change named is marked as not
 before an INSERT or a DELETE counts no more.
 """
 
+import json
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 
 import msgspec
 import numpy as np
@@ -57,8 +59,11 @@ class Fold:
 
     @property
     def fields(self) -> list[Field]:
-        """The columns of a line; a row that is gone has only its key."""
-        own = [Field(field.name, field.type, field.repeated, fields=field.fields) for field in self._table.fields]
+        """The columns of a line; a row that is gone has only its key. JSON is loaded as text."""
+        own = [
+            Field(field.name, "STRING" if field.type == "JSON" else field.type, field.repeated, fields=field.fields)
+            for field in self._table.fields
+        ]
         return [*own, Field(PRESENT, "STRING"), Field(DELETED, "BOOL"), Field(REPLACED, "BOOL")]
 
     def add(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
@@ -130,12 +135,22 @@ def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     changed.append(f"{METADATA} = s.{METADATA}")
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"s.`{field.name}`" for field in table.fields)
+    documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
+    lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` t USING `{staging}` s ON {on}"
+        f"MERGE `{into}` t USING {lines} s ON {on}"
         f" WHEN MATCHED AND {newer} AND s.{DELETED} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def _parsed(field: Field) -> str:
+    """A column of JSON, out of its texts."""
+    name = f"`{field.name}`"
+    if not field.repeated:
+        return f"PARSE_JSON({name}) AS {name}"
+    return f"ARRAY(SELECT PARSE_JSON(e) FROM UNNEST({name}) e WITH OFFSET o ORDER BY o) AS {name}"
 
 
 class _MisfitError(Exception):
@@ -161,7 +176,7 @@ def _loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
 
 def _read(column: Column, value: bytes) -> bytes:
     if column.field.type == "JSON" and column.kind is not Kind.JSON:
-        return _as_json(column, value)
+        return _document(_as_json(column, value))
     read = _READ[column.kind]
     if not column.field.repeated:
         return read(column, value)
@@ -239,9 +254,21 @@ def _date(_column: Column, value: bytes) -> bytes:
 
 
 def _json(_column: Column, value: bytes) -> bytes:
-    text: bytes = orjson.loads(value).encode() if value.startswith(b'"') else value
+    return _document(orjson.loads(value).encode() if value.startswith(b'"') else value)
+
+
+def _document(text: bytes) -> bytes:
+    """A JSON document as a text, out of which the MERGE makes JSON: a load would take its null for NULL."""
     msgspec.json.decode(text)
-    return text
+    json.loads(text, parse_int=_check_exact, parse_float=_check_exact)
+    return orjson.dumps(text.decode())
+
+
+def _check_exact(digits: str) -> None:
+    """Refuses a number that PARSE_JSON would have to round: it ends the MERGE, and with it all rows'."""
+    is_whole = digits.lstrip("-").isdecimal() and -(2**63) <= int(digits) < 2**64
+    if not is_whole and Decimal(digits) != Decimal(repr(float(digits))):
+        raise ValueError
 
 
 def _timestamp(column: Column, value: bytes) -> bytes:
