@@ -33,9 +33,9 @@ class Life:
         return self
 
     def __exit__(self, *args: object) -> None:
-        with suppress(ProcessLookupError):
+        if self._service.process.poll() is None:  # else its number may be another's by now
             self._kill(Victim.SERVICE)
-        self._service.process.wait()
+            self._service.process.wait()
 
     @property
     def said(self) -> str:
@@ -80,7 +80,8 @@ class Life:
         if victim is Victim.SPARK:
             found = [one.id for one in processes() if one.group == self._sink and one.name == "java"]
             for process in found:
-                os.kill(process, SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(process, SIGKILL)
             return bool(found)
         with suppress(ProcessLookupError):
             os.killpg(self._sink, SIGKILL)
