@@ -27,6 +27,7 @@ from connector.progress import reporting
 from connector.reader import OpenStream, opened
 from connector.scheduler import Range, Scheduler
 from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
+from connector.sink_report import report_of
 from connector.spool import Spool, SpoolHeader
 from connector.status import serving
 from connector.stopping import Stop
@@ -116,7 +117,9 @@ class SpoolSink:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
             await _to_the_end(functools.partial(self._writer.prune, now=time.time_ns(), **options))
+            report = await _to_the_end(functools.partial(report_of, self._spool, consumers.BIGQUERY))
         self._metrics.spool_bytes = self._writer.bytes
+        self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
 
     def _warn_of_full_spool(self) -> None:
         now = time.monotonic()

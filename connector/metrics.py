@@ -9,7 +9,10 @@ from connector.epoch import Epoch
 
 @dataclass(slots=True)
 class ReaderMetrics:
-    """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes."""
+    """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
+
+    ``dead_letters`` and ``stopped_tables``, the reasons by table, are what a sink tells in the spool.
+    """
 
     watermark: int = 0
     sealed_watermark: int = 0
@@ -30,6 +33,8 @@ class ReaderMetrics:
     late_records: int = 0
     workers: int = 0
     worker_restarts: int = 0
+    dead_letters: int = 0
+    stopped_tables: dict[str, str] = field(default_factory=dict)
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
     def received(self, records: int, mods: int) -> None:

@@ -27,6 +27,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
     "spool_bytes": ("Bytes of segments in the spool", lambda m: m.spool_bytes),
+    "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
     "workers": ("Worker processes that read; 0 where the reader is one process", lambda m: m.workers),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
@@ -38,6 +39,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "epochs": ("Epochs sealed", lambda m: m.epochs),
     "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
     "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
+    "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }
 
@@ -76,6 +78,7 @@ def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
         "sealed_watermark": format_rfc3339(metrics.sealed_watermark) if metrics.sealed_watermark else None,
         "mods": dict(metrics.mods_by_type),
         "partition_churn": dict(metrics.churn),
+        "why_stopped": dict(metrics.stopped_tables),
     }
     for table in (_GAUGES, _COUNTERS):
         node.update((name, value(metrics)) for name, (_, value) in table.items())

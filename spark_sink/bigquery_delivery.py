@@ -19,6 +19,7 @@ from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_
 from connector.config import BigQueryConfig, Config
 from connector.consumers import find
 from connector.locations import absolute
+from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
@@ -55,6 +56,7 @@ class BigQueryDelivery:
         self._target = target_of(config, sink)
         self._spool = Spool.at(absolute(config.spool.path))
         self._delivered = 0
+        self._said: dict[str, str] = {}
 
     @property
     def destination(self) -> str:
@@ -98,12 +100,25 @@ class BigQueryDelivery:
         self._forget()
         refused = sum(row.refused for row in rows)
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
-        return f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
+        said = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
+        return "; ".join([said, *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows})])
 
     def waiting(self) -> bool:
         """Whether there is an epoch that the sink has not recorded as done."""
         consumer = find(self._spool, self.consumer)
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+
+    def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
+        """Notes what became of a micro-batch; returns which tables are stopped, each once, and which go on."""
+        before = report_of(self._spool, self.consumer)
+        report = before.after(first, refused, tables)
+        if report != before:
+            tell(self._spool, self.consumer, report)
+        stopped = [why for table, why in tables.items() if why and why != self._said.get(table)]
+        self._said |= tables
+        return stopped + [
+            f"table {table} goes on" for table, why in tables.items() if not why and table in before.stopped
+        ]
 
     def _forget(self) -> None:
         """Now and then, for it takes a list of all entries."""

@@ -5,6 +5,9 @@ ended, the names of a table's streams are written down, once for ever, and then 
 second, after a crash or as one of two, finds the names and commits the same streams, which a second time does nothing.
 So a table's rows of a micro-batch appear once, and at one moment; and a micro-batch holds whole epochs.
 
+A file of dead letters that is replayed has an entry likewise, from before its stream is committed until the file is
+gone.
+
 Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, for one that was
 suspended may still wake up; and nobody enters streams of a micro-batch that is recorded as done.
 """
@@ -35,8 +38,19 @@ class Entry(BaseModel):
     committed: bool = False
 
 
+class ReplayEntry(BaseModel):
+    """The stream that a file of letters was written into, or empty; and each letter refused again, with the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    stream: str
+    refused: tuple[tuple[int, str], ...]
+    committed: bool = False
+
+
 class Ledger:
-    """The entries of a spool's micro-batches, each known by its first epoch.
+    """The entries of a spool's micro-batches, each known by its first epoch, and of files of letters, by a name.
 
     Raises:
         SpoolError: from every method, where an entry is corrupt, or cannot be read or written.
@@ -78,6 +92,21 @@ class Ledger:
         noted = entry.model_copy(update={"committed": True})
         self._spool.storage.replace(_path(first, entry.table), to_json(noted))
 
+    def find_replay(self, letters: str) -> ReplayEntry | None:
+        """The entry of a file of letters, or None: then none of its rows was appended by a replay."""
+        try:
+            return self._spool.document(_replay_path(letters), ReplayEntry, "it names no stream")
+        except FileNotFoundError:
+            return None
+
+    def note_replay(self, letters: str, entry: ReplayEntry) -> None:
+        """Writes an entry down; one process replays letters."""
+        self._spool.storage.replace(_replay_path(letters), to_json(entry))
+
+    def forget_replay(self, letters: str) -> None:
+        """Removes an entry: the file holds its letters no more."""
+        self._spool.storage.delete(_replay_path(letters))
+
     def forget(self) -> None:
         """Removes the entries of micro-batches that were done long ago."""
         before = self._done() - KEPT
@@ -92,6 +121,10 @@ class Ledger:
 
 def _beginning(first: int) -> str:
     return f"{first:020d}."
+
+
+def _replay_path(letters: str) -> str:
+    return f"{_FOLDER}/{letters}.json"
 
 
 def _path(first: int, table: str) -> str:

@@ -91,7 +91,10 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was written of a table: rows taken and refused, and the pending stream or the staging table, if any."""
+    """What was written of a table: rows taken and refused, and the pending stream or the staging table, if any.
+
+    ``stopped`` is why the table is, or empty.
+    """
 
     table: str
     schema_key: str
@@ -99,6 +102,7 @@ class Told:
     rows: int
     refused: int
     wrote: str
+    stopped: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,8 @@ class PartWriter:
                         writer.flush()
         for table, writer in writers.items():
             rows, refused, wrote = writer.finish()
-            yield Told(table, self.tables[table].schema_key, part.number, rows, refused, wrote)
+            plan = self.tables[table]
+            yield Told(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "")
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]

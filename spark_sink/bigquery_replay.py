@@ -3,7 +3,8 @@
 A table that was stopped goes on when what stopped it is repaired, in ``merge-load`` when its last letter is through.
 The sink must not run meanwhile: what it writes of a row has to come after what the letters hold of it, where columns
 are merged one by one. Letters of a micro-batch that is not recorded as done stay, for the sink would write their rows,
-too.
+too. Where rows are appended, a file's stream is written down before it is committed, and until the file holds only what
+was refused again: a replay that is killed appends nothing twice.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET
+from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape
 from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
 from connector.locations import absolute
 from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, target_of, written_of
+from spark_sink.bigquery_ledger import Ledger, ReplayEntry
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_types import Refusals
@@ -39,7 +41,9 @@ def replay_into(config: Config) -> Iterator[Replay]:
     assert isinstance(config.sink, BigQueryConfig)
     spool = Spool.at(absolute(config.spool.path))
     with spool.storage.locked(sink_lock(BIGQUERY), "the sink must not run while letters are replayed, and it does"):
-        yield _Letters(config, config.sink, spool)
+        letters = _Letters(config, config.sink, spool)
+        yield letters
+        letters.forget()
 
 
 class _Letters:
@@ -51,12 +55,15 @@ class _Letters:
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
         self._repaired: set[str] = set()
+        self._ledger = Ledger(spool)
+        self._noted: list[str] = []
         consumer = find(spool, BIGQUERY)
         self._done = consumer.epoch if consumer else 0
         self._schema_keys = spool.manifest(spool.latest()).schema_keys if spool.latest() else {}
 
     def send(self, rows: pa.RecordBatch) -> Refusals:
         """Sends the letters of one file, which are of one table and in commit order."""
+        self.forget()
         if pc.max(rows.column("epoch")).as_py() > self._done:
             return [(index, _NOT_DONE) for index in range(rows.num_rows)]
         source = rows.column("object")[0].as_py()
@@ -69,18 +76,39 @@ class _Letters:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
         self._repaired.add(source)
         name = _name(rows)
-        into = rows_into(self._target, prepared.table, shape, name, self._spool.schema)
+        if not shape.merges:
+            return self._append(rows, prepared.table, shape, name)
+        refused, wrote = self._write(rows, prepared.table, shape, name)
+        if wrote:
+            merge_staging(self._target, prepared.table, wrote)
+        return refused
+
+    def forget(self) -> None:
+        """Forgets how letters were sent: they are gone from the place."""
+        while self._noted:
+            self._ledger.forget_replay(self._noted.pop())
+
+    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> Refusals:
+        entry = self._ledger.find_replay(name)
+        if entry is None:
+            refused, wrote = self._write(rows, table, shape, name)
+            entry = ReplayEntry(stream=wrote, refused=tuple(refused))
+            self._ledger.note_replay(name, entry)
+        if entry.stream and not entry.committed:
+            BigQueryWriter(self._target, table).commit([entry.stream])
+            self._ledger.note_replay(name, entry.model_copy(update={"committed": True}))
+        self._noted.append(name)
+        return list(entry.refused)
+
+    def _write(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> tuple[Refusals, str]:
+        """Writes rows; returns which were refused, and the stream or the table that they are in, if any."""
+        into = rows_into(self._target, table, shape, name, self._spool.schema)
         refused: Refusals = []
         first = 0
         for piece in pieces_of(rows, PIECE):
             refused += [(first + index, why) for index, why in into.take(piece)]
             first += piece.num_rows
-        wrote = into.end()
-        if wrote and shape.mode == MERGE_LOAD:
-            merge_staging(self._target, prepared.table, wrote)
-        elif wrote and shape.mode != MERGE:
-            BigQueryWriter(self._target, prepared.table).commit([wrote])
-        return refused
+        return refused, into.end()
 
     def tried(self, table: str, *, left: int) -> None:
         """Lets the sink go on with a table that was stopped and is repaired.

@@ -47,6 +47,7 @@ _ARROW = pa.schema(
         pa.field("rows", pa.int64()),
         pa.field("refused", pa.int64()),
         pa.field("wrote", pa.string()),
+        pa.field("stopped", pa.string()),
         pa.field("options", pa.string()),
     ]
 )

@@ -38,10 +38,14 @@ class Replay(Protocol):
     """What takes letters once more."""
 
     def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
-        """Sends rows of one table; tells which were refused again, by their index, and why."""
+        """Sends rows of one table; tells which were refused again, by their index, and why.
+
+        The same rows come again where the process ended before they were gone from the place; they are gone when this
+        is called for others, or the replay ends without an error.
+        """
 
     def tried(self, table: str, *, left: int) -> None:
-        """Letters of a table, by its name in the source, were sent, and so many are left."""
+        """Letters of a table, by its name in the source, were sent; when they are gone so many are left."""
 
 
 _OPTION = "sink.dead_letters"

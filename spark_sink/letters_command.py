@@ -1,7 +1,7 @@
 """``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the command line knows no sinks.
 
 A replay sends the letters file by file. Only what the destination took leaves the file, and only then, so whatever
-kills it loses nothing; at worst it sends letters of one file twice, which changes nothing where they are merged. The
+kills it loses nothing; letters of one file may be sent once more then, which the destination has to bear. The
 first SIGINT or SIGTERM lets the file under way finish, the second ends it at once.
 """
 
@@ -144,11 +144,14 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, 
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was done is done.
     """
     done = Replayed(left=len(files))
+    waiting = Counter[str]()
+    for file in files:
+        waiting[file.table] += file.letters
     try:
         for file in files:
             if came:
                 break
-            _send(letters, file, replay, done)
+            _send(letters, file, replay, done, waiting)
             done.left -= 1
     finally:
         _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again")
@@ -157,18 +160,21 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, 
     return done
 
 
-def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed) -> None:
+def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, waiting: Counter[str]) -> None:
+    """Sends the letters of a file; ``waiting`` counts those of each table that are in the place."""
     try:
         rows, _ = letters.read(file)
     except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
+        waiting[file.table] -= file.letters
         return
-    table = rows.column("object")[0].as_py()
     again = dict(replay.send(rows))
     kept = sorted(again)
-    letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
     done.sent += rows.num_rows - len(kept)
     done.refused += len(kept)
-    replay.tried(table, left=sum(each.letters for each in letters.files(table)))
+    waiting[file.table] -= rows.num_rows - len(kept)
+    # Before the last of them is gone: with no letters, nobody would ever try again.
+    replay.tried(rows.column("object")[0].as_py(), left=waiting[file.table])
+    letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
 
 
 @contextmanager

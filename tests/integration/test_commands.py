@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector import consumers
+from connector.sink_report import NOTHING, tell
 from connector.spool import Spool
 from connector.timestamps import format_rfc3339
 from emulator import Workload
@@ -100,6 +101,22 @@ def test_the_status_page_and_the_metrics_answer_though_a_connection_stays_silent
             assert f'spanner_cdc_mods_total{{mod_type="INSERT"}} {float(inserts)}' in metrics
             assert re.search(r"^spanner_cdc_watermark_lag_seconds [0-9.]+$", metrics, re.MULTILINE)
             assert daemon.stop(timeout=10).code == 0
+
+
+def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that_the_sink_has_stopped(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    why = "table Singers is stopped: its key changed"
+    with reading(configuration(tmp_path, database())) as daemon:
+        found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
+        assert found is not None
+        tell(Spool.at(tmp_path / "spool"), consumers.BIGQUERY, NOTHING.after(1, 7, {"Singers": why}))
+        daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the letters told")
+        assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
+        metrics = fetched(f"{found[1]}/metrics").decode()
+        assert "spanner_cdc_dead_letters_total 7.0" in metrics
+        assert "spanner_cdc_stopped_tables 1.0" in metrics
+        assert daemon.stop(timeout=10).code == 0
 
 
 def test_check_finds_no_fault_in_what_is_right_and_goes_by_the_spool_once_it_has_epochs(

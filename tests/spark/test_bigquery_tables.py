@@ -11,8 +11,11 @@ import pytest
 from google.cloud import bigquery
 
 from connector.records import ColumnType
+from connector.sink_report import report_of
 from emulator.bigquery_double import BigQueryDouble
+from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_replay import replay_into
+from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 from spark_sink.letters_command import Replayed, replayed
@@ -233,13 +236,14 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_letters_are_
     remake(trial, typed("Name", "INT64"))
     seal([2, 3], "Singers", "Other")
     (said,) = trial.run()
-    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}"
     told = "table Singers is stopped: column Name is INT64 in BigQuery, and would be STRING: drop or rename it there"
+    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {told}"
     assert reasons_of(trial) == {told}
     assert (ids_of(trial), ids_of(trial, "Other")) == ([], [1, 2, 3])
 
     seal([4], "Singers", "Other")
     trial.run()
+    assert report_of(trial.maker.spool, "bigquery").stopped == {"Singers": told}
     assert replay(trial) == Replayed(sent=0, refused=3, left=0)  # nothing is repaired
     assert (letters_of(trial), ids_of(trial, "Other")) == ({"Singers": 3}, [1, 2, 3, 4])
 
@@ -251,7 +255,9 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_letters_are_
     assert (letters_of(trial), names_of(trial)) == ({}, {2: "n", 3: "n", 4: "n", 5: "n"})
     seal([6])
     (said,) = trial.run()
-    assert (said, ids_of(trial)) == ("1 rows to 1 tables", [2, 3, 4, 5, 6])
+    assert (said, ids_of(trial)) == ("1 rows to 1 tables; table Singers goes on", [2, 3, 4, 5, 6])
+    report = report_of(trial.maker.spool, "bigquery")
+    assert (report.refused, report.stopped) == (4, {})
 
 
 def test_a_key_that_somebody_changed_stops_that_table_only(bigquery_double: BigQueryDouble, make: MakeTrial) -> None:
@@ -272,6 +278,57 @@ def test_a_key_that_somebody_changed_stops_that_table_only(bigquery_double: BigQ
     assert (ids_of(trial), ids_of(trial, "Other")) == ([2, 3], [1, 2, 3])
 
 
+@pytest.mark.parametrize("mode", ["append-only", "changelog"])
+@pytest.mark.parametrize(
+    ("owner", "method", "after"),
+    [
+        (BigQueryWriter, "finalize", True),
+        (Ledger, "note_replay", True),
+        (BigQueryWriter, "commit", False),
+        (BigQueryWriter, "commit", True),
+        (DeadLetters, "replace", False),
+        (DeadLetters, "replace", True),
+        (Ledger, "forget_replay", False),
+    ],
+)
+def test_letters_whose_replay_is_killed_are_appended_once(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str, owner: type, method: str, after: bool
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    remake(trial, typed("Name", "INT64"))
+    seal([2, 3])
+    trial.run()
+    remake(trial, typed("Name", ""))
+    with killed_at(owner, method, after=after), pytest.raises(KilledError):
+        replay(trial)
+    replay(trial)
+    assert (letters_of(trial), ids_of(trial)) == ({}, [2, 3])
+    seal([4])
+    trial.run()
+    assert ids_of(trial) == [2, 3, 4]
+
+
+def test_letters_that_are_refused_again_stay_with_their_reason_though_the_replay_is_killed(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    altered(seal)
+    trial.run()
+    remake(trial, typed("Name", ""))
+    with killed_at(BigQueryWriter, "commit", after=True), pytest.raises(KilledError):
+        replay(trial)
+    done = replay(trial)
+    assert (done.sent, letters_of(trial)) == (1, {"Singers": 1}), "a text is no bytes"
+    assert ["column Name" in reason for reason in reasons_of(trial)] == [True]
+    assert ids_of(trial) == [3]
+
+
 def altered(seal: Sealing) -> None:
     """Rows of the column's old type and then of its new one, in one micro-batch."""
     seal([2], "Singers", "Other", mod_type="UPDATE", values={"Name": "abcd"})
@@ -289,10 +346,9 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
     trial.run()
     altered(seal)
     (said,) = trial.run()
-    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}"
-    assert reasons_of(trial) == {
-        "table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: drop or rename it there"
-    }
+    why = "table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: drop or rename it there"
+    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {why}"
+    assert reasons_of(trial) == {why}
     remake(trial, typed("Name", ""))  # and with it what rows had there
     done = replay(trial)
     assert (done.sent, letters_of(trial)) == (1, {"Singers": 1}), "a text is no bytes"
@@ -316,7 +372,7 @@ def test_a_changed_type_that_is_repaired_by_sql_goes_on_with_what_rows_had_befor
     trial.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
     assert replay(trial) == Replayed(sent=2)
     seal([4], columns=(KEY, BYTES), values={"Name": "aGk="})
-    assert trial.run() == ["1 rows to 1 tables"]
+    assert trial.run() == ["1 rows to 1 tables; table Singers goes on"]
     assert names_of(trial) == {1: b"hi", 2: None, 3: b"hi", 4: b"hi"}
     assert names_of(trial, "Name_before") == {1: "old", 2: "old", 3: None, 4: None}
 
@@ -333,8 +389,15 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
     assert letters_of(trial) == {"Singers": 1}
 
 
+@pytest.mark.parametrize(
+    ("killed", "left"),
+    [
+        (1, 6),  # two files of those before, and two rows that came
+        (2, 2),  # the last file, which is merged already
+    ],
+)
 def test_what_comes_does_not_pass_the_letters_that_a_killed_replay_has_left(
-    local_bigquery: LocalBigQuery, make: MakeTrial
+    local_bigquery: LocalBigQuery, make: MakeTrial, killed: int, left: int
 ) -> None:
     """Where columns are merged one by one, an older change that comes late does nothing."""
     trial = make(local_bigquery, "merge-load")
@@ -346,13 +409,13 @@ def test_what_comes_does_not_pass_the_letters_that_a_killed_replay_has_left(
         seal([1, 2], columns=(KEY, BYTES, BORN), values=changed, mod_type="UPDATE")
         trial.run()
     trial.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
-    with killed_at(DeadLetters, "replace", call=2), pytest.raises(KilledError):
+    with killed_at(DeadLetters, "replace", call=killed), pytest.raises(KilledError):
         replay(trial)
     seal([1], columns=(KEY, BYTES, BORN), values={"Name": None}, mod_type="UPDATE")
     seal([2], columns=(KEY, BYTES, BORN), values={}, mod_type="DELETE")
     trial.run()
-    assert letters_of(trial) == {"Singers": 4}, "the last file of those before, and two that came"
-    assert replay(trial) == Replayed(sent=4)
+    assert letters_of(trial) == {"Singers": left}
+    assert replay(trial) == Replayed(sent=left)
     assert [(row["Id"], row["Name"], row["Born"]) for row in trial.rows("Singers")] == [(1, None, 2)]
 
 
