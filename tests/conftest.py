@@ -1,6 +1,7 @@
 """Campaigns, marked slow, run only where they are asked for: `pytest --run-slow`."""
 
 import os
+import signal
 
 # Spark's session forks to start its JVM, and gRPC's handlers of a fork crash the child where a Spanner client is
 # alive in the same process; with them off, the child comes as far as its exec.
@@ -11,6 +12,11 @@ import pytest
 from tests.cloud_storage import bucket as bucket
 from tests.cloud_storage import cloud_storage as cloud_storage
 from tests.cloud_storage import gcs_proxy as gcs_proxy
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores it, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,4 +21,7 @@ def test_the_command_serves_a_scenario_by_the_names_it_prints_until_it_is_interr
             (found,) = snapshot.execute_sql("SELECT change_stream_name FROM information_schema.change_streams")
         assert found == [names["change_stream"]]
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        try:
+            assert process.wait(20) == 0
+        finally:
+            process.kill()

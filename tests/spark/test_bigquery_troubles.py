@@ -219,7 +219,7 @@ def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     begun(one, checkpoint, committed=False)
     assert [file.letters for file in letters(spool).files()] == [1]
     double._traffic.refused.clear()
-    assert run(one, checkpoint) == ["1 rows to 1 tables"]
+    assert run(one, checkpoint) == ["1 rows to 1 tables; table Singers goes on"]
     assert letters(spool).files() == []
     assert ids(double) == [1]
 
@@ -254,7 +254,7 @@ def test_a_stopped_table_goes_on_when_it_is_repaired_and_replayed_though_some_le
         double.drop("ds", "Singers")
     assert replay(one, spool) == (1, 0)
     spool.seal(record(START + 4 * SECOND, [4], columns=(KEY, NUMBER), values={"V": "8"}))
-    assert run(one, checkpoint) == ["1 rows to 1 tables"]
+    assert run(one, checkpoint) == ["1 rows to 1 tables; table Singers goes on"]
     assert ids(double) == ([1, 2, 4] if repair == "column" else [2, 4])
 
 
