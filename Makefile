@@ -10,14 +10,16 @@ demo: setup
 	@$(BIN)/python -m emulator.demo
 
 # Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
+SPARK := tests/spark tests/integration/test_bigquery.py
+
 test: lint
 	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
 
 test-all-but-spark:
-	@$(BIN)/python -m pytest --ignore tests/spark
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK))
 
 test-spark:
-	@$(BIN)/python -m pytest tests/spark >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
+	@$(BIN)/python -m pytest $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
 
 lint: setup
 	@$(BIN)/ruff format --check .
