@@ -187,12 +187,12 @@ class Bucket:
             names = [blob.name[len(prefix) :] for blob in found]
         return sorted(name for name in names if name)
 
-    def sizes(self) -> dict[str, int]:
-        """The bytes of every object, at any depth, by its path; in the order of the paths."""
+    def sizes(self, beginning: str = "") -> dict[str, int]:
+        """The bytes of every object whose path begins so, at any depth, by its path; in the order of the paths."""
         with self._faults(""):
             found = self._client().list_blobs(
                 self._name,
-                prefix=self._prefix,
+                prefix=f"{self._prefix}{beginning}",
                 fields="items(name,size),nextPageToken",
                 retry=self._retry,
                 timeout=_TIMEOUT,

@@ -107,10 +107,9 @@ class DeadLetters:
 
     def discard(self, table: str, name: str) -> None:
         """Removes the files of a table whose names begin so, which an attempt left that did not end."""
-        for path in self._place.paths():
-            if path.startswith(f"{_safe(table)}/{_safe(name)}_"):
-                with suppress(FileNotFoundError):
-                    self._place.delete(path, self._place.read(path)[1])
+        for path in self._place.paths(_safe(table), f"{_safe(name)}_"):
+            with suppress(FileNotFoundError):
+                self._place.delete(path, self._place.read(path)[1])
 
     def files(self, table: str | None = None) -> list[LetterFile]:
         """The files, or those of a table: the one with the oldest change first, those with the same by name.
@@ -118,8 +117,7 @@ class DeadLetters:
         Raises:
             SinkError: a line is no letter.
         """
-        folder = None if table is None else _safe(table)
-        found = [self._counted(path) for path in self._place.paths() if folder in (None, path.partition("/")[0])]
+        found = [self._counted(path) for path in self._place.paths("" if table is None else _safe(table))]
         return sorted(filter(None, found), key=lambda file: (file.oldest, file.path.partition("/")[2], file.path))
 
     def read(self, file: LetterFile) -> tuple[pa.RecordBatch, list[str]]:
@@ -161,8 +159,8 @@ class DeadLetters:
 class _Place(Protocol):
     """Where files lie, by paths relative to a root; a version is a file's own, and None stands for any or none."""
 
-    def paths(self) -> list[str]:
-        """Of all files of letters."""
+    def paths(self, folder: str = "", beginning: str = "") -> list[str]:
+        """Of all files of letters, or of those in a folder whose names begin so."""
 
     def read(self, path: str) -> tuple[bytes, str]:
         """A file's bytes and its version; FileNotFoundError if there is none."""
@@ -189,13 +187,13 @@ class _Folder:
         self._root = root
         self._destination = LocalDestination(root)
 
-    def paths(self) -> list[str]:
-        with self._faults():
-            if not self._root.exists():
-                return []
-            tables = [folder for folder in self._root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
-            files = [file for folder in tables for file in folder.iterdir()]
-        return [_path(file) for file in files if file.suffix == _ENDING and not file.name.startswith(".")]
+    def paths(self, folder: str = "", beginning: str = "") -> list[str]:
+        with self._faults(), suppress(FileNotFoundError):
+            tables = [self._root / folder] if folder else list(self._root.iterdir())
+            folders = [table for table in tables if table.is_dir() and not table.name.startswith(".")]
+            files = [file for table in folders for file in table.iterdir() if file.name.startswith(beginning)]
+            return [_path(file) for file in files if file.suffix == _ENDING and not file.name.startswith(".")]
+        return []
 
     def read(self, path: str) -> tuple[bytes, str]:
         with self._faults(), (self._root / path).open("rb") as file:
@@ -253,8 +251,9 @@ class _Objects:
             from connector.bucket import Bucket
         self._bucket = Bucket(url, failure=SinkError, option=_OPTION, endpoint=endpoint or None)
 
-    def paths(self) -> list[str]:
-        return [path for path in self._bucket.sizes() if path.count("/") == 1 and path.endswith(_ENDING)]
+    def paths(self, folder: str = "", beginning: str = "") -> list[str]:
+        found = self._bucket.sizes(f"{folder}/{beginning}" if folder else "")
+        return [path for path in found if path.count("/") == 1 and path.endswith(_ENDING)]
 
     def read(self, path: str) -> tuple[bytes, str]:
         data, generation = self._bucket.get(path)

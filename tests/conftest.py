@@ -13,7 +13,6 @@ from tests.cloud_storage import bucket as bucket
 from tests.cloud_storage import cloud_storage as cloud_storage
 from tests.cloud_storage import gcs_proxy as gcs_proxy
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores it, and so would all that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)

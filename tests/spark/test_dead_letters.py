@@ -304,13 +304,31 @@ def test_an_object_is_deleted_by_its_generation(bucket: str, gcs_proxy: Proxy) -
     assert f"ifGenerationMatch={file.version}" in request
 
 
+def test_what_an_attempt_left_is_discarded_and_nothing_else(root: str) -> None:
+    letters = DeadLetters(root)
+    letters.discard("Singers", "a_1")
+    for name in ("a_1_0", "a_1_1", "a_11_0", "b_1_0"):
+        put(letters, name, 1)
+    letters.discard("Singers", "a_1")
+    letters.discard("Albums", "b_1")
+    assert {file.path for file in letters.files()} == {"Singers/a_11_0.jsonl", "Singers/b_1_0.jsonl"}
+
+
+def test_the_letters_of_one_table_are_told_alone(root: str) -> None:
+    letters = DeadLetters(root)
+    for table in ("Singers", "Singers2", "s.Singers"):
+        put(letters, "1", 1, table=table)
+    assert [file.table for file in letters.files("Singers")] == ["Singers"]
+    assert letters.files("Nobody") == []
+
+
 def test_a_file_that_goes_while_they_are_listed_is_not_among_them(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = DeadLetters(root)
     put(letters, "1", 1)
     put(letters, "2", 2)
     paths = letters._place.paths()
     letters.remove(letters.files()[0])
-    monkeypatch.setattr(letters._place, "paths", lambda: paths)
+    monkeypatch.setattr(letters._place, "paths", lambda *_: paths)
     assert [file.path for file in letters.files()] == ["Singers/2.jsonl"]
 
 
