@@ -1,6 +1,6 @@
 """BigQuery's REST API: datasets, tables, jobs; every failure one clear line. Needs the extra ``bigquery``.
 
-What may pass by itself is retried with backoff by Google's client, for :data:`PATIENCE` seconds. Rows go another way
+What may pass by itself is retried with backoff, for :data:`PATIENCE` seconds. Rows go another way
 (:mod:`spark_sink.bigquery_writer`).
 """
 
@@ -20,7 +20,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.bigquery.table import PrimaryKey, TableConstraints
 
-from connector.bigquery_table import BigQueryTable, Field
+from connector.bigquery_table import BigQueryTable, BigQueryTarget, Field
 from connector.errors import SpannerCdcError
 from connector.timestamps import SECOND
 
@@ -46,20 +46,6 @@ _TRANSIENT_ERRORS = (
 )
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 """The names that the REST API gives types, where GoogleSQL has others."""
-
-
-@dataclass(frozen=True, slots=True)
-class BigQueryTarget:
-    """A project, and an emulator's addresses or those of private endpoints; empty for Google's."""
-
-    project: str
-    endpoint: str = ""
-    grpc_endpoint: str = ""
-
-    @property
-    def is_emulated(self) -> bool:
-        """Whether it wants neither credentials nor encryption."""
-        return self.endpoint.startswith("http://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +141,16 @@ class BigQueryClient:
             table.name,
         )
 
-    def query(self, sql: str, dataset: str, name: str, *, job_id: str | None = None) -> None:
-        """Runs a statement on a table to its end; with a ``job_id`` that came to a good end it is not run again."""
-        with self._faults(f"table {dataset}.{name}"):
+    def query(self, sql: str, dataset: str, name: str) -> None:
+        """Runs a statement on a table, which tells of no row, to its end."""
+        self._query(sql, dataset, name, None)
+
+    def merge(self, sql: str, dataset: str, name: str, *, job_id: str) -> None:
+        """Runs a statement that reads rows to its end; if a job of that id came to a good end it is not run again."""
+        self._query(sql, dataset, name, job_id)
+
+    def _query(self, sql: str, dataset: str, name: str, job_id: str | None) -> None:
+        with self._faults(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
             self._job(
                 job_id,
@@ -168,14 +161,14 @@ class BigQueryClient:
             )
 
     def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
-        """Makes a table of nothing but these rows, lines of JSON; likewise."""
+        """Makes a table of nothing but these rows, lines of JSON; likewise once for a job's id."""
         config = bigquery.LoadJobConfig(
             schema=[_schema(field) for field in fields],
             source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
             write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
         )
         table = self._table(dataset, name)
-        with self._faults(f"table {dataset}.{name}", tells=False):  # it would tell a row's values
+        with self._faults(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
             self._job(
                 job_id,
@@ -233,16 +226,18 @@ class BigQueryClient:
         return _client(self._target, os.getpid())
 
     @contextmanager
-    def _faults(self, what: str, *, tells: bool = True) -> Iterator[None]:
+    def _faults(self, what: str, job_of_rows: str | None = None) -> Iterator[None]:
         try:
             yield
         except _FAULTS as error:
-            why, hint = reason_of(error, tells=tells)
+            # What BigQuery says of a job that reads rows may hold their values.
+            words = None if job_of_rows is None else f"bq show --job {job_of_rows} tells why"
+            why, hint = reason_of(error, words)
             raise self._failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
 
 
-def reason_of(error: BaseException, *, tells: bool = True) -> tuple[str, str]:
-    """What an exception of Google's means, and what to do; ``tells`` whether its own words hold no row's values."""
+def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]:
+    """What an exception of Google's means, and what to do; ``words`` instead of its own, which may hold values."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:
@@ -251,27 +246,29 @@ def reason_of(error: BaseException, *, tells: bool = True) -> tuple[str, str]:
                 "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
             )
         case auth_exceptions.TransportError():
-            return "Google's credentials cannot be fetched", "Look after the network and run it again: nothing is lost."
+            return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
             return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
-        case exceptions.Forbidden() if _reasons(error) & _QUOTAS:
-            return "a quota is used up", (
-                "Run it again later, or raise the quota: nothing is lost. A longer spark.trigger needs less of it."
-            )
-        case exceptions.Forbidden():
+        case exceptions.Forbidden() if not _reasons(error) & _QUOTAS:
             return "permission denied", (
                 "Give this account roles/bigquery.dataEditor on the dataset and roles/bigquery.jobUser on the project,"
                 " and run it again: nothing is lost."
             )
+        case exceptions.Forbidden() | exceptions.TooManyRequests():
+            return "a quota is used up", (
+                "Run it again later, or raise the quota: nothing is lost. A longer spark.trigger needs less of it."
+            )
         case exceptions.NotFound():
             return "it is not there", "Restore it and run it again: nothing is lost."
         case exceptions.BadRequest():
-            words = f" ({_first_line(error)})" if tells else ""
-            return f"it refuses the request{words}", "Repair it and run it again: nothing is lost."
+            return (
+                f"it refuses the request ({words or _first_line(error)})",
+                "Repair it and run it again: nothing is lost.",
+            )
         case exceptions.GoogleAPICallError():
             return f"it answers {error.code}", "Run it again when it is well: nothing is lost."
         case _:
-            return "it cannot be reached", "Look after the network and run it again: nothing is lost."
+            return "it cannot be reached", "Check the network and sink.endpoint, and run it again: nothing is lost."
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from connector.avro_schema import Kind, kind_of
 from connector.schemas import TableSchema
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
-MERGE, MERGE_LOAD, APPEND_ONLY, CHANGELOG = "merge", "merge-load", "append-only", "changelog"
+MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
 
 METADATA = "datastream_metadata"
 SCHEMA_IN_DATASET = "{schema}"
@@ -46,7 +46,21 @@ _TYPES: Mapping[Kind, str] = {
     Kind.UNKNOWN: "STRING",
 }
 _IN_KEYS = frozenset({"BOOL", "INT64", "NUMERIC", "BIGNUMERIC", "STRING", "DATE", "TIMESTAMP"})
-_IN_CLUSTERING = _IN_KEYS
+"""The types of which BigQuery takes keys and clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BigQueryTarget:
+    """A project, and an emulator's addresses or those of private endpoints; empty for Google's."""
+
+    project: str
+    endpoint: str = ""
+    grpc_endpoint: str = ""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether it wants neither credentials nor encryption."""
+        return self.endpoint.startswith("http://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,13 @@ class Field:
     repeated: bool = False
     required: bool = False
     fields: tuple["Field", ...] = ()
+
+    @property
+    def type_text(self) -> str:
+        """Its type, as a statement of SQL has it."""
+        inner = ", ".join(f"{field.name} {field.type_text}" for field in self.fields)
+        text = f"{self.type}<{inner}>" if inner else self.type
+        return f"ARRAY<{text}>" if self.repeated else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +183,7 @@ def bigquery_table(schema: TableSchema, shape: Shape) -> BigQueryTable:
     columns = tuple(_column(column.name, column.type, column.name in keys, shape) for column in schema.columns)
     targets = {column.name: column.field for column in columns}
     key_fields = [targets[name] for name in schema.primary_keys if name in targets]
-    clustered = [field.name for field in key_fields if field.type in _IN_CLUSTERING and not field.repeated]
+    clustered = [field.name for field in key_fields if field.type in _IN_KEYS and not field.repeated]
     dataset, name = _place(schema.table, shape)
     return BigQueryTable(
         schema.table,
@@ -233,7 +254,7 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
     return (
         f"merge needs whole rows, and change stream {stream} captures {value_capture_type}:"
         f" ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"
-        f" (PostgreSQL: ALTER CHANGE STREAM {stream} SET (value_capture_type = 'NEW_ROW')), or take mode merge-load"
+        f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')), or take mode merge-load"
     )
 
 

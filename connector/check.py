@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from connector.avro_schema import collisions
-from connector.bigquery_table import SCHEMA_IN_DATASET, faults_of_stream
+from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET, BigQueryTarget, bigquery_table, faults_of_stream
 from connector.config import BigQueryConfig, Config, FilesConfig
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
@@ -25,18 +25,21 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
     faults, newest = _faults_of_spool(config)
     sink = config.sink
-    if isinstance(sink, FilesConfig):
-        faults += _faults_of_location("sink.path", sink.path, sink.endpoint)
-    else:
-        faults += _faults_of_bigquery(config, sink)
+    faults += _faults_of_place(config)
+    datasets = {sink.dataset} if isinstance(sink, BigQueryConfig) else set()
     try:
         async with opened(config.source, emulator_host=emulator_host) as stream:
             faults += faults_of_sink(config, stream)
+            if isinstance(sink, BigQueryConfig):
+                shape = sink.shape(stream.source.default_schema)
+                datasets = {bigquery_table(table, shape).dataset for table in _tables_of(stream)} or datasets
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
         faults += error.faults
     except SpannerCdcError as error:
         faults.append(f"source: {error}")
+    if isinstance(sink, BigQueryConfig):
+        faults += _faults_of_bigquery(sink.target(config.source), sorted(datasets), sink.location)
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         faults.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
     return faults
@@ -45,21 +48,25 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
 def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
     """What keeps the stream's tables out of the destination."""
     sink = config.sink
-    tables = [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+    tables = _tables_of(stream)
     if isinstance(sink, BigQueryConfig):
         shape = sink.shape(stream.source.default_schema)
         return faults_of_stream(shape, stream.stream.name, stream.stream.value_capture_type, tables)
     return _faults_of_names(tables) if sink.format == "avro" or sink.schema_files else []
 
 
+def _tables_of(stream: OpenStream) -> list[TableSchema]:
+    return [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+
+
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
-    """Asks whether a BigQuery sink can take what the stream captures, before anything is written.
+    """Asks whether a BigQuery sink that needs whole rows gets them, before anything is written.
 
     Raises:
         ConfigurationError: it cannot.
         SpannerCdcError: Spanner cannot be asked.
     """
-    if not isinstance(config.sink, BigQueryConfig):
+    if not isinstance(config.sink, BigQueryConfig) or config.sink.mode != MERGE:
         return
     async with opened(config.source, emulator_host=emulator_host) as stream:
         faults = faults_of_stream(config.sink.shape(), stream.stream.name, stream.stream.value_capture_type, ())
@@ -67,26 +74,31 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         raise ConfigurationError(faults)
 
 
-def _faults_of_bigquery(config: Config, sink: BigQueryConfig) -> list[str]:
-    """Whether BigQuery can be asked, and has the dataset, or may be given it."""
+def _faults_of_place(config: Config) -> list[str]:
+    """What is wrong with where the sink writes files."""
+    sink = config.sink
+    if isinstance(sink, FilesConfig):
+        return _faults_of_location("sink.path", sink.path, sink.endpoint)
     faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
     if not config.spark.master.startswith("local") and not in_cloud_storage(sink.dead_letters):
         faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
-    if SCHEMA_IN_DATASET in sink.dataset:
-        return faults  # each schema's is looked for when it has rows
+    return faults
+
+
+def _faults_of_bigquery(target: BigQueryTarget, datasets: Iterable[str], location: str | None) -> list[str]:
+    """Whether BigQuery can be asked, and has the datasets, or may be given them."""
     try:
         with with_extra_bigquery(SpoolError):
-            from connector.bigquery_client import BigQueryClient, BigQueryTarget
-        target = BigQueryTarget(sink.project or config.source.project, sink.endpoint or "", sink.grpc_endpoint or "")
+            from connector.bigquery_client import BigQueryClient
         client = BigQueryClient(target, failure=SpoolError, patience=_PATIENCE)
-        if not client.dataset_exists(sink.dataset) and not sink.location:
-            faults.append(
-                f"sink.dataset: there is no dataset {sink.dataset} in project {target.project}:"
-                f" bq mk --location=LOCATION --dataset {sink.dataset}, or set sink.location"
-            )
+        return [
+            f"sink.dataset: there is no dataset {dataset} in project {target.project}:"
+            f" bq mk --location=LOCATION --dataset {target.project}:{dataset}, or set sink.location"
+            for dataset in datasets
+            if SCHEMA_IN_DATASET not in dataset and not client.dataset_exists(dataset) and not location
+        ]
     except SpannerCdcError as error:
-        faults.append(f"sink: {error}")
-    return faults
+        return [f"sink: {error}"]
 
 
 async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None) -> None:

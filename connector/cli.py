@@ -22,7 +22,7 @@ from connector.check import check_sink, faults_of
 from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
-from connector.errors import ConfigurationError, SpannerCdcError
+from connector.errors import ConfigurationError, told
 from connector.garbage import collect_rarely
 from connector.lifeline import cut_with_stdin
 from connector.position import Position
@@ -54,15 +54,11 @@ def _common(command: Command) -> Command:
         common = _Common(verbose, emulator_host or os.environ.get(EMULATOR_HOST))
         try:
             command(common=common, **options)
-        except SpannerCdcError as error:
-            _fail(str(error), error.exit_code, verbose=verbose)
         except BrokenPipeError:
             sys.stdout = None  # whoever read it has gone; there is nobody to flush to
             sys.exit(0)
-        except OSError as error:
-            _fail(f"{error.strerror or error}: {error.filename or 'the system refused'}", 1, verbose=verbose)
-        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too; its text might hold a row's values
-            _fail(f"a fault of this program: {type(error).__name__}; --verbose tells where", 1, verbose=verbose)
+        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
+            _fail(*told(error), verbose=verbose)
 
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from connector.bigquery_table import SCHEMA_IN_DATASET, Mode, Shape
+from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, Shape
 from connector.errors import ConfigurationError
 from connector.locations import checked
 from connector.manifest import SourceName
@@ -225,18 +225,22 @@ class BigQueryConfig(_Section):
     dataset: str
     mode: Mode = "merge"
     max_staleness: Duration = 15 * 60 * SECOND
-    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_]{0,100}$")
+    prefix: str = ""
     timestamps: Literal["micros", "text"] = "micros"
     numeric: Literal["string", "bignumeric"] = "string"
     arrays: Literal["repeated", "json"] = "repeated"
     endpoint: str | None = None
     grpc_endpoint: str | None = None
-    location: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
+    location: str | None = None
     dead_letters: str = "./dead-letters"
 
     def shape(self, default_schema: str = "") -> Shape:
         """What decides what tables look like."""
         return Shape(self.dataset, self.mode, self.prefix, self.timestamps, self.numeric, self.arrays, default_schema)
+
+    def target(self, source: SourceConfig) -> BigQueryTarget:
+        """Where it is."""
+        return BigQueryTarget(self.project or source.project, self.endpoint or "", self.grpc_endpoint or "")
 
     @field_validator("dataset")
     @classmethod
@@ -250,13 +254,37 @@ class BigQueryConfig(_Section):
     def _within_a_day(cls, value: int) -> int:
         if value > 24 * 3600 * SECOND:
             raise ValueError("BigQuery takes at most 24h")
+        if value % SECOND:
+            raise ValueError("BigQuery takes whole seconds")
         return value
 
-    @model_validator(mode="after")
-    def _both_endpoints(self) -> "BigQueryConfig":
-        if self.endpoint and not self.grpc_endpoint and self.mode != "merge-load":
-            raise ValueError("grpc_endpoint: is needed beside endpoint, for rows go over gRPC")
-        return self
+    @field_validator("prefix")
+    @classmethod
+    def _of_a_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_]{0,100}", value):
+            raise ValueError(f"{value!r} is no beginning of a table's name: letters, digits, underscores, at most 100")
+        return value
+
+    @field_validator("location")
+    @classmethod
+    def _region(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Za-z0-9-]+", value):
+            raise ValueError(f"{value!r} is no location: write EU, US or a region such as europe-west1")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _with_scheme(cls, value: str | None) -> str | None:
+        if value and not re.fullmatch(r"https?://[^/\s]+/?", value):
+            raise ValueError(f"{value!r} is no address: write http://HOST:PORT or https://HOST")
+        return value
+
+    @field_validator("grpc_endpoint")
+    @classmethod
+    def _without_scheme(cls, value: str | None) -> str | None:
+        if value and not re.fullmatch(r"[^/:\s]+(:\d+)?|\[[0-9A-Fa-f:]+\](:\d+)?", value):
+            raise ValueError(f"{value!r} is no address: write HOST:PORT, without a scheme")
+        return value
 
     @field_validator("dead_letters")
     @classmethod
@@ -308,6 +336,16 @@ class Config(_Section):
     spark: SparkConfig = SparkConfig()
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
+
+    @model_validator(mode="after")
+    def _both_endpoints(self) -> "Config":
+        sink = self.sink
+        if isinstance(sink, BigQueryConfig) and sink.mode != MERGE_LOAD:
+            if sink.endpoint and not sink.grpc_endpoint:
+                raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, for rows go over gRPC")
+            if sink.grpc_endpoint and not sink.endpoint:
+                raise ValueError("sink.endpoint: is needed beside sink.grpc_endpoint, for tables are made over REST")
+        return self
 
     @model_validator(mode="after")
     def _format_of_envelope(self) -> "Config":
@@ -389,6 +427,8 @@ def _fault(detail: ErrorDetails) -> str:
     match detail["type"]:
         case "union_tag_invalid":
             return f"{field}.type: {detail['ctx']['tag']!r} is none of {', '.join(_SINKS)}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"{field}: write its options below it, one a line"
         case "extra_forbidden":
             return f"{field}: there is no such option"
         case "missing":

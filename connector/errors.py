@@ -21,6 +21,20 @@ class SpannerCdcError(Exception):
         return f"{message.rstrip('.')}. {self.hint}" if self.hint else message
 
 
+def told(error: Exception) -> tuple[str, int]:
+    """What a command says of an error, on one line, and its exit code.
+
+    Of a fault of ours it names the type alone: the text might hold a row's values.
+    """
+    match error:
+        case SpannerCdcError():
+            return str(error), error.exit_code
+        case OSError():
+            return f"{error.strerror or error}: {error.filename or 'the system refused'}", 1
+        case _:
+            return f"a fault of this program: {type(error).__name__}; --verbose tells where", 1
+
+
 class ConfigurationError(SpannerCdcError):
     """The configuration, or what it points at, is refused before anything starts; names every fault at once."""
 

@@ -30,7 +30,7 @@ class SinkReport(BaseModel):
         """The report after the micro-batch that begins with epoch ``first``.
 
         Args:
-            first: a micro-batch that is done again is counted once.
+            first: the same again where the micro-batch is done again; it is counted once.
             refused: its rows that became dead letters.
             tables: why each of its tables is stopped; empty where it is not.
         """
@@ -38,6 +38,10 @@ class SinkReport(BaseModel):
         if not refused or first <= self.first:
             return self.model_copy(update={"stopped": stopped})
         return SinkReport(first=first, refused=self.refused + refused, stopped=stopped)
+
+    def without(self, table: str) -> "SinkReport":
+        """The report once a table is stopped no more."""
+        return self.model_copy(update={"stopped": {name: why for name, why in self.stopped.items() if name != table}})
 
 
 NOTHING = SinkReport(first=0, refused=0, stopped={})

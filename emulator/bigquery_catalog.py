@@ -181,6 +181,13 @@ class Catalog:
         with self.lock:
             del self._tables[dataset, name]
 
+    def retype(self, dataset: str, name: str, column: str, kind: str) -> None:
+        """Gives a column another type; KeyError without the table."""
+        with self.lock:
+            table = self._tables[dataset, name]
+            schema = tuple(replace(one, type=kind) if one.name == column else one for one in table.schema)
+            table.redefine(replace(table.definition, schema=schema))
+
     def holds(self, table: Table) -> bool:
         """Whether a table has been neither deleted nor made anew."""
         return self._tables.get((table.dataset, table.name)) is table

@@ -129,6 +129,10 @@ class BigQueryDouble:
         """How many failures have been asked for and have not struck."""
         return self._traffic.pending()
 
+    def forget_failures(self) -> None:
+        """Let no request fail any more."""
+        self._traffic.forget()
+
     def deny(self, dataset: str, table: str = "") -> None:
         """Deny a table, whether there is one or not, or a dataset and all in it: 403 and PERMISSION_DENIED."""
         self._catalog.deny(dataset, table)
@@ -144,6 +148,14 @@ class BigQueryDouble:
     def refuse(self, column: str, value: object, message: str) -> None:
         """Refuse each row that has that value in a top-level column."""
         self._traffic.refused.append(RefusedValue(column, value, message))
+
+    def take_all(self) -> None:
+        """End what `refuse` began."""
+        self._traffic.refused.clear()
+
+    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
+        """Drop a column and add it again with another type, as a stranger would."""
+        self._catalog.retype(dataset, table, column, kind)
 
     def expire(self, stream: str, *, forgotten: bool = False) -> None:
         """End a pending stream's life: it is not found any more, and cannot be committed.

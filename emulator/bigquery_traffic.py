@@ -109,6 +109,11 @@ class Traffic:
         """How many failures have not struck yet."""
         return len(self._failures)
 
+    def forget(self) -> None:
+        """Lets no request fail any more."""
+        with self._lock:
+            self._failures.clear()
+
     def met(self, method: str, *, rest: bool = False) -> Failure | None:
         """Counts a request, and gives how it fails, if it does."""
         with self._lock:

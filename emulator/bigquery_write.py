@@ -24,7 +24,7 @@ from emulator.bigquery_streams import DEFAULT, PendingStream, Streams
 from emulator.bigquery_traffic import APPEND_ROWS, Failure, Traffic
 
 _SERVICE = "/google.cloud.bigquery.storage.v1.BigQueryWrite/"
-_LARGEST_REQUEST = 20_000_000
+_LARGEST_REQUEST = 10_000_000
 _ROW_ERRORS_SHOWN = 100
 _ROUTING = "x-goog-request-params"
 _THREADS = 64  # a stream that is open holds one

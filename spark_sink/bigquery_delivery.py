@@ -14,8 +14,8 @@ from operator import attrgetter
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
-from connector.bigquery_client import BigQueryClient, BigQueryTarget
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
+from connector.bigquery_client import BigQueryClient
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import find
 from connector.locations import absolute
@@ -23,7 +23,7 @@ from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
-from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_ledger import Ledger, entry_path
 from spark_sink.bigquery_parts import Written
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.errors import SinkError
@@ -53,14 +53,14 @@ class BigQueryDelivery:
         self._config = config
         self._sink = sink
         self._written = written_of(config, sink)
-        self._target = target_of(config, sink)
+        self._target = sink.target(config.source)
         self._spool = Spool.at(absolute(config.spool.path))
         self._delivered = 0
         self._said: dict[str, str] = {}
 
     @property
     def destination(self) -> str:
-        """The dataset."""
+        """Project, dataset and mode."""
         return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}"
 
     @property
@@ -109,16 +109,14 @@ class BigQueryDelivery:
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
 
     def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
-        """Notes what became of a micro-batch; returns which tables are stopped, each once, and which go on."""
+        """Notes what became of a micro-batch; returns why tables are stopped, each once."""
         before = report_of(self._spool, self.consumer)
         report = before.after(first, refused, tables)
         if report != before:
             tell(self._spool, self.consumer, report)
         stopped = [why for table, why in tables.items() if why and why != self._said.get(table)]
         self._said |= tables
-        return stopped + [
-            f"table {table} goes on" for table, why in tables.items() if not why and table in before.stopped
-        ]
+        return stopped
 
     def _forget(self) -> None:
         """Now and then, for it takes a list of all entries."""
@@ -136,7 +134,7 @@ class BigQueryDelivery:
             entry = ledger.enter(first, table, streams)
         if entry is not None and not entry.committed:
             target = replace(self._target, project=written.project)
-            BigQueryWriter(target, self._table(written, rows)).commit(entry.streams)
+            BigQueryWriter(target, self._table(written, rows)).commit(entry.streams, entry=entry_path(first, table))
             ledger.committed(first, entry)
 
     def _merge(self, written: Written, rows: Sequence[Row]) -> None:
@@ -157,16 +155,11 @@ def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) ->
     client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
     sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
-    client.query(sql, table.dataset, table.name, job_id=f"{staging}_merge")
+    client.merge(sql, table.dataset, table.name, job_id=f"{staging}_merge")
     client.delete(table.dataset, staging)
 
 
 def written_of(config: Config, sink: BigQueryConfig) -> Written:
     """The options that decide what is written."""
     part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
-    return Written(sink.project or config.source.project, sink.shape(), part_bytes)
-
-
-def target_of(config: Config, sink: BigQueryConfig) -> BigQueryTarget:
-    """Where it is written."""
-    return BigQueryTarget(sink.project or config.source.project, sink.endpoint or "", sink.grpc_endpoint or "")
+    return Written(sink.target(config.source).project, sink.shape(), part_bytes)

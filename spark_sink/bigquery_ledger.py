@@ -27,7 +27,7 @@ KEPT = 600
 _FOLDER = "bigquery"
 
 
-class Entry(BaseModel):
+class StreamsEntry(BaseModel):
     """A table's streams of a micro-batch, and whether they are known to be committed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,10 +59,10 @@ class Ledger:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
 
-    def find(self, first: int, table: str) -> Entry | None:
+    def find(self, first: int, table: str) -> StreamsEntry | None:
         """A table's entry, or None: then none of its rows was or will be seen that was written until now."""
         try:
-            return self._spool.document(_path(first, table), Entry, "it names no streams")
+            return self._spool.document(entry_path(first, table), StreamsEntry, "it names no streams")
         except FileNotFoundError:
             return None
 
@@ -70,42 +70,42 @@ class Ledger:
         """Whether a micro-batch has entries."""
         return any(name.startswith(_beginning(first)) for name in self._spool.storage.list(_FOLDER))
 
-    def enter(self, first: int, table: str, streams: tuple[str, ...]) -> Entry:
+    def enter(self, first: int, table: str, streams: tuple[str, ...]) -> StreamsEntry:
         """Writes the streams down; where others were before, it is those.
 
         Raises:
             SpoolInUseError: the micro-batch is recorded as done: another sink has taken over.
         """
-        entry = Entry(table=table, streams=streams)
+        entry = StreamsEntry(table=table, streams=streams)
         if self._done() >= first:
             raise SpoolInUseError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
-            self._spool.storage.create(_path(first, table), to_json(entry))
+            self._spool.storage.create(entry_path(first, table), to_json(entry))
         except FileExistsError:
             found = self.find(first, table)
             assert found is not None, "an entry is removed only when its micro-batch is done"
             return found
         return entry
 
-    def committed(self, first: int, entry: Entry) -> None:
+    def committed(self, first: int, entry: StreamsEntry) -> None:
         """Notes that an entry's streams are committed."""
         noted = entry.model_copy(update={"committed": True})
-        self._spool.storage.replace(_path(first, entry.table), to_json(noted))
+        self._spool.storage.replace(entry_path(first, entry.table), to_json(noted))
 
     def find_replay(self, letters: str) -> ReplayEntry | None:
         """The entry of a file of letters, or None: then none of its rows was appended by a replay."""
         try:
-            return self._spool.document(_replay_path(letters), ReplayEntry, "it names no stream")
+            return self._spool.document(replay_path(letters), ReplayEntry, "it names no stream")
         except FileNotFoundError:
             return None
 
     def note_replay(self, letters: str, entry: ReplayEntry) -> None:
         """Writes an entry down; one process replays letters."""
-        self._spool.storage.replace(_replay_path(letters), to_json(entry))
+        self._spool.storage.replace(replay_path(letters), to_json(entry))
 
     def forget_replay(self, letters: str) -> None:
         """Removes an entry: the file holds its letters no more."""
-        self._spool.storage.delete(_replay_path(letters))
+        self._spool.storage.delete(replay_path(letters))
 
     def forget(self) -> None:
         """Removes the entries of micro-batches that were done long ago."""
@@ -123,9 +123,11 @@ def _beginning(first: int) -> str:
     return f"{first:020d}."
 
 
-def _replay_path(letters: str) -> str:
+def replay_path(letters: str) -> str:
+    """The document of a file of letters."""
     return f"{_FOLDER}/{letters}.json"
 
 
-def _path(first: int, table: str) -> str:
+def entry_path(first: int, table: str) -> str:
+    """The document of a table's streams."""
     return f"{_FOLDER}/{_beginning(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

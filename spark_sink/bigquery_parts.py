@@ -14,8 +14,8 @@ from typing import Protocol
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_client import BigQueryClient, BigQueryTarget
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, Shape, bigquery_table
+from connector.bigquery_client import BigQueryClient
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
 from connector.errors import SpoolError
 from connector.manifest import SegmentFile
 from connector.schemas import TableSchema
@@ -33,7 +33,7 @@ PIECE = 4 * 1024 * 1024
 """Bytes of rows, as they are in the spool, that are written at a time."""
 
 _REQUEST = 8 * 1024 * 1024
-"""Bytes of rows in a request, or one row that has more; BigQuery takes some 10 MB."""
+"""Bytes of rows in a request, or one row that has more (:data:`spark_sink.bigquery_rows.LARGEST`)."""
 
 _WAITING = 64 * 1024 * 1024
 """Bytes of all tables' rows that wait to be sent."""

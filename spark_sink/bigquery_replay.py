@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape
 from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
+from connector.errors import SpoolError
 from connector.locations import absolute
+from connector.sink_report import report_of, tell
 from connector.spool import Spool
-from spark_sink.bigquery_delivery import merge_staging, target_of, written_of
-from spark_sink.bigquery_ledger import Ledger, ReplayEntry
+from spark_sink.bigquery_delivery import merge_staging, written_of
+from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_types import Refusals
@@ -35,12 +37,26 @@ def replay_into(config: Config) -> Iterator[Replay]:
     """What sends a table's letters; the sink's lock is held meanwhile.
 
     Raises:
+        SpoolError: the spool is not there, or the sink has never run with it.
+        SpoolMismatchError: it is another stream's.
         SpoolInUseError: the sink runs.
         SinkError: from the replay, where BigQuery refuses more than rows.
     """
     assert isinstance(config.sink, BigQueryConfig)
     spool = Spool.at(absolute(config.spool.path))
-    with spool.storage.locked(sink_lock(BIGQUERY), "the sink must not run while letters are replayed, and it does"):
+    try:
+        spool.check_source(config.source.name)
+    except FileNotFoundError:
+        raise SpoolError(
+            f"there is no spool at {spool.path}", hint="Set spool.path to the one that the letters are of."
+        ) from None
+    if find(spool, BIGQUERY) is None:
+        raise SpoolError(
+            f"the spool at {spool.path} does not know how far the sink has come",
+            hint="Let the sink run with it before letters are replayed.",
+        )
+    taken = "the sink must not run while letters are replayed, and it does: stop it, and replay again"
+    with spool.storage.locked(sink_lock(BIGQUERY), taken):
         letters = _Letters(config, config.sink, spool)
         yield letters
         letters.forget()
@@ -50,7 +66,7 @@ class _Letters:
     def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool) -> None:
         self._spool = spool
         self._shape = written_of(config, sink).shape
-        self._target = target_of(config, sink)
+        self._target = sink.target(config.source)
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
@@ -61,11 +77,11 @@ class _Letters:
         self._done = consumer.epoch if consumer else 0
         self._schema_keys = spool.manifest(spool.latest()).schema_keys if spool.latest() else {}
 
-    def send(self, rows: pa.RecordBatch) -> Refusals:
+    def send(self, rows: pa.RecordBatch) -> Refusals | None:
         """Sends the letters of one file, which are of one table and in commit order."""
         self.forget()
         if pc.max(rows.column("epoch")).as_py() > self._done:
-            return [(index, _NOT_DONE) for index in range(rows.num_rows)]
+            return None  # the sink writes its micro-batch once more
         source = rows.column("object")[0].as_py()
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:
@@ -95,7 +111,7 @@ class _Letters:
             entry = ReplayEntry(stream=wrote, refused=tuple(refused))
             self._ledger.note_replay(name, entry)
         if entry.stream and not entry.committed:
-            BigQueryWriter(self._target, table).commit([entry.stream])
+            BigQueryWriter(self._target, table).commit([entry.stream], entry=replay_path(name))
             self._ledger.note_replay(name, entry.model_copy(update={"committed": True}))
         self._noted.append(name)
         return list(entry.refused)
@@ -117,9 +133,7 @@ class _Letters:
         """
         if table in self._repaired and not (left and self._shape.mode == MERGE_LOAD):
             self._tables.resume(table)
-
-
-_NOT_DONE = "its micro-batch is not done yet: let the sink run, and replay it then"
+            tell(self._spool, BIGQUERY, report_of(self._spool, BIGQUERY).without(table))
 
 
 def _name(rows: pa.RecordBatch) -> str:

@@ -23,14 +23,14 @@ from spark_sink.avro_payload import PayloadReader, timestamps
 from spark_sink.errors import SinkError
 from spark_sink.protobuf_columns import Add
 
-LARGEST = 10_000_000
-"""Bytes of the largest row: a request has hardly more."""
+LARGEST = 9_500_000
+"""Bytes of the largest row: a request has less than 10 MB, and tells of the columns, too."""
 
-CHANGE_TYPE, CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER"
+_CHANGE_TYPE, _CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER"
 """The pseudo columns by which BigQuery merges changes."""
 
 _TOO_LARGE = f"the row is too large for BigQuery: it has more than {LARGEST:,} bytes"
-_PSEUDO_COLUMNS = (Field(CHANGE_TYPE, "STRING"), Field(CHANGE_SEQUENCE_NUMBER, "STRING"))
+_PSEUDO_COLUMNS = (Field(_CHANGE_TYPE, "STRING"), Field(_CHANGE_SEQUENCE_NUMBER, "STRING"))
 _FINER_THAN_MICROS = r"\.[0-9]{6}[0-9]*[1-9]"
 _MILLISECOND = pa.scalar(1000, pa.int64())
 _UPDATE, _DELETE, _UPSERT, _INSERT, _UPDATE_INSERT = (

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.bigquery_client import BigQueryTarget
-from connector.bigquery_table import SCHEMA_IN_DATASET
+from connector.bigquery_table import SCHEMA_IN_DATASET, BigQueryTarget
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema

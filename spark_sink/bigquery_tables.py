@@ -6,13 +6,14 @@ columns changed in a way that BigQuery cannot follow is stopped: its events go t
 has repaired it and had them replayed. Only the sink's own process prepares tables, before any task writes.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from connector.bigquery_client import BigQueryClient, BigQueryTarget, ExistingTable
-from connector.bigquery_table import MERGE, BigQueryTable, Field, Shape, bigquery_table, table_faults
+from connector.bigquery_client import BigQueryClient, ExistingTable
+from connector.bigquery_table import MERGE, BigQueryTable, BigQueryTarget, Shape, bigquery_table, table_faults
 from connector.consumers import BIGQUERY
 from connector.manifest import VERSION
 from connector.schemas import TableSchema
@@ -20,6 +21,7 @@ from connector.spool import Spool, to_json
 from connector.timestamps import SECOND
 from spark_sink.errors import SinkError
 
+_INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
 _PATH = f"consumers/{BIGQUERY}.tables"
 
 
@@ -91,7 +93,7 @@ class BigQueryTables:
         return out
 
     def resume(self, source: str) -> None:
-        """Lets a table go on whose dead letters are all replayed."""
+        """Lets a table go on that was stopped and is repaired."""
         tables = self._tables()
         for name, known in list(tables.items()):
             if known.source == source and known.stopped:
@@ -119,7 +121,7 @@ class BigQueryTables:
             self._tables()[name] = _Known(source=table.source, columns={}, stopped=stopped)
             return Prepared(table, stopped)
         self._make(table, existing, shape)
-        columns = {**(known.columns if known else {}), **{field.name: _type_of(field) for field in table.fields}}
+        columns = {**(known.columns if known else {}), **{field.name: field.type_text for field in table.fields}}
         still = known.stopped if known else None
         self._tables()[name] = _Known(source=table.source, columns=columns, stopped=still)
         return Prepared(table, None)
@@ -133,14 +135,17 @@ class BigQueryTables:
             missing = existing.lacks(table)
             if missing:
                 self._client.add_columns(table, missing)
-        if shape.mode == MERGE and (existing is None or existing.max_staleness != _interval(self._max_staleness)):
+        if shape.mode == MERGE and (
+            existing is None or _seconds(existing.max_staleness) != self._max_staleness // SECOND
+        ):
             self._client.set_max_staleness(table, self._max_staleness)
 
     def _make_dataset(self, dataset: str) -> None:
         if not self._location:
             raise SinkError(
                 f"there is no dataset {dataset} in BigQuery",
-                hint=f"Make it (bq mk --location=LOCATION --dataset {dataset}), or set sink.location.",
+                hint=f"Make it (bq mk --location=LOCATION --dataset {self.target.project}:{dataset}), or set"
+                " sink.location.",
             )
         self._client.create_dataset(dataset, self._location)
 
@@ -191,8 +196,8 @@ def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
         there = existing.fields.get(field.name.lower())
         if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
             yield (
-                f"column {field.name} is {_told(there.type, repeated=there.repeated)} in BigQuery, and would be"
-                f" {_told(field.type, repeated=field.repeated)}: drop or rename it there"
+                f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}:"
+                " drop or rename it there"
             )
     if table.primary_key and [name.lower() for name in table.primary_key] != [
         name.lower() for name in existing.primary_key
@@ -203,17 +208,10 @@ def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
         )
 
 
-def _told(kind: str, *, repeated: bool) -> str:
-    return f"ARRAY<{kind}>" if repeated else kind
-
-
-def _type_of(field: Field) -> str:
-    """As a statement of SQL has it."""
-    inner = ", ".join(f"{one.name} {_type_of(one)}" for one in field.fields)
-    return _told(f"{field.type}<{inner}>" if inner else field.type, repeated=field.repeated)
-
-
-def _interval(nanoseconds: int) -> str:
-    """As the API tells an interval."""
-    seconds = nanoseconds // SECOND
-    return f"0-0 0 {seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
+def _seconds(interval: str | None) -> float | None:
+    """Of an interval as the API tells it, ``0-0 DAYS HOURS:MINUTES:SECONDS``."""
+    match = _INTERVAL.fullmatch(interval or "")
+    if match is None:
+        return None
+    days, hours, minutes, seconds = map(float, match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

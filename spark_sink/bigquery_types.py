@@ -62,8 +62,8 @@ class FormerTypes:
             except SpoolError:  # of another spool: nothing is known of it
                 then = {}
             self._changed[key] = {
-                column.name: f"column {column.name} was {_told(then[column.name])} when the row was changed,"
-                f" and is {_told(column)} since"
+                column.name: f"column {column.name} was {then[column.name].field.type_text} when the row was"
+                f" changed, and is {column.field.type_text} since"
                 for column in self._table.columns
                 if column.name in then and _read_as(then[column.name]) != _read_as(column)
             }
@@ -89,7 +89,3 @@ def _row(payload: str) -> dict[str, object]:
 
 def _read_as(column: Column) -> tuple[object, str, bool]:
     return (column.kind, column.field.type, column.field.repeated)
-
-
-def _told(column: Column) -> str:
-    return f"ARRAY<{column.field.type}>" if column.field.repeated else column.field.type

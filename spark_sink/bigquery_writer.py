@@ -8,8 +8,7 @@ ever be left out.
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import grpc
@@ -21,8 +20,8 @@ from google.cloud.bigquery_storage_v1.services.big_query_write.transports import
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
-from connector.bigquery_client import PATIENCE, BigQueryClient, BigQueryTarget, reason_of
-from connector.bigquery_table import BigQueryTable
+from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
+from connector.bigquery_table import BigQueryTable, BigQueryTarget
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")
@@ -60,6 +59,7 @@ class BigQueryWriter:
         self._target = target
         self._table = table
         self._patience = patience
+        self._name = f"{table.dataset}.{table.name}"
         self._path = f"projects/{target.project}/datasets/{table.dataset}/tables/{table.name}"
 
     @property
@@ -75,7 +75,7 @@ class BigQueryWriter:
         Args:
             stream: the default stream, or a pending one.
             descriptor: what the rows are.
-            rows: less than 10 MB of them.
+            rows: at most :data:`spark_sink.bigquery_rows.LARGEST` bytes of them.
             offset: of the first row in a pending stream.
         """
         request = types.AppendRowsRequest(
@@ -89,20 +89,20 @@ class BigQueryWriter:
         metadata = [("x-goog-request-params", f"write_stream={stream}")]
 
         def once() -> list[tuple[int, str]]:
-            call = self._client().append_rows(iter([request]), retry=None, timeout=_TIMEOUT, metadata=metadata)
             try:
-                for response in call:
+                for response in self._client().append_rows(
+                    iter([request]), retry=None, timeout=_TIMEOUT, metadata=metadata
+                ):
                     return _refused(response)
-            except exceptions.NotFound as error:
+            except exceptions.AlreadyExists:
+                return []  # it came with an earlier attempt
+            except exceptions.NotFound:
                 if offset is None:
                     raise
-                raise exceptions.FailedPrecondition("the pending stream has expired") from error
+                raise self._expired() from None
             raise exceptions.ServiceUnavailable("the call ended without an answer")
 
-        try:
-            return self._sent(once, tells=False)  # BigQuery's words might hold a row's values
-        except exceptions.AlreadyExists:
-            return []  # it came with an earlier attempt
+        return self._sent(once, "what it says may hold a row's values, and is not told")
 
     def create_pending(self) -> str:
         """Makes a pending stream, whose rows nobody sees before it is committed; returns its name."""
@@ -119,40 +119,51 @@ class BigQueryWriter:
         ended = self._sent(lambda: self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT))
         return int(ended.row_count)
 
-    def commit(self, streams: Sequence[str]) -> None:
-        """Makes the rows of finalized streams visible, all at once; what was committed before is no error."""
+    def commit(self, streams: Sequence[str], *, entry: str) -> None:
+        """Makes the rows of finalized streams visible, all at once; what was committed before is no error.
+
+        Args:
+            streams: never committed but together.
+            entry: the document in the spool that names them.
+        """
 
         def once() -> None:
             request = types.BatchCommitWriteStreamsRequest(parent=self._path, write_streams=streams)
             response = self._client().batch_commit_write_streams(request, retry=None, timeout=_TIMEOUT)
-            if response.stream_errors and not all(map(self._is_committed, streams)):
-                told = ", ".join(sorted({error.code.name for error in response.stream_errors}))
+            codes = {error.code for error in response.stream_errors}
+            if not codes or _StorageErrorCode.STREAM_ALREADY_COMMITTED in codes:
+                return
+            if not all(map(self._is_committed, streams)):
+                told = ", ".join(sorted(code.name for code in codes))
                 raise SinkError(
-                    f"streams of table {self._table.dataset}.{self._table.name} cannot be committed ({told}): they have"
-                    " expired",
-                    hint="Look whether the table has rows of that micro-batch. If it has none, remove its document in"
-                    " the folder bigquery of the spool (docs/bigquery.md), and they are written again.",
+                    f"streams of table {self._name} cannot be committed ({told}): they have expired",
+                    hint=f"Look whether the table has their rows. If it has none, remove {entry} in the spool, and they"
+                    ' are written again; if it has them, set "committed": true there (docs/bigquery.md).',
                 )
 
         self._sent(once)
 
     def _is_committed(self, stream: str) -> bool:
-        """Whether a stream was committed before: what the errors of a commit do not tell from other states."""
+        """Whether a stream was committed before: what some errors of a commit do not tell from other states."""
         try:
             found = self._client().get_write_stream(name=stream, retry=None, timeout=_TIMEOUT)
         except (exceptions.NotFound, exceptions.InvalidArgument):
             return False
         return bool(found.commit_time)
 
-    def _sent(self, once: Callable[[], _Result], *, tells: bool = True) -> _Result:
+    def _sent(self, once: Callable[[], _Result], words: str | None = None) -> _Result:
+        """Sends until it is answered; ``words`` are told of a refusal, instead of BigQuery's."""
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_pass),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
             stop=tenacity.stop_after_delay(self._patience),
             reraise=True,
         )
-        with self._faults(tells=tells):
+        try:
             return retrying(once)
+        except _FAULTS as error:
+            why, hint = reason_of(error, words)
+            raise SinkError(f"cannot write table {self._name} of BigQuery: {why}", hint=hint) from None
 
     def _may_pass(self, error: BaseException) -> bool:
         """Whether to ask again: for a table or a column too, if only the Storage Write API does not know it yet."""
@@ -167,16 +178,11 @@ class BigQueryWriter:
     def _client(self) -> BigQueryWriteClient:
         return _client(self._target, os.getpid())
 
-    @contextmanager
-    def _faults(self, *, tells: bool) -> Iterator[None]:
-        try:
-            yield
-        except exceptions.AlreadyExists:
-            raise
-        except _FAULTS as error:
-            why, hint = reason_of(error, tells=tells)
-            name = f"{self._table.dataset}.{self._table.name}"
-            raise SinkError(f"cannot write table {name} of BigQuery: {why}", hint=hint) from None
+    def _expired(self) -> SinkError:
+        return SinkError(
+            f"a pending stream of table {self._name} of BigQuery has expired",
+            hint="Run it again: its rows are written anew, and nobody has seen any of them.",
+        )
 
 
 class _MissingColumnError(exceptions.BadRequest):

@@ -1,6 +1,6 @@
 """The dead-letter place of a sink: events that the destination refuses, each with the reason, until they are replayed.
 
-A micro-batch's letters of a table are one file, ``{table}/{name}.jsonl``, one letter a line::
+Letters of a table that are refused together are one file, ``{table}/{name}.jsonl``, one letter a line::
 
     {"reason": "...", "event": {"stream_name": "...", ..., "payload": "{...}", "before": null, "epoch": 7}}
 
@@ -37,8 +37,8 @@ from spark_sink.errors import SinkError
 class Replay(Protocol):
     """What takes letters once more."""
 
-    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
-        """Sends rows of one table; tells which were refused again, by their index, and why.
+    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
+        """Sends rows of one table; tells which were refused again, by their index, and why; None if they have to wait.
 
         The same rows come again where the process ended before they were gone from the place; they are gone when this
         is called for others, or the replay ends without an error.

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connector import log
 from connector.config import BigQueryConfig, Config, load
-from connector.errors import ConfigurationError, SpannerCdcError
+from connector.errors import ConfigurationError, told
 from connector.locations import absolute, with_extra_bigquery
 from spark_sink.dead_letters import DeadLetters, LetterFile, Replay
 from spark_sink.errors import SinkError
@@ -39,19 +39,17 @@ def main(arguments: Sequence[str]) -> int:
         if given.action == "list":
             return _list(letters, as_json=given.json)
         return _replay(config, letters, given.table)
-    except SpannerCdcError as error:
-        return _fail(error, str(error), error.exit_code, verbose=given.verbose)
     except BrokenPipeError:
         sys.stdout = None  # whoever read it has gone; there is nobody to flush to
         return 0
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except OSError as error:
-        line = f"{error.strerror or error}: {error.filename or 'the system refused'}"
-        return _fail(error, line, 1, verbose=given.verbose)
-    except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too; its text might hold a row's values
-        line = f"a fault of this program: {type(error).__name__}; --verbose tells where"
-        return _fail(error, line, 1, verbose=given.verbose)
+    except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
+        line, code = told(error)
+        if given.verbose:
+            sys.stderr.write(log.whereabouts(error))
+        sys.stderr.write(f"spanner-cdc: {line}\n")
+        return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +92,7 @@ def _list(letters: DeadLetters, *, as_json: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListLine:
     """A line of the list: a table's letters of one reason."""
 
     table: str
@@ -103,21 +101,23 @@ class Entry:
     files: int
 
 
-def _entries(files: Sequence[LetterFile]) -> list[Entry]:
+def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
     """By table; the most frequent reason first."""
     letters, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for file in files:
         for reason, count in file.reasons.items():
             letters[file.table, reason] += count
             holding[file.table, reason] += 1
-    entries = [Entry(*key, count, holding[key]) for key, count in letters.items()]
+    entries = [ListLine(*key, count, holding[key]) for key, count in letters.items()]
     return sorted(entries, key=lambda entry: (entry.table, -entry.letters, entry.reason))
 
 
 def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
     files = letters.files(table)
     if not files:
-        _say(f"{letters.root}: no dead letters{f' of table {table}' if table is not None else ''}")
+        others = ", ".join(sorted({file.table for file in letters.files()}))
+        but = f", but of {others}" if others else ""
+        _say(f"{letters.root}: no dead letters{'' if table is None else f' of table {table}{but}'}")
         return 0
     with with_extra_bigquery(SinkError):
         from spark_sink.bigquery_replay import replay_into
@@ -125,15 +125,21 @@ def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
         done = replayed(letters, files, replay, came)
     if came:
         return _INTERRUPTED if signal.SIGINT in came else 0
-    return 1 if done.refused else 0
+    if done.waiting:
+        _say("letters of a micro-batch that is not done wait: let the sink run, and replay again")
+    return 1 if done.refused or done.waiting else 0
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay has done: letters that went through, letters that were refused again, files that are left."""
+    """What a replay has done.
+
+    Letters that went through, letters that were refused again, letters that have to wait, files that were not tried.
+    """
 
     sent: int = 0
     refused: int = 0
+    waiting: int = 0
     left: int = 0
 
 
@@ -144,36 +150,42 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, 
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was done is done.
     """
     done = Replayed(left=len(files))
-    waiting = Counter[str]()
+    there = Counter[str]()
     for file in files:
-        waiting[file.table] += file.letters
+        there[file.table] += file.letters
     try:
         for file in files:
             if came:
                 break
-            _send(letters, file, replay, done, waiting)
+            _send(letters, file, replay, done, there)
             done.left -= 1
     finally:
-        _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again")
+        waiting = f", {done.waiting} not sent" if done.waiting else ""
+        why = " (`spanner-cdc dead-letters list` tells why)" if done.refused else ""
+        _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again{why}{waiting}")
         if done.left:
             _say(f"{_files(done.left)} not done")
     return done
 
 
-def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, waiting: Counter[str]) -> None:
-    """Sends the letters of a file; ``waiting`` counts those of each table that are in the place."""
+def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
+    """Sends the letters of a file; ``there`` counts those of each table that are in the place."""
     try:
         rows, _ = letters.read(file)
     except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
-        waiting[file.table] -= file.letters
+        there[file.table] -= file.letters
         return
-    again = dict(replay.send(rows))
+    refused = replay.send(rows)
+    if refused is None:
+        done.waiting += rows.num_rows
+        return
+    again = dict(refused)
     kept = sorted(again)
     done.sent += rows.num_rows - len(kept)
     done.refused += len(kept)
-    waiting[file.table] -= rows.num_rows - len(kept)
+    there[file.table] -= rows.num_rows - len(kept)
     # Before the last of them is gone: with no letters, nobody would ever try again.
-    replay.tried(rows.column("object")[0].as_py(), left=waiting[file.table])
+    replay.tried(rows.column("object")[0].as_py(), left=there[file.table])
     letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
 
 
@@ -213,13 +225,6 @@ def _on_one_line(text: str) -> str:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _fail(error: BaseException, line: str, code: int, *, verbose: bool) -> int:
-    if verbose:
-        sys.stderr.write(log.whereabouts(error))
-    sys.stderr.write(f"spanner-cdc: {line}\n")
-    return code
 
 
 if __name__ == "__main__":

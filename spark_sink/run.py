@@ -301,7 +301,7 @@ def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Ca
         SpoolInUseError: the other does not end.
     """
     spool = Spool.at(config.spool.path)
-    taken = f"another sink delivers from the spool at {spool.path}"
+    taken = f"another sink, or a replay of dead letters, holds the spool at {spool.path}"
     deadline = time.monotonic() + _PREDECESSOR
     told = has_ended = False
     while True:

@@ -323,7 +323,7 @@ def test_only_merge_refuses_a_stream_that_captures_only_changes_with_the_stateme
     (fault,) = faults
     assert fault.startswith("sink.mode: merge needs whole rows, and change stream Everything captures " + captured)
     assert "ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in fault
-    assert "PostgreSQL: ALTER CHANGE STREAM Everything SET (value_capture_type = 'NEW_ROW')" in fault
+    assert """PostgreSQL: ALTER CHANGE STREAM "Everything" SET (value_capture_type = 'NEW_ROW')""" in fault
     assert "merge-load" in fault
 
 

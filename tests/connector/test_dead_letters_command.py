@@ -82,11 +82,15 @@ def test_letters_are_listed(folder: Path) -> None:
 def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> None:
     assert ran(folder, "replay", "--table", "-Other") == (
         0,
-        f"{folder}/dead-letters: no dead letters of table -Other\n",
+        f"{folder}/dead-letters: no dead letters of table -Other, but of Singers\n",
         "",
     )
     (folder / "refuse").touch()
-    assert ran(folder, "replay") == (1, "0 letters went through, 2 refused again\n", "")
+    assert ran(folder, "replay") == (
+        1,
+        "0 letters went through, 2 refused again (`spanner-cdc dead-letters list` tells why)\n",
+        "",
+    )
     (folder / "refuse").unlink()
     assert letters(folder) == ["a.jsonl", "b.jsonl"]
     assert ran(folder, "replay", "--table", "Singers", "--verbose", "--log-format", "json") == (

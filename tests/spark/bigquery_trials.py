@@ -305,7 +305,7 @@ _POINTS: list[tuple[type, str]] = [
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),
     (BigQueryClient, "load"),
-    (BigQueryClient, "query"),
+    (BigQueryClient, "merge"),
     (BigQueryClient, "delete"),
     (BigQueryWriter, "create_pending"),
     (BigQueryWriter, "append"),
@@ -315,7 +315,7 @@ _POINTS: list[tuple[type, str]] = [
     (Ledger, "committed"),
     (Life, "deliver"),
 ]
-_LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
+_LATE = [(BigQueryClient, "merge"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
 
 
 def _nothing() -> None: ...

@@ -11,7 +11,7 @@ import pytest
 
 from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import Shape, bigquery_table
-from spark_sink.bigquery_delivery import target_of
+from connector.config import BigQueryConfig
 from spark_sink.bigquery_fold import Fold, merge_statement
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_writer import BigQueryWriter
@@ -68,7 +68,7 @@ APPENDED_CUTS = {
 MERGED_CUTS = {
     "a task wrote a part of what it is to write": some_parts,
     "a load has not answered": at(BigQueryClient, "load", call=2, after=True),
-    "a merge has not answered": at(BigQueryClient, "query", call=2, after=True),
+    "a merge has not answered": at(BigQueryClient, "merge", call=2, after=True),
     "a part was merged and its staging table deleted": at(BigQueryClient, "delete", call=1, after=True),
     "all is delivered, which Spark has not heard": at(Life, "deliver", after=True),
 }
@@ -145,10 +145,10 @@ def test_a_tables_rows_of_a_micro_batch_become_visible_together(
     seen: list[tuple[int, int, int]] = []
     commit = BigQueryWriter.commit
 
-    def watched(self: BigQueryWriter, streams: tuple[str, ...]) -> None:
+    def watched(self: BigQueryWriter, streams: tuple[str, ...], *, entry: str) -> None:
         table = next(name for name in trial.history.tables if trial.place(name)[1] == self._table.name)
         before = len(trial.rows(table))
-        commit(self, streams)
+        commit(self, streams, entry=entry)
         seen.append((len(streams), before, len(trial.rows(table)) - before))
 
     monkeypatch.setattr(BigQueryWriter, "commit", watched)
@@ -240,7 +240,8 @@ def test_the_statement_does_what_the_property_of_the_fold_says_of_it(trial_of: M
     random = Random(seed)
     trial = trial_of("merge-load")
     config = trial.config()
-    client = BigQueryClient(target_of(config, config.sink), failure=SinkError)  # type: ignore[arg-type]
+    assert isinstance(config.sink, BigQueryConfig)
+    client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
     client.create_dataset(trial.dataset, "US")
     table = bigquery_table(folding.SCHEMA, Shape(trial.dataset, "merge-load"))
     client.create(table)

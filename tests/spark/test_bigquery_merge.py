@@ -237,11 +237,11 @@ def test_rows_that_the_server_refuses_become_letters_with_its_reason_and_the_res
     assert names_of(trial) == [(1, "a"), (2, "a"), (5, "b")]
     assert len(trial.rows("Other")) == 1
 
-    refused = bigquery_double._traffic.refused
-    del refused[0]  # what was wrong there is right now
+    bigquery_double.take_all()
+    bigquery_double.refuse("Name", "worse", "this is none either")  # the other is right now
     assert replay(trial) == Replayed(sent=2, refused=1)
     assert [letter for letter, _ in letters_of(trial)] == [4]
-    refused.clear()
+    bigquery_double.take_all()
     assert replay(trial) == Replayed(sent=1)
     assert letters_of(trial) == []
     assert names_of(trial) == [(1, "a"), (2, "a"), (3, "bad"), (4, "worse"), (5, "b"), (6, "bad")]
@@ -297,7 +297,7 @@ def test_a_late_letter_changes_nothing_that_came_after_it(trial_of: MakeTrial, b
     trial.maker.seal(record(START + 2 * SECOND, [1], mod_type="UPDATE", values={"Name": "later"}))
     trial.maker.seal(record(START + 3 * SECOND, [2], mod_type="DELETE"))
     trial.run()
-    bigquery_double._traffic.refused.clear()
+    bigquery_double.take_all()
     assert replay(trial) == Replayed(sent=3)
     assert names_of(trial) == [(1, "later"), (3, "bad")]
 
@@ -312,7 +312,7 @@ def test_letters_of_many_micro_batches_are_replayed_in_the_order_of_commits(
         trial.run()
     files = DeadLetters(str(trial.letters)).files()
     assert [file.oldest for file in files] == sorted(file.oldest for file in files)
-    bigquery_double._traffic.refused.clear()
+    bigquery_double.take_all()
     assert replay(trial) == Replayed(sent=11)
     assert [row["Id"] for row in trial.rows("Singers")] == list(range(1, 12))
 
@@ -328,7 +328,7 @@ def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
     for number in (1, 2):
         trial.maker.seal(record(START + number * SECOND, [number, 7], values={"Name": "bad"}))
         trial.run()
-    bigquery_double._traffic.refused.clear()
+    bigquery_double.take_all()
     owner, method, after = point
     with killed_at(owner, method, after=after), pytest.raises(KilledError):
         replay(trial)
@@ -362,7 +362,7 @@ def test_every_change_is_appended_or_a_letter_and_never_both_in_lives_that_are_c
 def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(trial_of: MakeTrial, mode: str) -> None:
     trial = trial_of(mode)
     large: dict[str, object] = {"Name": "x" * 10_000_000}
-    most: dict[str, object] = {"Name": "x" * 9_990_000}
+    most: dict[str, object] = {"Name": "x" * 9_490_000}
     trial.maker.seal(
         record(START + SECOND, [1], values=large),
         record(START + SECOND, [2, 3], sequence=1),
@@ -370,7 +370,7 @@ def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(tr
     )
     (said,) = trial.run()
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
-    assert letters_of(trial) == [(1, "the row is too large for BigQuery: it has more than 10,000,000 bytes")]
+    assert letters_of(trial) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
     assert [key for key, _ in names_of(trial)] == [2, 3, 4]
     assert replay(trial) == Replayed(refused=1)
 

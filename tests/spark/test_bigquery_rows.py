@@ -434,7 +434,7 @@ def test_a_row_that_is_too_large_is_refused() -> None:
     assert built.indexes.tolist() == [0, 1, 4]
     assert len(built.rows[1].as_py()) == bigquery_rows.LARGEST
     assert [(refused.index, refused.reason) for refused in built.refused] == [
-        (number, "the row is too large for BigQuery: it has more than 10,000,000 bytes") for number in (2, 3)
+        (number, "the row is too large for BigQuery: it has more than 9,500,000 bytes") for number in (2, 3)
     ]
 
 
@@ -460,8 +460,8 @@ def test_updates_that_hold_only_what_changed_are_never_merged(captured: str | No
         assert str(caught.value) == (
             "table Singers has an update without the columns that did not change, which would be NULL: merge needs"
             f" whole rows, and change stream Everything captures {captured}: ALTER CHANGE STREAM Everything SET OPTIONS"
-            " (value_capture_type = 'NEW_ROW') (PostgreSQL: ALTER CHANGE STREAM Everything SET (value_capture_type ="
-            " 'NEW_ROW')), or take mode merge-load"
+            " (value_capture_type = 'NEW_ROW') (PostgreSQL: ALTER CHANGE STREAM \"Everything\" SET"
+            " (value_capture_type = 'NEW_ROW')), or take mode merge-load"
         )
     assert builder_of(WIDE, "append-only").build(batch, now=NOW).refused == ()
 

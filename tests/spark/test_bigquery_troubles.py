@@ -9,10 +9,11 @@ from google.api_core import exceptions
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from connector import consumers
-from connector.bigquery_client import BigQueryClient, BigQueryTarget, reason_of
-from connector.config import Config
+from connector.bigquery_client import BigQueryClient, reason_of
+from connector.bigquery_table import BigQueryTarget
+from connector.config import Config, SpoolConfig
 from connector.consumers import BIGQUERY, find
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.records import ColumnType, DataChangeRecord
 from connector.storage import LocalStorage
 from connector.timestamps import SECOND
@@ -80,9 +81,7 @@ def replay(config: Config, spool: SpoolMaker) -> tuple[int, int]:
 
 def retyped(double: BigQueryDouble, kind: str) -> None:
     """Somebody drops column V of the table, and adds it again with another type."""
-    table = double._catalog.known("ds", "Singers")
-    schema = tuple(replace(column, type=kind) if column.name == "V" else column for column in table.schema)
-    table.redefine(replace(table.definition, schema=schema))
+    double.retype("ds", "Singers", "V", kind)
 
 
 # Drivers and checkpoints
@@ -204,10 +203,25 @@ def test_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryD
     spool.seal(record(START + 2 * SECOND, [2], columns=(KEY, NUMBER), values={"V": "7"}))
     begun(one, checkpoint, committed=True)
     retyped(double, "INT64")
-    assert replay(one, spool) == (0, 1)
+    before = [file.reasons for file in letters(spool).files()]
+    assert replay(one, spool) == (0, 0)
+    assert [file.reasons for file in letters(spool).files()] == before
     run(one, checkpoint)
     assert replay(one, spool) == (1, 0)
     assert ids(double) == [1, 2]
+
+
+def test_a_replay_without_the_letters_spool_is_one_line_and_leaves_all_as_it_was(
+    double: BigQueryDouble, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    one = config(double, spool)
+    spool.seal(record(START + SECOND, [1]))
+    with pytest.raises(SpoolError, match="does not know how far the sink has come"):
+        replay(one, spool)
+    elsewhere = one.model_copy(update={"spool": SpoolConfig(path=str(tmp_path / "elsewhere"))})
+    with pytest.raises(SpoolError, match=r"there is no spool at .*elsewhere\. Set spool\.path to the one that"):
+        replay(elsewhere, spool)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
@@ -218,8 +232,8 @@ def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     spool.seal(record(START + SECOND, [1]))
     begun(one, checkpoint, committed=False)
     assert [file.letters for file in letters(spool).files()] == [1]
-    double._traffic.refused.clear()
-    assert run(one, checkpoint) == ["1 rows to 1 tables; table Singers goes on"]
+    double.take_all()
+    assert run(one, checkpoint) == ["1 rows to 1 tables"]
     assert letters(spool).files() == []
     assert ids(double) == [1]
 
@@ -254,7 +268,7 @@ def test_a_stopped_table_goes_on_when_it_is_repaired_and_replayed_though_some_le
         double.drop("ds", "Singers")
     assert replay(one, spool) == (1, 0)
     spool.seal(record(START + 4 * SECOND, [4], columns=(KEY, NUMBER), values={"V": "8"}))
-    assert run(one, checkpoint) == ["1 rows to 1 tables; table Singers goes on"]
+    assert run(one, checkpoint) == ["1 rows to 1 tables"]
     assert ids(double) == ([1, 2, 4] if repair == "column" else [2, 4])
 
 
@@ -273,7 +287,7 @@ def test_a_job_that_is_done_is_found_again_where_its_dataset_is(
     run(config(double, spool, location=region), Checkpoint([]))
     client = BigQueryClient(BigQueryTarget(double.project, double.endpoint), failure=SinkError, patience=1)
     for _ in range(2):
-        client.query(staleness(double, "ds"), "ds", "Singers", job_id="once")
+        client.merge(staleness(double, "ds"), "ds", "Singers", job_id="once")
     assert double.counts.requests["jobs.get"] == 1
 
 
@@ -286,9 +300,9 @@ def test_a_job_that_failed_many_times_runs_when_what_it_failed_of_is_repaired(
     double.deny("ds", "Singers")
     for _ in range(7):
         with pytest.raises(SinkError, match=r"permission denied"):
-            client.query(staleness(double, "ds"), "ds", "Singers", job_id="merge")
+            client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
     double.allow("ds", "Singers")
-    client.query(staleness(double, "ds"), "ds", "Singers", job_id="merge")
+    client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
 
 
 def test_a_quota_that_is_used_up_is_not_called_a_permission() -> None:

@@ -163,7 +163,10 @@ def test_letters_that_are_refused_again_stay_with_their_new_reason(
     put(letters, "3", 6)
     bigquery.refused = {payload(1), payload(3), payload(5)}
     assert main(["replay", config]) == 1
-    assert capsys.readouterr().out == "3 letters went through, 3 refused again\n"
+    assert (
+        capsys.readouterr().out
+        == "3 letters went through, 3 refused again (`spanner-cdc dead-letters list` tells why)\n"
+    )
     assert left(letters) == [
         ("Singers/1.jsonl", 1, "again"),
         ("Singers/1.jsonl", 3, "again"),
@@ -184,7 +187,7 @@ def test_one_tables_letters_are_replayed_alone(
     assert left(letters) == [("Singers/1.jsonl", 1, "too large")]
     capsys.readouterr()
     assert main(["replay", config, "--table", "Albums"]) == 0
-    assert capsys.readouterr().out == f"{root}: no dead letters of table Albums\n"
+    assert capsys.readouterr().out == f"{root}: no dead letters of table Albums, but of Singers\n"
 
 
 def test_a_replay_that_breaks_off_loses_nothing_and_tells_what_it_did(
