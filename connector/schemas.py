@@ -7,7 +7,7 @@ new column or a changed type is. Equal schemas have equal keys, on every replay.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Self
 
@@ -58,15 +58,20 @@ class TableSchema:
         return cls(table, ordered, keys)
 
     def widened(self, column_types: Iterable[ColumnType]) -> "TableSchema":
-        """This schema with the columns that are new or have another type; itself where there are none."""
-        known = {column.name: column for column in self.columns}
-        news = [column for column in column_types if column.name not in known or known[column.name].type != column.type]
-        if not news:
-            return self
-        known.update((column.name, column) for column in news)
-        keys = [*self.primary_keys]
-        keys += [column.name for column in news if column.is_primary_key and column.name not in keys]
-        return TableSchema.of(self.table, known.values(), keys)
+        """This schema with the columns that are new or have another type or spelling; itself where there are none.
+
+        Every record names all columns of its key: where they are others, the table was made anew, and has that key.
+        """
+        named = tuple(column_types)
+        known = {column.name.lower(): column for column in self.columns}
+        news = {column.name.lower(): column for column in named if not _is(column, known.get(column.name.lower()))}
+        keys = [column.name for column in sorted(named, key=_ordinal) if column.is_primary_key]
+        if not keys or set(keys) == set(self.primary_keys):
+            if not news:
+                return self
+            keys = list(self.primary_keys)
+        columns = [replace(column, is_primary_key=column.name in keys) for column in (known | news).values()]
+        return TableSchema.of(self.table, columns, keys)
 
     def to_json(self) -> bytes:
         """The bytes of ``schemas/<key>.json``, equal for equal schemas."""
@@ -106,6 +111,14 @@ class TableSchema:
             for column in node["columns"]
         ]
         return cls.of(str(node["table"]), columns, [str(key) for key in node["primary_keys"]])
+
+
+def _is(column: ColumnType, known: ColumnType | None) -> bool:
+    return known is not None and (known.name, known.type) == (column.name, column.type)
+
+
+def _ordinal(column: ColumnType) -> int:
+    return column.ordinal_position
 
 
 class SchemaRegistry:

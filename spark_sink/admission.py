@@ -19,13 +19,17 @@ SMALLEST_TASK = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class EpochWeight:
-    """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty."""
+    """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty.
+
+    ``schemas`` is a number that the epochs have in common after which all tables have the same schemas.
+    """
 
     epoch: int
     minute: int | None
     rows: int
     bytes: int
     files: int
+    schemas: int = 0
 
     @classmethod
     def of(cls, manifest: Manifest, admits: Callable[[str], bool]) -> "EpochWeight":
@@ -33,7 +37,8 @@ class EpochWeight:
         files = manifest.files
         minute = files[0].first_commit_timestamp // MINUTE if files else None
         rows = sum(count for table, count in manifest.tables.items() if admits(table))
-        return cls(manifest.epoch, minute, rows, manifest.size, len(files))
+        schemas = hash(frozenset(manifest.schema_keys.items()))
+        return cls(manifest.epoch, minute, rows, manifest.size, len(files), schemas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,17 @@ class Group:
 def by_epoch(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
     """Each epoch by itself."""
     for epoch in epochs:
+        yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
+
+
+def up_to_change(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
+    """Each epoch by itself, up to the first in which a table's schema is another than in those before it."""
+    schemas: int | None = None
+    for epoch in epochs:
+        if epoch.rows:
+            if schemas not in (None, epoch.schemas):
+                return
+            schemas = epoch.schemas
         yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
 
 

@@ -39,7 +39,7 @@ class StreamsEntry(BaseModel):
 
 
 class ReplayEntry(BaseModel):
-    """The stream that a file of letters was written into, or empty; and each letter refused again, with the reason."""
+    """The stream that a file of letters was written into, and each letter refused again, with the reason."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Field, Shape, bigquery_table
 from connector.errors import SpoolError
 from connector.manifest import SegmentFile
 from connector.schemas import TableSchema
@@ -117,6 +117,11 @@ class PartWriter:
     tables: Mapping[str, TablePlan]
     dead_letters: str
 
+    @property
+    def letters(self) -> str:
+        """What the names of the micro-batch's files of letters begin with, before an underscore."""
+        return f"{self.spool_id}_{self.first}"
+
     def write(self, part: Part) -> Iterator[Told]:
         """Writes a part; tells of each table when all of its rows are taken, or kept as dead letters.
 
@@ -142,12 +147,10 @@ class PartWriter:
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
-        name = f"{self.spool_id}_{self.first}_{part.number}"
+        name = f"{self.letters}_{part.number}"
         letters = DeadLetters(self.dead_letters)
-        if not self.options.shape.merges:
-            if Ledger(spool).find(self.first, table) is not None:
-                return TableWriter(table, letters, name, _Done())
-            letters.discard(table, name)  # those of an attempt that ended before this
+        if not self.options.shape.merges and Ledger(spool).find(self.first, table) is not None:
+            return TableWriter(table, letters, name, _Done())
         if plan.stopped is not None:
             return TableWriter(table, letters, name, _Stopped(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
@@ -313,9 +316,9 @@ class _Loaded:
     def end(self) -> str:
         if not len(self._fold):
             return ""
-        staging = staging_name(self._name, self._table)
-        job = f"{staging}_load"
-        self._client.load(self._table.dataset, staging, self._fold.fields, self._fold.lines(), job_id=job)
+        lines, fields = self._fold.lines(), self._fold.fields
+        staging = staging_name(self._name, self._table, lines, fields)
+        self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
         return staging
 
 
@@ -356,10 +359,14 @@ def rows_into(
     return _Sifted(rows, FormerTypes(table, shape, schema))
 
 
-def staging_name(name: str, table: BigQueryTable) -> str:
-    """The table that a part's rows of a table are loaded into, in the table's dataset."""
-    digest = blake2b(f"{table.dataset}.{table.name}".encode(), digest_size=8).hexdigest()
-    return f"spanner_cdc_{name}_{digest}"
+def staging_name(name: str, table: BigQueryTable, lines: bytes, fields: Sequence[Field]) -> str:
+    """The table that lines are loaded into, in the dataset of the table that they are of: the same for the same.
+
+    Other rows, or other columns, are another job's: one that is done is not run again.
+    """
+    digest = blake2b(f"{table.dataset}.{table.name} {fields}\n".encode(), digest_size=12)
+    digest.update(lines)
+    return f"spanner_cdc_{name}_{digest.hexdigest()}"
 
 
 def parts_of(files: Sequence[SegmentFile], most: int) -> list[Part]:

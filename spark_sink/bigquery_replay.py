@@ -15,7 +15,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape
+from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape
 from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
 from connector.errors import SpoolError
@@ -25,6 +25,7 @@ from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, written_of
 from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_parts import PIECE, rows_into
+from spark_sink.bigquery_rows import partial_updates
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
@@ -75,29 +76,32 @@ class _Letters:
         self._noted: list[str] = []
         consumer = find(spool, BIGQUERY)
         self._done = consumer.epoch if consumer else 0
-        self._schema_keys = spool.manifest(spool.latest()).schema_keys if spool.latest() else {}
+        self._spool_id = spool.header().spool_id
 
-    def send(self, rows: pa.RecordBatch) -> Refusals | None:
+    def send(self, name: str, rows: pa.RecordBatch) -> Refusals | None:
         """Sends the letters of one file, which are of one table and in commit order."""
         self.forget()
-        if pc.max(rows.column("epoch")).as_py() > self._done:
+        is_of_spool = name.startswith(f"{self._spool_id}_")
+        if is_of_spool and pc.max(rows.column("epoch")).as_py() > self._done:
             return None  # the sink writes its micro-batch once more
         source = rows.column("object")[0].as_py()
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:
             shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
-        key = self._schema_keys.get(source) or rows.column("schema_key")[rows.num_rows - 1].as_py()
+        key = self._tables.schema_key(source) or rows.column("schema_key")[rows.num_rows - 1].as_py()
         prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
         if prepared.stopped is not None:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
         self._repaired.add(source)
-        name = _name(rows)
+        table, name = prepared.table, _name(rows, prepared.table)
         if not shape.merges:
-            return self._append(rows, prepared.table, shape, name)
-        refused, wrote = self._write(rows, prepared.table, shape, name)
+            return self._append(rows, table, shape, name)
+        partial = partial_updates(rows) if shape.mode == MERGE else {}
+        whole = [index for index in range(rows.num_rows) if index not in partial]
+        refused, wrote = self._write(rows.take(pa.array(whole, pa.int64())), table, shape, name)
         if wrote:
-            merge_staging(self._target, prepared.table, wrote)
-        return refused
+            merge_staging(self._target, table, wrote)
+        return [*partial.items(), *((whole[index], why) for index, why in refused)]
 
     def forget(self) -> None:
         """Forgets how letters were sent: they are gone from the place."""
@@ -108,9 +112,11 @@ class _Letters:
         entry = self._ledger.find_replay(name)
         if entry is None:
             refused, wrote = self._write(rows, table, shape, name)
+            if not wrote:
+                return refused
             entry = ReplayEntry(stream=wrote, refused=tuple(refused))
             self._ledger.note_replay(name, entry)
-        if entry.stream and not entry.committed:
+        if not entry.committed:
             BigQueryWriter(self._target, table).commit([entry.stream], entry=replay_path(name))
             self._ledger.note_replay(name, entry.model_copy(update={"committed": True}))
         self._noted.append(name)
@@ -136,9 +142,9 @@ class _Letters:
             tell(self._spool, BIGQUERY, report_of(self._spool, BIGQUERY).without(table))
 
 
-def _name(rows: pa.RecordBatch) -> str:
-    """Of the load of these rows: the same for the same rows."""
-    digest = blake2b(digest_size=16)
+def _name(rows: pa.RecordBatch, table: BigQueryTable) -> str:
+    """Of these rows in this table: the same for the same."""
+    digest = blake2b(f"{table.dataset}.{table.name}\n".encode(), digest_size=16)
     for uuid in rows.column("uuid").to_pylist():
         digest.update(uuid.encode())
     return f"letters_{digest.hexdigest()}"

@@ -175,24 +175,39 @@ class RowBuilder:
             yield np.diff(ends_of(rows), prepend=0) > LARGEST, _TOO_LARGE
 
 
+def partial_updates(rows: pa.RecordBatch) -> dict[int, str]:
+    """The updates among events that lack the columns which did not change, by their index; and why they may not."""
+    return {index: _partial(rows, index) for index in np.flatnonzero(_are_partial(rows)).tolist()}
+
+
+def _are_partial(rows: pa.RecordBatch) -> _Mask:
+    source = rows.column("source_metadata")
+    updates = pc.equal(pc.struct_field(source, "mod_type"), _UPDATE).fill_null(False)
+    whole = pc.is_in(pc.struct_field(source, "value_capture_type"), value_set=pa.array(WHOLE_ROWS))
+    mask: _Mask = pc.and_(updates, pc.invert(whole)).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _partial(rows: pa.RecordBatch, index: int) -> str:
+    source = rows.column("source_metadata")
+    stream, captured = (
+        pc.struct_field(source, name)[index].as_py() for name in ("change_stream_name", "value_capture_type")
+    )
+    return (
+        f"table {rows.column('object')[index]} has an update without the columns that did not change, which would be"
+        f" NULL: {no_whole_rows(stream, captured)}"
+    )
+
+
 def check_whole_rows(rows: pa.RecordBatch) -> None:
     """Makes sure that every update among events holds the whole row, for merging replaces the whole row.
 
     Raises:
         SinkError: one does not.
     """
-    source = rows.column("source_metadata")
-    captured = pc.struct_field(source, "value_capture_type")
-    updates = pc.equal(pc.struct_field(source, "mod_type"), _UPDATE).fill_null(False)
-    partial = pc.and_(updates, pc.invert(pc.is_in(captured, value_set=pa.array(WHOLE_ROWS))))
-    if not partial.true_count:
-        return
-    at = pc.index(partial, True).as_py()
-    stream = pc.struct_field(source, "change_stream_name")[at]
-    raise SinkError(
-        f"table {rows.column('object')[at]} has an update without the columns that did not change, which would be NULL:"
-        f" {no_whole_rows(stream.as_py(), captured[at].as_py())}"
-    )
+    partial = _are_partial(rows)
+    if partial.any():
+        raise SinkError(_partial(rows, int(partial.argmax())))
 
 
 def _read_as(column: Column) -> Kind:

@@ -26,10 +26,11 @@ from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
-from spark_sink.admission import EpochWeight, Group, by_epoch, runs
+from spark_sink.admission import EpochWeight, Group, runs, up_to_change
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_parts import Part, PartWriter, TablePlan, Written, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.dead_letters import DeadLetters
 from spark_sink.files import by_table
 from spark_sink.sink_stream import SinkStreamReader
 from spark_sink.source import existing
@@ -105,8 +106,8 @@ class BigQuerySinkReader(SinkStreamReader):
         self._default_schema = ""
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Each epoch."""
-        return by_epoch(epochs)
+        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch."""
+        return up_to_change(epochs)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Prepares the tables of these epochs, and shares their parts out among tasks."""
@@ -130,6 +131,8 @@ class BigQuerySinkReader(SinkStreamReader):
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
         )
+        if not written.shape.merges:
+            _discard_letters(self._spool, writer)
         parts = parts_of([file for manifest in manifests for file in manifest.files], written.part_bytes)
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
@@ -165,6 +168,17 @@ class BigQuerySinkReader(SinkStreamReader):
         if key not in self._schemas:
             self._schemas[key] = self._spool.schema(key)
         return self._schemas[key]
+
+
+def _discard_letters(spool: Spool, writer: PartWriter) -> None:
+    """Removes letters that an attempt left which did not end: where rows are appended, some may be taken now.
+
+    Before there are tasks: one that runs twice at a time must not remove what the other has kept.
+    """
+    letters, ledger = DeadLetters(writer.dead_letters), Ledger(spool)
+    for table in writer.tables:
+        if ledger.find(writer.first, table) is None:
+            letters.discard(table, writer.letters)
 
 
 def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:

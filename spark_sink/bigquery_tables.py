@@ -26,13 +26,18 @@ _PATH = f"consumers/{BIGQUERY}.tables"
 
 
 class _Known(BaseModel):
-    """What was made of a table: the types of its columns by name, and why it is stopped, if it is."""
+    """What was made of a table: the types of its columns by name, and why it is stopped, if it is.
+
+    ``schema_key`` names the schema that the sink met last. In what an older program noted it is empty, and ``mode``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     columns: dict[str, str]
     stopped: str | None = None
+    schema_key: str = ""
+    mode: str = ""
 
 
 class _Document(BaseModel):
@@ -85,7 +90,7 @@ class BigQueryTables:
         for key, schema in schemas.items():
             found = self._prepared.get(schema.table)
             if found is None or found[:2] != (key, shape):
-                prepared = self._prepare(bigquery_table(schema, shape), shape, replaying=replaying)
+                prepared = self._prepare(bigquery_table(schema, shape), shape, key, replaying=replaying)
                 found = self._prepared[schema.table] = (key, shape, prepared)
             out[schema.table] = found[2]
         if self._tables() != before:
@@ -100,12 +105,18 @@ class BigQueryTables:
                 tables[name] = known.model_copy(update={"stopped": None})
                 self._note()
 
-    def _prepare(self, table: BigQueryTable, shape: Shape, *, replaying: bool) -> Prepared:
+    def schema_key(self, source: str) -> str:
+        """The key of a table's schema as the sink met it last; empty where that is not known."""
+        return next((known.schema_key for known in self._tables().values() if known.source == source), "")
+
+    def _prepare(self, table: BigQueryTable, shape: Shape, key: str, *, replaying: bool) -> Prepared:
         name = f"{self.target.project}.{table.dataset}.{table.name}"
         known = self._tables().get(name)
         if known is not None and known.source != table.source:
             why = f"the tables {known.source} and {table.source} would both be {name} in BigQuery"
             return Prepared(table, f"table {table.source} is stopped: {why}")
+        if known is not None and known.mode not in ("", shape.mode):
+            raise _other_mode(name, f"for mode {known.mode}")
         if known is not None and known.stopped and not replaying:
             return Prepared(table, known.stopped)
         faults = list(table_faults(table, shape))
@@ -117,13 +128,17 @@ class BigQueryTables:
                 faults += _misfits(table, existing)
         if faults:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
-            # What it had counts no more: somebody has to change it.
-            self._tables()[name] = _Known(source=table.source, columns={}, stopped=stopped)
+            if not replaying:
+                # What it had counts no more: somebody has to change it.
+                noted = _Known(source=table.source, columns={}, stopped=stopped, schema_key=key, mode=shape.mode)
+                self._tables()[name] = noted
             return Prepared(table, stopped)
         self._make(table, existing, shape)
         columns = {**(known.columns if known else {}), **{field.name: field.type_text for field in table.fields}}
         still = known.stopped if known else None
-        self._tables()[name] = _Known(source=table.source, columns=columns, stopped=still)
+        self._tables()[name] = _Known(
+            source=table.source, columns=columns, stopped=still, schema_key=key, mode=shape.mode
+        )
         return Prepared(table, None)
 
     def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
@@ -183,11 +198,14 @@ def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> Non
     for field in table.metadata:
         there = existing.fields.get(field.name.lower())
         inner = {each.name for each in there.fields} if there is not None else set()
-        if there is not None and not {each.name for each in field.fields} <= inner:
-            raise SinkError(
-                f"table {name} was made in another mode: its {field.name} has other fields",
-                hint="Choose another sink.dataset or sink.prefix for this mode.",
-            )
+        if there is not None and {each.name for each in field.fields} != inner:
+            raise _other_mode(name, f"in another mode: its {field.name} has other fields")
+
+
+def _other_mode(name: str, how: str) -> SinkError:
+    return SinkError(
+        f"table {name} was made {how}", hint="Choose another sink.dataset or sink.prefix for this mode, or go back."
+    )
 
 
 def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
@@ -199,13 +217,15 @@ def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
                 f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}:"
                 " drop or rename it there"
             )
-    if table.primary_key and [name.lower() for name in table.primary_key] != [
-        name.lower() for name in existing.primary_key
-    ]:
+    if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
         yield (
             f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be"
             f" ({', '.join(table.primary_key)}): drop or rename the table there"
         )
+
+
+def _names(key: Iterable[str]) -> set[str]:
+    return {name.lower() for name in key}
 
 
 def _seconds(interval: str | None) -> float | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import orjson
 import pyarrow as pa
 
+from connector.avro_schema import Kind
 from connector.bigquery_table import BigQueryTable, Column, Shape, bigquery_table
 from connector.envelope import DELETE
 from connector.errors import SpoolError
@@ -61,11 +62,17 @@ class FormerTypes:
                 then = {column.name: column for column in bigquery_table(self._schema(key), self._shape).columns}
             except SpoolError:  # of another spool: nothing is known of it
                 then = {}
+            now = {column.name: column for column in self._table.columns}
+            respelled = {name.lower(): name for name in now if name not in then}
             self._changed[key] = {
-                column.name: f"column {column.name} was {then[column.name].field.type_text} when the row was"
-                f" changed, and is {column.field.type_text} since"
-                for column in self._table.columns
-                if column.name in then and _read_as(then[column.name]) != _read_as(column)
+                name: f"column {name} was {then[name].field.type_text} when the row was changed, and is"
+                f" {column.field.type_text} since"
+                for name, column in now.items()
+                if name in then and _read_as(then[name]) != _read_as(column)
+            } | {
+                name: f"column {name} is called {respelled[name.lower()]} since the row was changed"
+                for name in then
+                if name not in now and name.lower() in respelled
             }
         return self._changed[key]
 
@@ -87,5 +94,6 @@ def _row(payload: str) -> dict[str, object]:
     return row if isinstance(row, dict) else {}
 
 
-def _read_as(column: Column) -> tuple[object, str, bool]:
-    return (column.kind, column.field.type, column.field.repeated)
+def _read_as(column: Column) -> tuple[Kind, str, bool]:
+    kind = Kind.DOUBLE if column.kind is Kind.FLOAT else column.kind  # the digits of either are a double's
+    return (kind, column.field.type, column.field.repeated)

@@ -17,6 +17,7 @@ from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud.bigquery_storage_v1 import BigQueryWriteClient, types
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
+from google.protobuf.any_pb2 import Any
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
@@ -96,6 +97,10 @@ class BigQueryWriter:
                     return _refused(response)
             except exceptions.AlreadyExists:
                 return []  # it came with an earlier attempt
+            except exceptions.InvalidArgument as error:
+                if _tells_of_extra_fields(error):
+                    raise _MissingColumnError(error.message) from None  # type: ignore[no-untyped-call]
+                raise
             except exceptions.NotFound:
                 if offset is None:
                     raise
@@ -206,6 +211,15 @@ def _refused(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
     if found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS:
         raise _MissingColumnError(status.message)  # type: ignore[no-untyped-call]
     raise exceptions.from_grpc_status(_GRPC[status.code], status.message)
+
+
+def _tells_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether a call that ended did so of a column that the table lacks; its answer may tell it as well."""
+    found = types.StorageError()
+    for detail in error.details:
+        if isinstance(detail, Any) and detail.Unpack(types.StorageError.pb(found)):
+            return found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS
+    return "extra proto fields" in str(error.message).lower()
 
 
 _GRPC = {code.value[0]: code for code in grpc.StatusCode}

@@ -37,8 +37,10 @@ from spark_sink.errors import SinkError
 class Replay(Protocol):
     """What takes letters once more."""
 
-    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
-        """Sends rows of one table; tells which were refused again, by their index, and why; None if they have to wait.
+    def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
+        """Sends the rows of a file of that name, which are of one table.
+
+        Returns which were refused again, by their index, and why; None if they have to wait.
 
         The same rows come again where the process ended before they were gone from the place; they are gone when this
         is called for others, or the replay ends without an error.
@@ -70,6 +72,11 @@ class LetterFile:
     reasons: Mapping[str, int]
     oldest: str
     version: str
+
+    @property
+    def name(self) -> str:
+        """The name under which it was put; a very long one is cut."""
+        return unquote(self.path.rpartition("/")[2].removesuffix(_ENDING))
 
     @property
     def letters(self) -> int:

@@ -175,7 +175,7 @@ def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed
     except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
         there[file.table] -= file.letters
         return
-    refused = replay.send(rows)
+    refused = replay.send(file.name, rows)
     if refused is None:
         done.waiting += rows.num_rows
         return

@@ -5,12 +5,16 @@ and pinned in Spark's offset before anything is written. So a batch that was beg
 became of the options, the epochs that were sealed since, or Spark's checkpoint.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from pyspark.sql.streaming.datasource import ReadMaxBytes
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
+from connector.consumers import find
+from connector.errors import SpoolError
 from spark_sink.admission import EpochWeight, Group
 from spark_sink.begun import BegunBatch, BegunBatches
+from spark_sink.offsets import Offset
 from spark_sink.stream import EpochStreamReader
 
 
@@ -30,6 +34,31 @@ class SinkStreamReader(EpochStreamReader):
         super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes))
         self._begun = BegunBatches(self._spool, consumer)
         self._pinned = shape
+        self._consumer = consumer
+        self._checked = False
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        """As of any reader; a checkpoint that is older than the record is refused."""
+        self._check_checkpoint(start)
+        return super().latestOffset(start, limit)
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        """Likewise."""
+        self._check_checkpoint(start)
+        return super().partitions(start, end)
+
+    def _check_checkpoint(self, start: dict[str, object]) -> None:
+        """Only once: it is what this process finds that somebody may have put back."""
+        if self._checked:
+            return
+        epoch, known = Offset.from_json(start).epoch, find(self._spool, self._consumer)
+        if known is not None and epoch < known.epoch:
+            raise SpoolError(
+                f"Spark's checkpoint is at epoch {epoch}, but this sink has delivered the spool at {self._spool.path}"
+                f" up to epoch {known.epoch}",
+                hint="The checkpoint is an older copy: remove it, and the sink goes on where it was.",
+            )
+        self._checked = True
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
         """What of these epochs can be written now, in groups that are written together."""

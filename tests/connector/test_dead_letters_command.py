@@ -21,7 +21,7 @@ from pathlib import Path
 
 @contextmanager
 def replay_into(config):
-    def send(rows):
+    def send(name, rows):
         Path("sent").touch()
         if Path("wait").exists():
             while signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:

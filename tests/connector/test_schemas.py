@@ -154,3 +154,17 @@ def test_tables_are_known_apart() -> None:
 def test_of_an_unknown_table_nothing_is_known() -> None:
     with pytest.raises(KeyError):
         SchemaRegistry().schema("Singers")
+
+
+def test_a_table_that_was_made_anew_has_the_key_that_its_records_name() -> None:
+    anew = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
+    assert anew.primary_keys == ("Name",)
+    assert [each.is_primary_key for each in anew.columns] == [False, True]
+    assert anew.key != SINGERS.key
+    assert anew.widened([column("Name", "STRING", 2, key=True)]) is anew
+
+
+def test_a_column_that_comes_back_in_another_spelling_takes_its_place() -> None:
+    respelled = SINGERS.widened([COLUMNS[0], column("NAME", "STRING", 3)])
+    assert [each.name for each in respelled.columns] == ["Id", "NAME"]
+    assert respelled.widened([COLUMNS[0], column("NAME", "STRING", 3)]) is respelled

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from connector.bigquery_client import BigQueryClient
 from connector.config import Config
+from connector.records import DataChangeRecord
 from connector.timestamps import SECOND
 from emulator.bigquery_double import BigQueryDouble
 from spark_sink import admission, bigquery_delivery, bigquery_parts
@@ -215,9 +216,16 @@ class Sealing:
         self._at = START
 
     def __call__(self, ids: Any, *tables: str, **changed: Any) -> None:
+        self.epoch(self.records(ids, *tables, **changed))
+
+    def records(self, ids: Any, *tables: str, **changed: Any) -> list[DataChangeRecord]:
+        """Changes of a second, for :meth:`epoch`."""
         self._at += SECOND
-        records = [record(self._at, ids, table=table, **changed) for table in tables or ("Singers",)]
-        self._trial.maker.seal(*records)
+        return [record(self._at, ids, table=table, **changed) for table in tables or ("Singers",)]
+
+    def epoch(self, *changes: list[DataChangeRecord]) -> None:
+        """Seals several of these as one epoch."""
+        self._trial.maker.seal(*itertools.chain.from_iterable(changes))
 
 
 def ids_of(trial: Trial, table: str = "Singers") -> list[int]:

@@ -330,10 +330,12 @@ def test_letters_that_are_refused_again_stay_with_their_reason_though_the_replay
 
 
 def altered(seal: Sealing) -> None:
-    """Rows of the column's old type and then of its new one, in one micro-batch."""
-    seal([2], "Singers", "Other", mod_type="UPDATE", values={"Name": "abcd"})
-    seal([3], columns=(KEY, BYTES), values={"Name": "aGk="})
-    seal([4], "Other")
+    """Rows of the column's old type and then of its new one, in one epoch."""
+    seal.epoch(
+        seal.records([2], "Singers", "Other", mod_type="UPDATE", values={"Name": "abcd"}),
+        seal.records([3], columns=(KEY, BYTES), values={"Name": "aGk="}),
+        seal.records([4], "Other"),
+    )
 
 
 @pytest.mark.parametrize("mode", STREAMED)
@@ -382,8 +384,10 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
 ) -> None:
     trial = make(bigquery_double, "append-only")
     seal = Sealing(trial)
-    seal([1], values={"Name": "abcd"})  # which could be read as bytes
-    seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
+    seal.epoch(
+        seal.records([1], values={"Name": "abcd"}),  # which could be read as bytes
+        seal.records([2], columns=(KEY, BYTES), values={"Name": "aGk="}),
+    )
     trial.run()
     assert names_of(trial) == {2: b"hi"}
     assert letters_of(trial) == {"Singers": 1}
@@ -425,10 +429,12 @@ def test_rows_that_hold_nothing_in_the_column_whose_type_changed_are_written_and
 ) -> None:
     trial = make(bigquery_double, mode)
     seal = Sealing(trial)
-    seal([1], values={"Name": None})
-    seal([2], values={})
-    seal([2], values={"Name": "abcd"}, mod_type="DELETE")
-    seal([3], columns=(KEY, BYTES), values={"Name": "aGk="})
+    seal.epoch(
+        seal.records([1], values={"Name": None}),
+        seal.records([2], values={}),
+        seal.records([2], values={"Name": "abcd"}, mod_type="DELETE"),
+        seal.records([3], columns=(KEY, BYTES), values={"Name": "aGk="}),
+    )
     trial.run()
     if mode == "merge":
         assert (names_of(trial), letters_of(trial)) == ({1: None, 3: b"hi"}, {})

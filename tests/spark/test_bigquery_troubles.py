@@ -165,7 +165,7 @@ def test_a_table_that_was_made_in_another_mode_is_refused_with_what_to_change(
     checkpoint = Checkpoint([])
     run(config(double, spool, mode="merge"), checkpoint)
     spool.seal(record(START + 2 * SECOND, [2]))
-    with pytest.raises(SinkError, match=r"Singers was made in another mode") as caught:
+    with pytest.raises(SinkError, match=r"Singers was made for mode merge") as caught:
         run(config(double, spool), checkpoint)
     assert "sink.dataset or sink.prefix" in str(caught.value)
     run(config(double, spool, dataset="log"), checkpoint)
@@ -257,8 +257,10 @@ def test_a_stopped_table_goes_on_when_it_is_repaired_and_replayed_though_some_le
     one, checkpoint = config(double, spool), Checkpoint([])
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
     run(one, checkpoint)
-    spool.seal(record(START + 2 * SECOND, [2], columns=(KEY, NUMBER), values={"V": "7"}))
-    spool.seal(record(START + 3 * SECOND, [3], table="Albums"))
+    spool.seal(
+        record(START + 2 * SECOND, [2], columns=(KEY, NUMBER), values={"V": "7"}),
+        record(START + 3 * SECOND, [3], table="Albums"),
+    )
     (said,) = run(one, checkpoint)
     assert said.startswith("1 rows to 2 tables, 1 to the dead letters at ")
     assert replay(one, spool) == (0, 1), "nothing is repaired yet"

@@ -56,7 +56,7 @@ class BigQuery:
     def tried(self, table: str, *, left: int) -> None:
         self.left[table] = left
 
-    def send(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
+    def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         payloads = rows.column("payload").to_pylist()
         self.sent.append(payloads)
         self.then()
