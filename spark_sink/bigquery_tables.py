@@ -128,10 +128,10 @@ class BigQueryTables:
                 faults += _misfits(table, existing)
         if faults:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
-            if not replaying:
-                # What it had counts no more: somebody has to change it.
-                noted = _Known(source=table.source, columns={}, stopped=stopped, schema_key=key, mode=shape.mode)
-                self._tables()[name] = noted
+            still = stopped if not replaying else known.stopped if known else None
+            # What it had counts no more: somebody has to change it.
+            noted = _Known(source=table.source, columns={}, stopped=still, schema_key=key, mode=shape.mode)
+            self._tables()[name] = noted
             return Prepared(table, stopped)
         self._make(table, existing, shape)
         columns = {**(known.columns if known else {}), **{field.name: field.type_text for field in table.fields}}
