@@ -18,13 +18,14 @@ from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import find
+from connector.filters import RecordFilter
 from connector.locations import absolute
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
-from spark_sink.bigquery_parts import Written
+from spark_sink.bigquery_parts import PinnedOptions
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.errors import SinkError
 
@@ -52,9 +53,11 @@ class BigQueryDelivery:
     def __init__(self, config: Config, sink: BigQueryConfig) -> None:
         self._config = config
         self._sink = sink
-        self._written = written_of(config, sink)
+        self._pinned = options_of(config, sink)
         self._target = sink.target(config.source)
         self._spool = Spool.at(absolute(config.spool.path))
+        tables = config.source.tables
+        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._delivered = 0
         self._said: dict[str, str] = {}
 
@@ -78,7 +81,7 @@ class BigQueryDelivery:
         """As :class:`spark_sink.bigquery_source.BigQuerySinkSource` takes them."""
         return {
             "spool": absolute(self._config.spool.path),
-            "written": self._written.to_text(),
+            "pinned": self._pinned.to_text(),
             "dead_letters": absolute(self._sink.dead_letters),
             "endpoint": self._target.endpoint,
             "grpc_endpoint": self._target.grpc_endpoint,
@@ -91,12 +94,12 @@ class BigQueryDelivery:
         rows = sorted(told.collect(), key=attrgetter("table", "part"))
         if not rows:
             return ""
-        written = Written.from_text(rows[0].options)
+        options = PinnedOptions.from_text(rows[0].options)
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
-        if written.shape.mode != MERGE:
+        if options.shape.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
-                show = self._merge if written.shape.mode == MERGE_LOAD else self._commit
-                list(threads.map(lambda of_table: show(written, of_table), tables))
+                show = self._merge if options.shape.mode == MERGE_LOAD else self._commit
+                list(threads.map(lambda of_table: show(options, of_table), tables))
         self._forget()
         refused = sum(row.refused for row in rows)
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
@@ -111,12 +114,13 @@ class BigQueryDelivery:
     def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
         """Notes what became of a micro-batch; returns why tables are stopped, each once."""
         before = report_of(self._spool, self.consumer)
-        report = before.after(first, refused, tables)
+        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
+        report = before.after(first, refused, {**left_out, **tables})
         if report != before:
             tell(self._spool, self.consumer, report)
-        stopped = [why for table, why in tables.items() if why and why != self._said.get(table)]
+        news = [why for table, why in tables.items() if why and why != self._said.get(table)]
         self._said |= tables
-        return stopped
+        return [f"{why}, and replay its dead letters" for why in news]
 
     def _forget(self) -> None:
         """Now and then, for it takes a list of all entries."""
@@ -124,7 +128,7 @@ class BigQueryDelivery:
         if self._delivered % _FORGETTING == 0:
             Ledger(self._spool).forget()
 
-    def _commit(self, written: Written, rows: Sequence[Row]) -> None:
+    def _commit(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
         """Makes a table's rows of the micro-batch visible together."""
         first, table = rows[0].first, rows[0].table
         ledger = Ledger(self._spool)
@@ -133,21 +137,21 @@ class BigQueryDelivery:
         if entry is None and streams:
             entry = ledger.enter(first, table, streams)
         if entry is not None and not entry.committed:
-            target = replace(self._target, project=written.project)
-            BigQueryWriter(target, self._table(written, rows)).commit(entry.streams, entry=entry_path(first, table))
+            target = replace(self._target, project=options.project)
+            BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))
             ledger.committed(first, entry)
 
-    def _merge(self, written: Written, rows: Sequence[Row]) -> None:
+    def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
         """Merges what was loaded of a table, part after part."""
         loaded = [row.wrote for row in rows if row.wrote]
-        table = self._table(written, rows) if loaded else None
-        target = replace(self._target, project=written.project)
+        table = self._table(options, rows) if loaded else None
+        target = replace(self._target, project=options.project)
         for staging in loaded:
             assert table is not None
             merge_staging(target, table, staging)
 
-    def _table(self, written: Written, rows: Sequence[Row]) -> BigQueryTable:
-        return bigquery_table(self._spool.schema(rows[0].schema_key), written.shape)
+    def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
+        return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
 
 
 def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
@@ -159,7 +163,7 @@ def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) ->
     client.delete(table.dataset, staging)
 
 
-def written_of(config: Config, sink: BigQueryConfig) -> Written:
+def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:
     """The options that decide what is written."""
     part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
-    return Written(sink.target(config.source).project, sink.shape(), part_bytes)
+    return PinnedOptions(sink.target(config.source).project, sink.shape(), part_bytes)

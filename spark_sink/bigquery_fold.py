@@ -21,6 +21,7 @@ import pyarrow as pa
 from connector.avro_schema import Kind
 from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
 from connector.timestamps import format_rfc3339, parse
+from spark_sink import bigquery_reasons
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
@@ -166,7 +167,7 @@ def _loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
     text = bytes(value)
     if text == b"null":
         if column.field.required:
-            raise _MisfitError(f"key column {column.name} is NULL")
+            raise _MisfitError(bigquery_reasons.no_key(column))
         return msgspec.Raw(b"[]") if column.field.repeated else value
     try:
         return msgspec.Raw(_read(column, text).replace(b"\n", b" ").replace(b"\r", b" "))  # a line is one line
@@ -182,7 +183,7 @@ def _read(column: Column, value: bytes) -> bytes:
         return read(column, value)
     elements = [bytes(element) for element in msgspec.json.decode(value, type=list[msgspec.Raw])]
     if b"null" in elements:
-        raise _MisfitError(f"column {column.name} holds a NULL inside an array: set sink.arrays: json")
+        raise _MisfitError(bigquery_reasons.null_in_array(column))
     return b"[" + b",".join(read(column, element) for element in elements) + b"]"
 
 
@@ -229,9 +230,9 @@ def _number(column: Column, value: bytes) -> bytes:
     value = _text(column, value)
     if column.field.type == "BIGNUMERIC":
         try:
-            pa.scalar(orjson.loads(value)).cast(_BIGNUMERIC)
+            pa.scalar(orjson.loads(value)).cast(bigquery_reasons.DECIMALS["BIGNUMERIC"])
         except pa.ArrowInvalid:
-            raise _MisfitError(f"column {column.name} holds a number that BigQuery's BIGNUMERIC cannot") from None
+            raise _MisfitError(bigquery_reasons.unfit_number(column)) from None
     return value
 
 
@@ -275,9 +276,7 @@ def _timestamp(column: Column, value: bytes) -> bytes:
     """Cut to microseconds, which is what BigQuery has."""
     nanoseconds = parse(orjson.loads(value))
     if column.field.required and nanoseconds % _MICROSECOND:
-        raise _MisfitError(
-            f"key column {column.name} has nanoseconds, which BigQuery's TIMESTAMP has not: set sink.timestamps: text"
-        )
+        raise _MisfitError(bigquery_reasons.too_fine_key(column))
     return orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND))
 
 
@@ -288,7 +287,6 @@ def _text(_column: Column, value: bytes) -> bytes:
 _WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(rb'"-?[0-9]{1,29}(\.[0-9]{1,9})?"')
 _DAY = re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}"')
 _NO_NUMBERS = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
-_BIGNUMERIC = pa.decimal256(76, 38)
 _READ: Mapping[Kind, Callable[[Column, bytes], bytes]] = {
     Kind.BOOLEAN: _boolean,
     Kind.LONG: _long,

@@ -1,6 +1,6 @@
 """Writes a part of a micro-batch into BigQuery: segments in order, their rows table by table.
 
-What differs between the modes is what a table's rows are given to (:class:`_Rows`): the default stream, a pending
+What differs between the modes is what a table's rows are given to (:class:`RowTaker`): the default stream, a pending
 stream, or a fold that a load job takes. Rows that are refused are kept as dead letters, durably, before
 anybody is told that the part is written.
 """
@@ -40,7 +40,7 @@ _WAITING = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PinnedOptions:
     """The options that decide what is written, as they are pinned."""
 
     project: str
@@ -52,7 +52,7 @@ class Written:
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
-    def from_text(cls, text: str) -> "Written":
+    def from_text(cls, text: str) -> "PinnedOptions":
         """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
 
         Raises:
@@ -113,7 +113,7 @@ class PartWriter:
     spool_id: str
     first: int
     target: BigQueryTarget
-    options: Written
+    options: PinnedOptions
     tables: Mapping[str, TablePlan]
     dead_letters: str
 
@@ -159,7 +159,7 @@ class PartWriter:
         return TableWriter(table, letters, name, rows)
 
 
-class Rows(Protocol):
+class RowTaker(Protocol):
     """What takes a table's rows."""
 
     def take(self, rows: pa.RecordBatch) -> Refusals:
@@ -179,7 +179,7 @@ class TableWriter:
         rows: takes rows.
     """
 
-    def __init__(self, table: str, letters: DeadLetters, name: str, rows: Rows) -> None:
+    def __init__(self, table: str, letters: DeadLetters, name: str, rows: RowTaker) -> None:
         self.waiting = 0
         self._table = table
         self._letters = letters
@@ -325,7 +325,7 @@ class _Loaded:
 class _Sifted:
     """Gives on the rows whose values can be read by the table's types."""
 
-    def __init__(self, rows: Rows, types: FormerTypes) -> None:
+    def __init__(self, rows: RowTaker, types: FormerTypes) -> None:
         self._rows = rows
         self._types = types
 
@@ -340,7 +340,7 @@ class _Sifted:
 
 def rows_into(
     target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str, schema: Callable[[str], TableSchema]
-) -> Rows:
+) -> RowTaker:
     """What takes a table's rows, in the shape's mode.
 
     Args:
@@ -350,7 +350,7 @@ def rows_into(
         name: of these rows and these options alone.
         schema: the schema that a key names.
     """
-    rows: Rows
+    rows: RowTaker
     if shape.mode == MERGE_LOAD:
         rows = _Loaded(BigQueryClient(target, failure=SinkError), table, name)
     else:

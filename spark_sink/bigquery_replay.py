@@ -22,7 +22,7 @@ from connector.errors import SpoolError
 from connector.locations import absolute
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
-from spark_sink.bigquery_delivery import merge_staging, written_of
+from spark_sink.bigquery_delivery import merge_staging, options_of
 from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
@@ -66,7 +66,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
 class _Letters:
     def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool) -> None:
         self._spool = spool
-        self._shape = written_of(config, sink).shape
+        self._shape = options_of(config, sink).shape
         self._target = sink.target(config.source)
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness

@@ -18,8 +18,9 @@ from connector.bigquery_table import MERGE, WHOLE_ROWS, BigQueryTable, Column, F
 from connector.changes import Int64s
 from connector.envelope import DELETE
 from connector.pieces import Pieces, ends_of
-from spark_sink import protobuf_columns
+from spark_sink import bigquery_reasons, protobuf_columns
 from spark_sink.avro_payload import PayloadReader, timestamps
+from spark_sink.bigquery_reasons import DECIMALS
 from spark_sink.errors import SinkError
 from spark_sink.protobuf_columns import Add
 
@@ -36,9 +37,6 @@ _MILLISECOND = pa.scalar(1000, pa.int64())
 _UPDATE, _DELETE, _UPSERT, _INSERT, _UPDATE_INSERT = (
     pa.scalar(text, pa.string()) for text in ("UPDATE", DELETE, "UPSERT", "INSERT", "UPDATE-INSERT")
 )
-_DECIMALS: Mapping[str, pa.DataType] = {"NUMERIC": pa.decimal128(38, 9), "BIGNUMERIC": pa.decimal256(76, 38)}
-"""What a number has to fit into; BIGNUMERIC's share of a 77th digit is not used."""
-
 _PROTO_TYPES: Mapping[str, "FieldDescriptorProto.Type"] = {
     "BOOL": FieldDescriptorProto.TYPE_BOOL,
     "INT64": FieldDescriptorProto.TYPE_INT64,
@@ -143,7 +141,7 @@ class RowBuilder:
             if deleted is not None and deleted.true_count and not column.is_key:
                 found[number] = pc.if_else(deleted, pa.scalar(None, found[number].type), found[number])
             if _is_exact(column):
-                found[number] = _exact_timestamps(column.name, found[number])
+                found[number] = _exact_timestamps(column, found[number])
         return found
 
     def _built(self, events: pa.RecordBatch, columns: list[pa.Array], first: int, now: int) -> BuiltRows:
@@ -211,7 +209,7 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
 
 
 def _read_as(column: Column) -> Kind:
-    if column.field.type in _DECIMALS:
+    if column.field.type in DECIMALS:
         return Kind.NUMBER  # the digits as they came
     return Kind.STRING if _is_exact(column) else column.kind
 
@@ -221,32 +219,29 @@ def _is_exact(column: Column) -> bool:
     return column.field.required and column.field.type == "TIMESTAMP"
 
 
-def _exact_timestamps(name: str, texts: pa.Array) -> pa.Array:
+def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
     if pc.match_substring_regex(texts, _FINER_THAN_MICROS).true_count:
-        raise SinkError(
-            f"the key column {name} holds digits below a microsecond, which BigQuery's TIMESTAMP has not:"
-            " set sink.timestamps: text"
-        )
+        raise SinkError(bigquery_reasons.too_fine_key(column))
     try:
         return timestamps(texts)
     except ValueError:
-        raise SinkError(f"the key column {name} holds a text that is no timestamp") from None  # the cause tells it
+        raise SinkError(
+            f"the key column {column.name} holds a text that is no timestamp"
+        ) from None  # the cause tells it
 
 
 def _faults_of(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
     """Which rows have a value that BigQuery's column cannot hold, and why."""
-    name, field = column.name, column.field
+    field = column.field
     if field.required and values.null_count:
-        yield _is_null(values), f"the key column {name} is NULL or missing"
+        yield _is_null(values), bigquery_reasons.no_key(column)
     flat = values.flatten() if field.repeated else values
     if field.repeated and flat.null_count:
-        cannot = f"column {name} holds a NULL inside an array, which BigQuery's REPEATED columns cannot"
-        yield _rows_with(values, _is_null(flat)), f"{cannot}: set sink.arrays: json"
-    decimal = _DECIMALS.get(field.type)
+        yield _rows_with(values, _is_null(flat)), bigquery_reasons.null_in_array(column)
+    decimal = DECIMALS.get(field.type)
     if decimal is not None and not _are_all(flat, decimal):
         unfit = np.array([not _are_all(flat.slice(at, 1), decimal) for at in range(len(flat))])
-        cannot = f"column {name} holds a number that BigQuery's {field.type} cannot"
-        yield _rows_with(values, unfit) if field.repeated else unfit, cannot
+        yield _rows_with(values, unfit) if field.repeated else unfit, bigquery_reasons.unfit_number(column)
 
 
 def _is_null(values: pa.Array) -> _Mask:

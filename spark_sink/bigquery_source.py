@@ -28,7 +28,7 @@ from connector.schemas import TableSchema
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, runs, up_to_change
 from spark_sink.bigquery_ledger import Ledger
-from spark_sink.bigquery_parts import Part, PartWriter, TablePlan, Written, parts_of
+from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.files import by_table
@@ -68,7 +68,7 @@ class BigQueryPartition(InputPartition):
 class BigQuerySinkSource(DataSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
-    Options: ``spool`` and ``dead_letters``, absolute; ``written``, a :class:`Written` as text; ``endpoint`` and
+    Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
     ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds.
     """
 
@@ -98,7 +98,7 @@ class BigQuerySinkReader(SinkStreamReader):
     """Gives a spool's epochs to tasks that write them into BigQuery."""
 
     def __init__(self, options: Mapping[str, str], cores: int) -> None:
-        super().__init__(options["spool"], CONSUMER, options["written"], batch_bytes=_BATCH_BYTES)
+        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES)
         self._options = options
         self._cores = cores
         self._tables: BigQueryTables | None = None
@@ -114,26 +114,26 @@ class BigQuerySinkReader(SinkStreamReader):
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []
-        written = self._written(pinned, manifests[0].epoch)
+        options = self._options_of(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
-        shape = written.shape
+        shape = options.shape
         if SCHEMA_IN_DATASET in shape.dataset:
             self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
             shape = replace(shape, default_schema=self._default_schema)
-        target = BigQueryTarget(written.project, self._options["endpoint"], self._options["grpc_endpoint"])
+        target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
         prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)
         writer = PartWriter(
             self._spool.path,
             self._spool.header().spool_id,
             manifests[0].epoch,
             target,
-            replace(written, shape=shape),
+            replace(options, shape=shape),
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
         )
-        if not written.shape.merges:
+        if not options.shape.merges:
             _discard_letters(self._spool, writer)
-        parts = parts_of([file for manifest in manifests for file in manifest.files], written.part_bytes)
+        parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
 
@@ -147,16 +147,16 @@ class BigQuerySinkReader(SinkStreamReader):
             told = [{**batch, **asdict(one)} for one in writer.write(part)]
             yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
 
-    def _written(self, pinned: str, first: int) -> Written:
+    def _options_of(self, pinned: str, first: int) -> PinnedOptions:
         """The options of a micro-batch that may have been begun with others.
 
         They bind it only where rows of it are committed; else it could never be done where they are what is wrong. A
         merge may be done again in any way. Its parts are what they were: their letters have to take each other's place.
         """
-        now = self._options["written"]
-        begun = Written.from_text(pinned or now)
+        now = self._options["pinned"]
+        begun = PinnedOptions.from_text(pinned or now)
         is_bound = pinned not in ("", now) and not begun.shape.merges and Ledger(self._spool).has_some(first)
-        return begun if is_bound else replace(Written.from_text(now), part_bytes=begun.part_bytes)
+        return begun if is_bound else replace(PinnedOptions.from_text(now), part_bytes=begun.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
         if self._tables is None or self._tables.target != target:

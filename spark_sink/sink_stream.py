@@ -2,7 +2,8 @@
 
 What a micro-batch holds, and the options that shape what it writes, are noted in the spool (:mod:`spark_sink.begun`)
 and pinned in Spark's offset before anything is written. So a batch that was begun comes again as it was, whatever
-became of the options, the epochs that were sealed since, or Spark's checkpoint.
+became of the epochs that were sealed since, or of Spark's checkpoint; whether the options that it was begun with bind
+it, each sink decides.
 """
 
 from collections.abc import Iterable, Sequence

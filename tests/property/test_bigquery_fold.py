@@ -392,7 +392,10 @@ def test_a_refused_change_leaves_the_rows_other_changes_as_they_are() -> None:
     )
     fold = Fold(TABLE)
     ((index, reason),) = fold.add(rows_of(tags))
-    assert (index, reason) == (1, "column Tags holds a NULL inside an array: set sink.arrays: json")
+    assert (index, reason) == (
+        1,
+        "column Tags holds a NULL inside an array, which BigQuery's REPEATED columns cannot: set sink.arrays: json",
+    )
     (line,) = fold.lines().splitlines()
     assert json.loads(line)["Tags"] == ["a"]
     assert "Name" not in json.loads(line)

@@ -237,7 +237,7 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_letters_are_
     seal([2, 3], "Singers", "Other")
     (said,) = trial.run()
     told = "table Singers is stopped: column Name is INT64 in BigQuery, and would be STRING: drop or rename it there"
-    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {told}"
+    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {told}, and replay its dead letters"
     assert reasons_of(trial) == {told}
     assert (ids_of(trial), ids_of(trial, "Other")) == ([], [1, 2, 3])
 
@@ -349,7 +349,7 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
     altered(seal)
     (said,) = trial.run()
     why = "table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: drop or rename it there"
-    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {why}"
+    assert said == f"2 rows to 2 tables, 2 to the dead letters at {trial.letters}; {why}, and replay its dead letters"
     assert reasons_of(trial) == {why}
     remake(trial, typed("Name", ""))  # and with it what rows had there
     done = replay(trial)
