@@ -357,7 +357,7 @@ def test_merge_refuses_a_stream_that_leaves_columns_out_with_the_statement_that_
 
 _HELPING: Mapping[Dialect, str] = {
     "googlesql": r": (ALTER CHANGE STREAM \w+ SET OPTIONS \(.*?\)) ",
-    "postgresql": r"PostgreSQL: (ALTER CHANGE STREAM "\w+" SET \(.*?\))\)",
+    "postgresql": r'PostgreSQL: (ALTER CHANGE STREAM "\w+" SET \(.*?\))\)',
 }
 
 
