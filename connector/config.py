@@ -275,14 +275,14 @@ class BigQueryConfig(_Section):
     @field_validator("endpoint")
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:
-        if value and not re.fullmatch(r"https?://[^/\s]+/?", value):
+        if value and not re.fullmatch(r"https?://\S+", value):
             raise ValueError(f"{value!r} is no address: write http://HOST:PORT or https://HOST")
         return value
 
     @field_validator("grpc_endpoint")
     @classmethod
     def _without_scheme(cls, value: str | None) -> str | None:
-        if value and not re.fullmatch(r"[^/:\s]+(:\d+)?|\[[0-9A-Fa-f:]+\](:\d+)?", value):
+        if value and re.match(r"https?:|.*\s", value):
             raise ValueError(f"{value!r} is no address: write HOST:PORT, without a scheme")
         return value
 
@@ -343,8 +343,8 @@ class Config(_Section):
         if isinstance(sink, BigQueryConfig) and sink.mode != MERGE_LOAD:
             if sink.endpoint and not sink.grpc_endpoint:
                 raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, for rows go over gRPC")
-            if sink.grpc_endpoint and not sink.endpoint:
-                raise ValueError("sink.endpoint: is needed beside sink.grpc_endpoint, for tables are made over REST")
+            if not sink.endpoint and (sink.grpc_endpoint or "").startswith(("127.0.0.1", "localhost", "[::1]")):
+                raise ValueError("sink.endpoint: is needed beside an emulator's sink.grpc_endpoint, to make tables")
         return self
 
     @model_validator(mode="after")

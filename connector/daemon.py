@@ -17,7 +17,7 @@ from connector import consumers
 from connector.config import Config, SourceConfig, parse_duration
 from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
-from connector.errors import DataLostError
+from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
 from connector.log import Log
 from connector.manifest import Manifest
@@ -117,9 +117,10 @@ class SpoolSink:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
             await _to_the_end(functools.partial(self._writer.prune, now=time.time_ns(), **options))
-            report = await _to_the_end(functools.partial(report_of, self._spool, consumers.BIGQUERY))
+            with suppress(SpoolError):  # it is only told: what cannot be told is not worth an end
+                report = await _to_the_end(functools.partial(report_of, self._spool, consumers.BIGQUERY))
+                self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
         self._metrics.spool_bytes = self._writer.bytes
-        self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
 
     def _warn_of_full_spool(self) -> None:
         now = time.monotonic()

@@ -5,7 +5,7 @@ The sink is a process of its own, perhaps on another machine; the daemon reads i
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connector.manifest import VERSION
 from connector.spool import Spool, to_json
@@ -48,14 +48,14 @@ NOTHING = SinkReport(first=0, refused=0, stopped={})
 
 
 def report_of(spool: Spool, consumer: str) -> SinkReport:
-    """What a sink has told; nothing, if it has not.
+    """What a sink has told; nothing, if it has not, or if nobody can make sense of it: it is told anew.
 
     Raises:
         SpoolError: it cannot be read.
     """
     try:
-        return spool.document(_path(consumer), SinkReport, "it tells of no sink")
-    except FileNotFoundError:
+        return SinkReport.model_validate_json(spool.storage.read(_path(consumer)).to_pybytes())
+    except (FileNotFoundError, ValidationError):
         return NOTHING
 
 

@@ -25,8 +25,9 @@ from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
-from spark_sink.bigquery_parts import PinnedOptions
+from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 4 * 1024 * 1024
@@ -134,6 +135,10 @@ class BigQueryDelivery:
         ledger = Ledger(self._spool)
         entry = ledger.find(first, table)
         streams = tuple(row.wrote for row in rows if row.wrote)
+        if entry is None:
+            batch = letters_of(self._spool.header().spool_id, first)
+            place = DeadLetters(absolute(self._sink.dead_letters))
+            place.discard(table, batch, but={row.letters for row in rows})  # those of attempts that do not count
         if entry is None and streams:
             entry = ledger.enter(first, table, streams)
         if entry is not None and not entry.committed:

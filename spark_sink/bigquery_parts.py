@@ -5,6 +5,7 @@ stream, or a fold that a load job takes. Rows that are refused are kept as dead 
 anybody is told that the part is written.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +35,9 @@ PIECE = 4 * 1024 * 1024
 
 _REQUEST = 8 * 1024 * 1024
 """Bytes of rows in a request, or one row that has more (:data:`spark_sink.bigquery_rows.LARGEST`)."""
+
+_LINES = 1
+"""To be raised when a row is loaded in another way: all parts of a batch are then loaded and merged anew, or none."""
 
 _WAITING = 64 * 1024 * 1024
 """Bytes of all tables' rows that wait to be sent."""
@@ -93,7 +97,8 @@ class TablePlan:
 class Told:
     """What was written of a table: rows taken and refused, and the pending stream or the staging table, if any.
 
-    ``stopped`` is why the table is, or empty.
+    ``stopped`` is why the table is, or empty; ``letters`` is what the names of this attempt's letters begin with, empty
+    where another attempt's take the place of these.
     """
 
     table: str
@@ -103,6 +108,7 @@ class Told:
     refused: int
     wrote: str
     stopped: str
+    letters: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +122,6 @@ class PartWriter:
     options: PinnedOptions
     tables: Mapping[str, TablePlan]
     dead_letters: str
-
-    @property
-    def letters(self) -> str:
-        """What the names of the micro-batch's files of letters begin with, before an underscore."""
-        return f"{self.spool_id}_{self.first}"
 
     def write(self, part: Part) -> Iterator[Told]:
         """Writes a part; tells of each table when all of its rows are taken, or kept as dead letters.
@@ -143,20 +144,23 @@ class PartWriter:
         for table, writer in writers.items():
             rows, refused, wrote = writer.finish()
             plan = self.tables[table]
-            yield Told(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "")
+            letters = "" if self.options.shape.merges else writer.letters
+            yield Told(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "", letters)
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
-        name = f"{self.letters}_{part.number}"
+        name = f"{letters_of(self.spool_id, self.first)}_{part.number}"
         letters = DeadLetters(self.dead_letters)
         if not self.options.shape.merges and Ledger(spool).find(self.first, table) is not None:
             return TableWriter(table, letters, name, _Done())
+        # What another attempt appends may be other rows: the driver keeps the letters of those that count.
+        kept = name if self.options.shape.merges else f"{name}_{secrets.token_hex(8)}"
         if plan.stopped is not None:
-            return TableWriter(table, letters, name, _Stopped(plan.stopped))
+            return TableWriter(table, letters, kept, _Stopped(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
-        digest = blake2b(self.options.to_text().encode(), digest_size=4).hexdigest()
+        digest = blake2b(f"{_LINES} {self.options.to_text()}".encode(), digest_size=4).hexdigest()
         rows = rows_into(self.target, made, self.options.shape, f"{name}_{digest}", spool.schema)
-        return TableWriter(table, letters, name, rows)
+        return TableWriter(table, letters, kept, rows)
 
 
 class RowTaker(Protocol):
@@ -182,8 +186,8 @@ class TableWriter:
     def __init__(self, table: str, letters: DeadLetters, name: str, rows: RowTaker) -> None:
         self.waiting = 0
         self._table = table
-        self._letters = letters
-        self._name = name
+        self.letters = name
+        self._place = letters
         self._rows = rows
         self._batches: list[pa.RecordBatch] = []
         self._pieces = self._taken = self._refused = 0
@@ -216,7 +220,7 @@ class TableWriter:
     def _keep(self, rows: pa.RecordBatch, refused: Refusals) -> None:
         if refused:
             indexes, reasons = zip(*sorted(refused), strict=True)
-            self._letters.put(self._table, f"{self._name}_{self._pieces}", rows.take(pa.array(indexes)), reasons)
+            self._place.put(self._table, f"{self.letters}_{self._pieces}", rows.take(pa.array(indexes)), reasons)
             self._refused += len(refused)
 
 
@@ -357,6 +361,11 @@ def rows_into(
         writer, builder = BigQueryWriter(target, table), RowBuilder(table, shape.mode)
         rows = _Streamed(writer, builder, pending=shape.mode != MERGE)
     return _Sifted(rows, FormerTypes(table, shape, schema))
+
+
+def letters_of(spool_id: str, first: int) -> str:
+    """What the names of a micro-batch's files of letters begin with, before an underscore."""
+    return f"{spool_id}_{first}"
 
 
 def staging_name(name: str, table: BigQueryTable, lines: bytes, fields: Sequence[Field]) -> str:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape
+from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
 from connector.errors import SpoolError
@@ -88,7 +88,8 @@ class _Letters:
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:
             shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
-        key = self._tables.schema_key(source) or rows.column("schema_key")[rows.num_rows - 1].as_py()
+        newest = rows.column("schema_key")[rows.num_rows - 1].as_py()
+        key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), shape)) or newest
         prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
         if prepared.stopped is not None:
             return [(index, prepared.stopped) for index in range(rows.num_rows)]
@@ -139,7 +140,9 @@ class _Letters:
         """
         if table in self._repaired and not (left and self._shape.mode == MERGE_LOAD):
             self._tables.resume(table)
-            tell(self._spool, BIGQUERY, report_of(self._spool, BIGQUERY).without(table))
+            report = report_of(self._spool, BIGQUERY)
+            if table in report.stopped:
+                tell(self._spool, BIGQUERY, report.without(table))
 
 
 def _name(rows: pa.RecordBatch, table: BigQueryTable) -> str:

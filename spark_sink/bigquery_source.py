@@ -30,7 +30,6 @@ from spark_sink.admission import EpochWeight, Group, runs, up_to_change
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
-from spark_sink.dead_letters import DeadLetters
 from spark_sink.files import by_table
 from spark_sink.sink_stream import SinkStreamReader
 from spark_sink.source import existing
@@ -48,6 +47,7 @@ _ARROW = pa.schema(
         pa.field("refused", pa.int64()),
         pa.field("wrote", pa.string()),
         pa.field("stopped", pa.string()),
+        pa.field("letters", pa.string()),
         pa.field("options", pa.string()),
     ]
 )
@@ -109,6 +109,13 @@ class BigQuerySinkReader(SinkStreamReader):
         """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch."""
         return up_to_change(epochs)
 
+    def groups(self, first: int, last: int) -> Iterable[Group]:
+        """Likewise of epochs before a batch that was begun: they may end there, and need not."""
+        begun = self._begun.at(first)
+        if begun is not None and not begun.pinned:
+            return self.ready(self.weights(first, min(last, begun.last)))
+        return super().groups(first, last)
+
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """Prepares the tables of these epochs, and shares their parts out among tasks."""
         manifests = [manifest for manifest in epochs if manifest.files]
@@ -131,8 +138,6 @@ class BigQuerySinkReader(SinkStreamReader):
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
         )
-        if not options.shape.merges:
-            _discard_letters(self._spool, writer)
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
@@ -168,17 +173,6 @@ class BigQuerySinkReader(SinkStreamReader):
         if key not in self._schemas:
             self._schemas[key] = self._spool.schema(key)
         return self._schemas[key]
-
-
-def _discard_letters(spool: Spool, writer: PartWriter) -> None:
-    """Removes letters that an attempt left which did not end: where rows are appended, some may be taken now.
-
-    Before there are tasks: one that runs twice at a time must not remove what the other has kept.
-    """
-    letters, ledger = DeadLetters(writer.dead_letters), Ledger(spool)
-    for table in writer.tables:
-        if ledger.find(writer.first, table) is None:
-            letters.discard(table, writer.letters)
 
 
 def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,8 @@ _PATH = f"consumers/{BIGQUERY}.tables"
 class _Known(BaseModel):
     """What was made of a table: the types of its columns by name, and why it is stopped, if it is.
 
-    ``schema_key`` names the schema that the sink met last. In what an older program noted it is empty, and ``mode``.
+    ``schema_key`` names the schema that the sink met last, ``mode`` is what the table was made for; either is empty
+    where that is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -105,12 +106,16 @@ class BigQueryTables:
                 tables[name] = known.model_copy(update={"stopped": None})
                 self._note()
 
-    def schema_key(self, source: str) -> str:
+    def schema_key(self, table: BigQueryTable) -> str:
         """The key of a table's schema as the sink met it last; empty where that is not known."""
-        return next((known.schema_key for known in self._tables().values() if known.source == source), "")
+        known = self._tables().get(self._name(table))
+        return known.schema_key if known else ""
+
+    def _name(self, table: BigQueryTable) -> str:
+        return f"{self.target.project}.{table.dataset}.{table.name}"
 
     def _prepare(self, table: BigQueryTable, shape: Shape, key: str, *, replaying: bool) -> Prepared:
-        name = f"{self.target.project}.{table.dataset}.{table.name}"
+        name = self._name(table)
         known = self._tables().get(name)
         if known is not None and known.source != table.source:
             why = f"the tables {known.source} and {table.source} would both be {name} in BigQuery"
@@ -118,7 +123,9 @@ class BigQueryTables:
         if known is not None and known.mode not in ("", shape.mode):
             raise _other_mode(name, f"for mode {known.mode}")
         if known is not None and known.stopped and not replaying:
+            self._tables()[name] = known.model_copy(update={"schema_key": key})
             return Prepared(table, known.stopped)
+        met = key if not replaying else known.schema_key if known else ""
         faults = list(table_faults(table, shape))
         if not faults:
             existing = self._client.find(table.dataset, table.name)
@@ -130,14 +137,14 @@ class BigQueryTables:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
             still = stopped if not replaying else known.stopped if known else None
             # What it had counts no more: somebody has to change it.
-            noted = _Known(source=table.source, columns={}, stopped=still, schema_key=key, mode=shape.mode)
-            self._tables()[name] = noted
+            mode = known.mode if known else ""
+            self._tables()[name] = _Known(source=table.source, columns={}, stopped=still, schema_key=met, mode=mode)
             return Prepared(table, stopped)
         self._make(table, existing, shape)
         columns = {**(known.columns if known else {}), **{field.name: field.type_text for field in table.fields}}
         still = known.stopped if known else None
         self._tables()[name] = _Known(
-            source=table.source, columns=columns, stopped=still, schema_key=key, mode=shape.mode
+            source=table.source, columns=columns, stopped=still, schema_key=met, mode=shape.mode
         )
         return Prepared(table, None)
 

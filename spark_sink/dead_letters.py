@@ -15,7 +15,7 @@ Several processes may write at once. The letters hold rows, and so may reasons: 
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -112,11 +112,13 @@ class DeadLetters:
         if rows.num_rows:
             self._place.write(f"{_safe(table)}/{_safe(name)}{_ENDING}", _encoded(rows, reasons), None)
 
-    def discard(self, table: str, name: str) -> None:
-        """Removes the files of a table whose names begin so, which an attempt left that did not end."""
+    def discard(self, table: str, name: str, *, but: Iterable[str] = ()) -> None:
+        """Removes the files of a table whose names begin so, but those whose names begin otherwise; before a ``_``."""
+        kept = tuple(f"{_safe(table)}/{_safe(other)}_" for other in but)
         for path in self._place.paths(_safe(table), f"{_safe(name)}_"):
-            with suppress(FileNotFoundError):
-                self._place.delete(path, self._place.read(path)[1])
+            if not path.startswith(kept):
+                with suppress(FileNotFoundError):
+                    self._place.delete(path, self._place.read(path)[1])
 
     def files(self, table: str | None = None) -> list[LetterFile]:
         """The files, or those of a table: the one with the oldest change first, those with the same by name.

@@ -38,25 +38,26 @@ class SinkStreamReader(EpochStreamReader):
         self._consumer = consumer
         self._checked = False
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """As of any reader; a checkpoint that is older than the record is refused."""
-        self._check_checkpoint(start)
-        return super().latestOffset(start, limit)
-
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Likewise."""
-        self._check_checkpoint(start)
+        """As of any reader; a checkpoint that is older than the record is refused."""
+        self._check_checkpoint(Offset.from_json(start))
         return super().partitions(start, end)
 
-    def _check_checkpoint(self, start: dict[str, object]) -> None:
+    def _next(self, begun: Offset, limit: ReadLimit) -> int:
+        self._check_checkpoint(begun)
+        return super()._next(begun, limit)
+
+    def _check_checkpoint(self, begun: Offset) -> None:
         """Only once: it is what this process finds that somebody may have put back."""
         if self._checked:
             return
-        epoch, known = Offset.from_json(start).epoch, find(self._spool, self._consumer)
-        if known is not None and epoch < known.epoch:
+        self._claim.hold()
+        self._identify(begun)
+        known = find(self._spool, self._consumer)
+        if known is not None and begun.epoch < known.epoch:
             raise SpoolError(
-                f"Spark's checkpoint is at epoch {epoch}, but this sink has delivered the spool at {self._spool.path}"
-                f" up to epoch {known.epoch}",
+                f"Spark's checkpoint is at epoch {begun.epoch}, but of the spool at {self._spool.path} this sink has"
+                f" delivered what is up to epoch {known.epoch}",
                 hint="The checkpoint is an older copy: remove it, and the sink goes on where it was.",
             )
         self._checked = True

@@ -3,20 +3,25 @@
 Without Spark: on the double, and on local-bigquery where it takes a MERGE.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import orjson
 import pytest
 from google.cloud import bigquery
 from google.cloud.bigquery.table import PrimaryKey, TableConstraints
 
+from connector.consumers import Consumer, find
 from connector.errors import SpoolError
 from connector.records import ColumnType, DataChangeRecord, Mod
 from connector.sink_report import report_of
+from connector.spool import Spool
 from connector.timestamps import SECOND
 from emulator.bigquery_double import BigQueryDouble
+from spark_sink.begun import BegunBatch, BegunBatches
 from spark_sink.bigquery_replay import replay_into
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
@@ -208,7 +213,144 @@ def test_an_older_checkpoint_of_spark_is_refused_with_what_helps(
     assert ids_of(trial) == [1, 2, 3, 4]
 
 
+def test_what_was_sealed_before_a_batch_that_was_begun_is_not_one_batch_across_a_change(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    seal = Sealing(trial)
+    seal([1], values={"Name": "abcd"})
+    seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
+    BegunBatches(trial.maker.spool, "bigquery").begin(BegunBatch(first=3, last=3, pinned="{}"), done=2)
+    said = trial.run()
+    assert said[0] == "1 rows to 1 tables"
+    assert ids_of(trial) == [1]
+
+
+def test_an_error_of_the_disk_that_passes_does_not_end_a_sink_that_starts(
+    bigquery_double: BigQueryDouble, make: MakeTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    seal([2])
+    failures = [OSError(errno.ESTALE, "stale")]
+
+    def failing(spool: Spool, consumer: str) -> Consumer | None:
+        if failures:
+            raise failures.pop()
+        return find(spool, consumer)
+
+    monkeypatch.setattr("spark_sink.sink_stream.find", failing)
+    trial.run()
+    trial.run()
+    assert (failures, ids_of(trial)) == ([], [1, 2])
+
+
+def test_a_mode_that_the_reason_recommends_may_be_taken_for_a_table_that_was_never_made(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "merge")
+    columns = (ColumnType("V", '{"code":"FLOAT64"}', True, 1), NAME)
+    trial.maker.seal(with_mods(1, columns, ('{"V":0.5}', '{"Name":"n"}')))
+    (said,) = trial.run()
+    assert "which has no such keys: take mode append-only" in said
+    trial.mode = "append-only"
+    assert replay(trial) == Replayed(sent=1)
+    trial.maker.seal(with_mods(2, columns, ('{"V":0.75}', '{"Name":"n"}')))
+    assert trial.run() == ["1 rows to 1 tables"]
+    assert [row["V"] for row in trial.rows("Singers")] == [0.5, 0.75]
+
+
 # Letters and their replays
+
+
+@pytest.mark.parametrize("mode", ["merge", "append-only"])
+def test_a_table_whose_type_is_changed_back_goes_on_without_a_repair(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
+    seal([3], values={"Name": "back"})
+    trial.run()
+    assert replay(trial) == Replayed(sent=1, refused=1)
+    seal([4])
+    trial.run()
+    assert ids_of(trial) == [1, 3, 4]
+
+
+def test_a_column_that_is_added_while_a_table_is_stopped_is_merged_by_the_replay(
+    local_bigquery: LocalBigQuery, make: MakeTrial
+) -> None:
+    trial = make(local_bigquery, "merge-load")
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
+    trial.run()
+    seal([3], columns=(KEY, BYTES, TAGS), values={"Name": "aGk=", "Tags": ["a"]})
+    trial.run()
+    trial.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
+    assert replay(trial) == Replayed(sent=2)
+    seal([4], columns=(KEY, BYTES, TAGS), values={"Name": "aGk="})
+    trial.run()
+    assert ids_of(trial) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("mode", ["merge", "append-only"])
+def test_letters_of_a_dataset_that_was_taken_later_go_by_what_was_met_there(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    trial.options["dataset"] = "{}_later"
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    seal([2], columns=(KEY, NAME, TAGS), values={"Name": "bad", "Tags": ["a"]})
+    trial.run()
+    bigquery_double.take_all()
+    assert replay(trial) == Replayed(sent=1)
+
+
+def test_letters_of_a_record_that_knows_no_schemas_are_read_each_by_its_own(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    seal = Sealing(trial)
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    seal([1], values={"Name": "bad"})
+    seal([2], columns=(KEY, NAME, TAGS), values={"Name": "bad", "Tags": ["a"]})
+    trial.run()
+    bigquery_double.take_all()
+    path = Path(trial.maker.path, "consumers", "bigquery.tables")
+    document = orjson.loads(path.read_bytes())
+    for table in document["tables"].values():
+        del table["schema_key"], table["mode"]
+    path.write_bytes(orjson.dumps(document))
+    assert replay(trial) == Replayed(sent=2)
+    assert ids_of(trial) == [1, 2]
+
+
+def test_a_row_that_a_second_attempt_takes_leaves_no_letter_of_the_first(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    bigquery_double.refuse("Name", "n", "this is no name")
+    Sealing(trial)([1])
+    with trial.life() as life:
+        life.plan()
+        (task,) = life.tasks()
+        list(life.told(task))
+        assert letters_of(trial) == {"Singers": 1}
+        bigquery_double.take_all()
+        life.deliver(list(life.told(task)))
+        life.checkpoint.done = True
+    trial.run()
+    assert (ids_of(trial), letters_of(trial)) == ([1], {})
 
 
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
