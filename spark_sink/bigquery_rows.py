@@ -91,7 +91,7 @@ class RowBuilder:
         self._added = (*table.metadata, *(_PSEUDO_COLUMNS if self._merges else ()))
         self._payloads = PayloadReader(
             table.source,
-            [AvroColumn(column.name, column.field.name, _read_as(column)) for column in table.columns],
+            [AvroColumn(column.name, column.field.name, _kind_of(column)) for column in table.columns],
             repeated=[column.name for column in table.columns if column.field.repeated],
             purpose="written to BigQuery",
             hint="",
@@ -208,7 +208,7 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
         raise SinkError(_partial(rows, int(partial.argmax())))
 
 
-def _read_as(column: Column) -> Kind:
+def _kind_of(column: Column) -> Kind:
     if column.field.type in DECIMALS:
         return Kind.NUMBER  # the digits as they came
     return Kind.STRING if _is_exact(column) else column.kind
