@@ -149,6 +149,13 @@ class BigQueryClient:
         """Runs a statement that reads rows to its end; if a job of that id came to a good end it is not run again."""
         self._query(sql, dataset, name, job_id)
 
+    def texts(self, sql: str, dataset: str, name: str) -> list[str]:
+        """What a statement on a table gives that has one column of texts."""
+        with self._faults(f"table {dataset}.{name}"):
+            location = self._location(dataset)
+            job = self._client().query(sql, location=location, retry=self._retry, timeout=_TIMEOUT)
+            return [str(row[0]) for row in job.result(retry=self._retry)]
+
     def _query(self, sql: str, dataset: str, name: str, job_id: str | None) -> None:
         with self._faults(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)

@@ -123,9 +123,20 @@ class Fold:
         return orjson.dumps(line)
 
 
+def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
+    """The ``uuid`` of each line in table ``staging`` that comes after later changes of its row in table ``into``."""
+    return (
+        f"SELECT s.{METADATA}.uuid FROM `{staging}` s JOIN `{into}` t ON {_same_row(table)}"
+        f" WHERE t.{METADATA}.change_sequence_number > s.{METADATA}.change_sequence_number"
+    )
+
+
+def _same_row(table: BigQueryTable) -> str:
+    return " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.primary_key)
+
+
 def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing."""
-    on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.primary_key)
     newer = f"s.{METADATA}.change_sequence_number > COALESCE(t.{METADATA}.change_sequence_number, '')"
     changed = [
         f"`{column.field.name}` = IF(s.{REPLACED} OR SUBSTR(s.{PRESENT}, {place}, 1) = '1',"
@@ -139,7 +150,7 @@ def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
     lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` t USING {lines} s ON {on}"
+        f"MERGE `{into}` t USING {lines} s ON {_same_row(table)}"
         f" WHEN MATCHED AND {newer} AND s.{DELETED} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({names}) VALUES ({values})"

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
@@ -23,6 +25,7 @@ from connector.locations import absolute
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, options_of
+from spark_sink.bigquery_fold import late_statement
 from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
@@ -30,6 +33,7 @@ from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
+from spark_sink.errors import SinkError
 from spark_sink.files import pieces_of
 
 
@@ -99,10 +103,29 @@ class _Letters:
             return self._append(rows, table, shape, name)
         partial = partial_updates(rows) if shape.mode == MERGE else {}
         whole = [index for index in range(rows.num_rows) if index not in partial]
-        refused, wrote = self._write(rows.take(pa.array(whole, pa.int64())), table, shape, name)
+        sent = rows.take(pa.array(whole, pa.int64()))
+        refused, wrote = self._write(sent, table, shape, name)
         if wrote:
+            refused = [*refused, *self._late(sent, table, wrote)]
             merge_staging(self._target, table, wrote)
-        return [*partial.items(), *((whole[index], why) for index, why in refused)]
+        return [*partial.items(), *((whole[index], why) for index, why in dict(refused).items())]
+
+    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Refusals:
+        """The rows that the merge will leave out, for later changes of their rows are there."""
+        client = BigQueryClient(self._target, failure=SinkError)
+        if client.find(table.dataset, staging) is None:
+            return []  # merged by a replay that was killed
+        path = f"{self._target.project}.{table.dataset}"
+        sql = late_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
+        late = set(client.texts(sql, table.dataset, table.name))
+        if not late:
+            return []
+        names = [column.name for column in table.columns if column.is_key]
+        payloads = [orjson.loads(payload) for payload in rows.column("payload").to_pylist()]
+        keys = [orjson.dumps([payload.get(name) for name in names]) for payload in payloads]
+        uuids = rows.column("uuid").to_pylist()
+        of_late = {key for key, uuid in zip(keys, uuids, strict=True) if uuid in late}
+        return [(index, _LATE) for index, key in enumerate(keys) if key in of_late]
 
     def forget(self) -> None:
         """Forgets how letters were sent: they are gone from the place."""
@@ -143,6 +166,9 @@ class _Letters:
             report = report_of(self._spool, BIGQUERY)
             if table in report.stopped:
                 tell(self._spool, BIGQUERY, report.without(table))
+
+
+_LATE = "later changes of its row are in the table: see what it lacks, and remove this letter"
 
 
 def _name(rows: pa.RecordBatch, table: BigQueryTable) -> str:

@@ -492,3 +492,23 @@ def test_a_table_that_a_replay_has_let_go_on_is_not_told_as_stopped(
     remake(trial, typed("Name", ""))
     replay(trial)
     assert report_of(trial.maker.spool, "bigquery").stopped == {}
+
+
+def test_a_merged_loads_letter_that_is_overtaken_stays_and_says_so(
+    local_bigquery: LocalBigQuery, make: MakeTrial
+) -> None:
+    trial = make(local_bigquery, "merge-load")
+    seal = Sealing(trial)
+    columns = (KEY, NAME, TAGS)
+    seal([1], columns=columns, values={"Name": "n", "Tags": ["a"]})
+    trial.run()
+    seal([2, 3], columns=columns, values={"Name": "n", "Tags": [None]})
+    trial.run()
+    seal([2], columns=(KEY, TAGS), values={"Tags": ["b"]}, mod_type="UPDATE")
+    trial.run()
+    trial.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
+    trial.query("ALTER TABLE `{}.Singers` ADD COLUMN Tags JSON")
+    trial.options["arrays"] = "json"
+    assert replay(trial) == Replayed(sent=1, refused=1)
+    assert reasons_of(trial) == {"later changes of its row are in the table: see what it lacks, and remove this letter"}
+    assert sorted((row["Id"], row["Name"]) for row in trial.rows("Singers")) == [(1, "n"), (2, None), (3, "n")]
