@@ -16,6 +16,8 @@ import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import BigQueryWriteClient, types
+from google.protobuf.any_pb2 import Any as Any_
 
 from connector.bigquery_client import BigQueryClient, reason_of
 from connector.records import ColumnType
@@ -146,6 +148,39 @@ def test_what_an_answer_tells_that_may_pass_is_tried_again(
     bigquery_double.fail_next(kind, 2, in_band=True)
     trial.run()
     assert (ids_of(trial), bigquery_double.failures_left()) == ([0, 1, 2], 0)
+
+
+def extra_fields() -> Any:
+    """The detail of an error that tells of a column which the table lacks."""
+    told = Any_()
+    told.Pack(types.StorageError.pb(types.StorageError(code="SCHEMA_MISMATCH_EXTRA_FIELDS")))
+    return told
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.InvalidArgument("no", details=[extra_fields()]),
+        exceptions.InvalidArgument("Input schema has more fields: extra proto fields"),
+    ],
+    ids=["details", "words"],
+)
+def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
+    bigquery_double: BigQueryDouble, make: MakeTrial, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    Sealing(trial)([1])
+    errors = [error]
+    append = BigQueryWriteClient.append_rows
+
+    def ending(client: BigQueryWriteClient, *args: Any, **kwargs: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return append(client, *args, **kwargs)
+
+    monkeypatch.setattr(BigQueryWriteClient, "append_rows", ending)
+    trial.run()
+    assert (ids_of(trial), errors) == ([1], [])
 
 
 @pytest.mark.parametrize(
