@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from signal import SIGKILL
@@ -43,9 +44,10 @@ def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random
     config = configuration(tmp_path, sample, source=source)
     workload = Workload(sample, seed=seed)
     resting = threading.Event()
+    moments = list(islice(cycle(("while it seals", "while it starts", "while it seals", "while it reads")), kills))
+    random.shuffle(moments)
     with load(workload, rate=80):
-        for _ in range(kills):
-            moment = random.choice(("while it starts", "while it reads", "while it seals", "while it seals"))
+        for moment in moments:
             with reading(config, until_reading=moment != "while it starts") as daemon:
                 if moment == "while it seals":
                     await_seal(daemon, tmp_path / "spool")
