@@ -72,6 +72,12 @@ def delivered_events(root: Path) -> Iterator[Delivered]:
             )
 
 
+def lost_commits(committed: list[CommittedMod], events: list[Delivered]) -> list[int]:
+    """When what is lost was committed, in nanoseconds since the epoch, in order."""
+    lost = Counter(committed_identity(mod) for mod in committed) - Counter(event.identity for event in events)
+    return sorted({identity[0] for identity in lost})
+
+
 def compare(committed: list[CommittedMod], events: list[Delivered], *, ready: int) -> Verdict:
     """Holds the events against what was committed.
 
