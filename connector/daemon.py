@@ -112,15 +112,19 @@ class SpoolSink:
         while True:
             await asyncio.sleep(PRUNE_INTERVAL)
             await self._prune()
+            await self._ask_the_sink()
 
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
             await _to_the_end(functools.partial(self._writer.prune, now=time.time_ns(), **options))
-            with suppress(SpoolError):  # it is only told: what cannot be told is not worth an end
-                report = await _to_the_end(functools.partial(report_of, self._spool, consumers.BIGQUERY))
-                self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
         self._metrics.spool_bytes = self._writer.bytes
+
+    async def _ask_the_sink(self) -> None:
+        """Takes what a sink tells of itself into the metrics; what cannot be told is not worth an end."""
+        with suppress(SpoolError):
+            report = await asyncio.to_thread(report_of, self._spool, consumers.BIGQUERY)
+            self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
 
     def _warn_of_full_spool(self) -> None:
         now = time.monotonic()

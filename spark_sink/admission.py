@@ -57,15 +57,15 @@ def by_epoch(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
         yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
 
 
-def up_to_change(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
-    """Each epoch by itself, up to the first in which a table's schema is another than in those before it."""
+def up_to_change(epochs: Iterable[EpochWeight]) -> Iterator[EpochWeight]:
+    """The epochs up to the first in which a table's schema is another than in those before it."""
     schemas: int | None = None
     for epoch in epochs:
         if epoch.rows:
             if schemas not in (None, epoch.schemas):
                 return
             schemas = epoch.schemas
-        yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
+        yield epoch
 
 
 def by_minute(epochs: Iterable[EpochWeight], watermark: int, *, final: bool) -> Iterator[Group]:

@@ -225,9 +225,8 @@ def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
     try:
         return timestamps(texts)
     except ValueError:
-        raise SinkError(
-            f"the key column {column.name} holds a text that is no timestamp"
-        ) from None  # the cause tells it
+        # The cause would tell the text.
+        raise SinkError(f"the key column {column.name} holds a text that is no timestamp") from None
 
 
 def _faults_of(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:

@@ -26,7 +26,7 @@ from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
-from spark_sink.admission import EpochWeight, Group, runs, up_to_change
+from spark_sink.admission import EpochWeight, Group, by_epoch, runs, up_to_change
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
@@ -107,7 +107,7 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
         """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch."""
-        return up_to_change(epochs)
+        return by_epoch(up_to_change(epochs))
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""

@@ -113,7 +113,10 @@ class DeadLetters:
             self._place.write(f"{_safe(table)}/{_safe(name)}{_ENDING}", _encoded(rows, reasons), None)
 
     def discard(self, table: str, name: str, *, but: Iterable[str] = ()) -> None:
-        """Removes the files of a table whose names begin so, but those whose names begin otherwise; before a ``_``."""
+        """Removes the files of a table whose names begin with ``name`` and a ``_``.
+
+        Those stay that begin with one of ``but`` and a ``_``.
+        """
         kept = tuple(f"{_safe(table)}/{_safe(other)}_" for other in but)
         for path in self._place.paths(_safe(table), f"{_safe(name)}_"):
             if not path.startswith(kept):

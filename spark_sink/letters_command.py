@@ -115,9 +115,7 @@ def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
 def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
     files = letters.files(table)
     if not files:
-        others = ", ".join(sorted({file.table for file in letters.files()}))
-        but = f", but of {others}" if others else ""
-        _say(f"{letters.root}: no dead letters{'' if table is None else f' of table {table}{but}'}")
+        _say(f"{letters.root}: no dead letters{_of_table(letters, table) if table is not None else ''}")
         return 0
     with with_extra_bigquery(SinkError):
         from spark_sink.bigquery_replay import replay_into
@@ -128,6 +126,12 @@ def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
     if done.waiting:
         _say("letters of a micro-batch that is not done wait: let the sink run, and replay again")
     return 1 if done.refused or done.waiting else 0
+
+
+def _of_table(letters: DeadLetters, table: str) -> str:
+    """Of which table there are none, and of which there are: a name is easily mistyped."""
+    others = ", ".join(sorted({file.table for file in letters.files()}))
+    return f" of table {table}, but of {others}" if others else f" of table {table}"
 
 
 @dataclass(slots=True)

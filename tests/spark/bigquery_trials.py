@@ -200,6 +200,19 @@ class Trial:
         return key, dict(sorted(values.items()))
 
 
+MakeTrial = Callable[..., Trial]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeTrial:
+    """Makes trials on a server, in a mode, with options of the sink."""
+
+    def trial(server: Server, mode: str, **options: object) -> Trial:
+        return Trial(server, tmp_path, mode, History(Random(0)), options)
+
+    return trial
+
+
 def expected_row(row: Row) -> Row:
     return {name: expected(value) for name, value in sorted(row.items())}
 

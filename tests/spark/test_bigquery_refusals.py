@@ -5,9 +5,7 @@ One clear line, nothing lost; what may pass is tried again, whether or not the w
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,23 +23,12 @@ from emulator.bigquery_double import BigQueryDouble
 from spark_sink.bigquery_ledger import StreamsEntry
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from tests.spark.bigquery_histories import History
-from tests.spark.bigquery_trials import Sealing, Trial, at, ids_of, line_of, sized
+from tests.spark.bigquery_trials import MakeTrial, Sealing, at, ids_of, line_of, sized
+from tests.spark.bigquery_trials import make as make
 from tests.spark.spools import KEY, NAME
 
 STREAMED = ("append-only", "changelog", "merge")
 BORN = ColumnType("Born", '{"code":"INT64"}', False, 3)
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Trial]:
-    def trial(server: BigQueryDouble, mode: str, **options: object) -> Trial:
-        return Trial(server, tmp_path, mode, History(Random(0)), options)
-
-    return trial
-
-
-MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture(autouse=True)

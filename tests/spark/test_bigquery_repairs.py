@@ -4,10 +4,8 @@ Without Spark: on the double, and on local-bigquery where it takes a MERGE.
 """
 
 import errno
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import orjson
 import pytest
@@ -27,11 +25,11 @@ from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.letters_command import Replayed, replayed
 from tests.local_bigquery import LocalBigQuery
-from tests.spark.bigquery_histories import History
 from tests.spark.bigquery_lives import Checkpoint
-from tests.spark.bigquery_trials import KilledError, Sealing, Trial, ids_of, killed_at, line_of
+from tests.spark.bigquery_trials import KilledError, MakeTrial, Sealing, ids_of, killed_at, line_of
+from tests.spark.bigquery_trials import make as make
 from tests.spark.spools import KEY, NAME, START, record
-from tests.spark.test_bigquery_tables import letters_of, reasons_of, remake, replay, typed
+from tests.spark.test_bigquery_tables import letters_of, reasons_of, remake, repaired_with_letters, replay, typed
 
 BYTES = ColumnType("Name", '{"code":"BYTES"}', False, 2)
 TAGS = ColumnType("Tags", '{"array_element_type":{"code":"STRING"},"code":"ARRAY"}', False, 3)
@@ -40,15 +38,6 @@ NAME_AS_KEY = ColumnType("Name", '{"code":"STRING"}', True, 2)
 CODE_AS_KEY = ColumnType("Code", '{"code":"STRING"}', True, 1)
 
 Server = LocalBigQuery | BigQueryDouble
-MakeTrial = Callable[..., Trial]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> MakeTrial:
-    def trial(server: Server, mode: str, **options: object) -> Trial:
-        return Trial(server, tmp_path, mode, History(Random(0)), options)
-
-    return trial
 
 
 def with_mods(seconds: int, columns: tuple[ColumnType, ...], *mods: tuple[str, str]) -> DataChangeRecord:
@@ -465,13 +454,7 @@ def test_a_replay_into_another_dataset_sends_what_a_killed_one_had_sent_to_the_f
     bigquery_double: BigQueryDouble, make: MakeTrial, after: bool
 ) -> None:
     trial = make(bigquery_double, "append-only")
-    seal = Sealing(trial)
-    seal([1])
-    trial.run()
-    remake(trial, typed("Name", "INT64"))
-    seal([2, 3])
-    trial.run()
-    remake(trial, typed("Name", ""))
+    repaired_with_letters(trial, [2, 3])
     with killed_at(BigQueryWriter, "commit", after=after), pytest.raises(KilledError):
         replay(trial)
     assert replay(trial, dataset="{}_other") == Replayed(sent=2)

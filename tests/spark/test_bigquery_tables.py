@@ -4,8 +4,6 @@ One clear line, nothing lost, and after the repair it goes on: on the double, an
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from random import Random
 
 import pytest
 from google.cloud import bigquery
@@ -20,25 +18,14 @@ from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 from spark_sink.letters_command import Replayed, replayed
 from tests.local_bigquery import LocalBigQuery
-from tests.spark.bigquery_histories import History
-from tests.spark.bigquery_trials import KilledError, Sealing, Trial, ids_of, killed_at, line_of
+from tests.spark.bigquery_trials import KilledError, MakeTrial, Sealing, Trial, ids_of, killed_at, line_of
+from tests.spark.bigquery_trials import make as make
 from tests.spark.spools import KEY, NAME
 
 STREAMED = ("append-only", "changelog", "merge")
 BYTES = ColumnType("Name", '{"code":"BYTES"}', False, 2)
 BORN = ColumnType("Born", '{"code":"INT64"}', False, 3)
 NUMBERS = ColumnType("Numbers", '{"array_element_type":{"code":"INT64"},"code":"ARRAY"}', False, 4)
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Trial]:
-    def trial(server: LocalBigQuery | BigQueryDouble, mode: str, **options: object) -> Trial:
-        return Trial(server, tmp_path, mode, History(Random(0)), options)
-
-    return trial
-
-
-MakeTrial = Callable[..., Trial]
 
 
 def names_of(trial: Trial, column: str = "Name") -> dict[int, object]:
@@ -95,6 +82,18 @@ def typed(name: str, kind: str, *, called: str = "") -> Callable[[bigquery.Table
         table.schema = [*others, new] if kind else others
 
     return change
+
+
+def repaired_with_letters(trial: Trial, ids: list[int]) -> Sealing:
+    """A table that a changed type has stopped, with letters of these rows; then it is repaired, and empty."""
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    remake(trial, typed("Name", "INT64"))
+    seal(ids)
+    trial.run()
+    remake(trial, typed("Name", ""))
+    return seal
 
 
 # What somebody drops
@@ -295,13 +294,7 @@ def test_letters_whose_replay_is_killed_are_appended_once(
     bigquery_double: BigQueryDouble, make: MakeTrial, mode: str, owner: type, method: str, after: bool
 ) -> None:
     trial = make(bigquery_double, mode)
-    seal = Sealing(trial)
-    seal([1])
-    trial.run()
-    remake(trial, typed("Name", "INT64"))
-    seal([2, 3])
-    trial.run()
-    remake(trial, typed("Name", ""))
+    seal = repaired_with_letters(trial, [2, 3])
     with killed_at(owner, method, after=after), pytest.raises(KilledError):
         replay(trial)
     replay(trial)
