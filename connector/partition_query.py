@@ -2,22 +2,35 @@
 
 The caller pulls: while it does not, gRPC's flow control holds the server back, and the watchdog sleeps. The watchdog
 wakes only while a message is waited for: a stream that stays silent for several heartbeats is broken, however
-alive its connection looks.
+alive its connection looks. A server with a large backlog may be slow, though, and asking it anew would only make it
+begin anew: so each query of a partition that nothing came of is followed by one with twice the patience. A connection
+that is dead is told from a server that is slow by HTTP/2's pings (:mod:`connector.transport`).
 """
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 
+from connector.changes import Changes
 from connector.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
 from connector.decode import Decoder, Item
 from connector.dialects import Dialect
-from connector.records import INITIAL_TOKEN
+from connector.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from connector.timestamps import SECOND, format_rfc3339
 from connector.watchdog import Watchdog
 
 SILENT_HEARTBEATS = 5
 SILENT_AT_LEAST = 30 * SECOND
+SILENT_AT_MOST = 600 * SECOND
+"""To which patience grows, unless a few heartbeats are longer than that."""
 
 BEHIND = 10 * SECOND
 """How far before the present a query starts that has much to catch up with."""
@@ -29,11 +42,26 @@ class SilentStreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PartitionQuery:
-    """A query of a partition: from ``start`` to ``end``, both inclusive, nanoseconds since the epoch."""
+    """A query of a partition: from ``start`` to ``end``, both inclusive, nanoseconds since the epoch.
+
+    ``in_vain`` is how many of the partition's queries before it were given up without having moved its progress.
+    """
 
     token: str
     start: int
     end: int | None
+    in_vain: int = 0
+
+
+def patience(heartbeat: int, in_vain: int = 0) -> int:
+    """How long a message is waited for, in nanoseconds: twice as long after each query that nothing came of.
+
+    Args:
+        heartbeat: the stream's, in nanoseconds.
+        in_vain: as of :class:`PartitionQuery`.
+    """
+    least = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat)
+    return max(least, min(least << min(in_vain, 10), SILENT_AT_MOST))
 
 
 class PartitionQueries:
@@ -66,7 +94,6 @@ class PartitionQueries:
         self._heartbeat = heartbeat
         self._decoder = decoder
         self._clock = clock
-        self._silence = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat) / SECOND
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
         """The records of the messages, in order, as they come; ends when the query ends with OK.
@@ -85,16 +112,33 @@ class PartitionQueries:
         }
         decode = self._decoder()
         behind = self._clock() - query.start > BEHIND
-        with closing(Watchdog(self._silence)) as watchdog:
+        with closing(Watchdog(patience(self._heartbeat, query.in_vain) / SECOND)) as watchdog:
             async with aclosing(self._client.stream(self._sql, parameters, behind=behind)) as stream:
                 while True:
                     try:
                         with watchdog:
                             messages = await anext(stream, None)
                     except TimeoutError as error:
-                        raise SilentStreamError(f"no message for {self._silence:.0f} s") from error
+                        raise SilentStreamError(f"no message for {watchdog.limit:.0f} s") from error
                     if messages is None:
                         return
                     items = decode(messages, self._clock())
                     if items:
+                        if query.in_vain and _instant(items[-1]) > query.start + 1:  # the progress has moved
+                            watchdog.limit = patience(self._heartbeat) / SECOND
                         yield items
+
+
+def _instant(item: Item) -> int:
+    """What an item proves everything before, or tells of."""
+    match item:
+        case Changes():
+            return item.last
+        case HeartbeatRecord():
+            return item.timestamp
+        case ChildPartitionsRecord() | PartitionStartRecord():
+            return item.start_timestamp
+        case PartitionEndRecord():
+            return item.end_timestamp
+        case DataChangeRecord() | PartitionEventRecord():
+            return item.commit_timestamp

@@ -38,11 +38,22 @@ at 2 ms a pump read 49 MB/s of one stream with 256 KiB, 77 with 1 MiB and 14 wit
 awaited streams of one channel, which share its window, read 12, 34 and 3.
 """
 
+_KEEPALIVE: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms is not heeded: a ping had a minute (tried)
+)
+"""A connection that brings nothing for so long is pinged, and ends with UNAVAILABLE if it does not answer in time: so a
+server that is slow, however patiently its first message is waited for, is told from one that is not there any more.
+
+gRPC sends two such pings only until data comes again, so that servers which allow few pings (gRPC's own want five
+minutes between them, and forgive two) do not end a connection for it.
+"""
+
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.max_receive_message_length", 256 * 1024 * 1024),  # 4 MB is the default, and a record may be larger
     ("grpc.use_local_subchannel_pool", 1),  # or all channels share one connection
-    ("grpc.keepalive_time_ms", 120_000),  # a connection that died silently would else be asked for many minutes
+    *_KEEPALIVE,
 )
 """Of all channels. What else was tried made no difference that could be measured, at 1 and at 17 kB a message: frames
 of 64 KiB and 1 MiB, larger reads from the socket, ``optimization_target``, ``minimal_stack``, no retries."""

@@ -7,16 +7,20 @@ long as that wait has left; between two waits it does nothing, and is set again 
 import asyncio
 from types import TracebackType
 
+LATE = 5.0
+"""Seconds after which a timer that fires late tells that the process itself stood still."""
+
 
 class Watchdog:
     """Around each wait: ``with watchdog:``; at the end :meth:`close`. Waits of one task at a time.
 
     Args:
-        limit: seconds that a wait may take. One that takes longer is cancelled, and raises TimeoutError.
+        limit: seconds that a wait may take. One that takes longer is cancelled, and raises TimeoutError. It may be
+            changed between two waits.
     """
 
     def __init__(self, limit: float) -> None:
-        self._limit = limit
+        self.limit = limit
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         """Which waits; None between two waits."""
@@ -30,8 +34,11 @@ class Watchdog:
         assert task is not None
         self._cancelling = task.cancelling()
         self._since = self._loop.time()
+        if self._timer is not None and self._timer.when() > self._since + self.limit:
+            self._timer.cancel()  # it was set when waits could take longer
+            self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._since + self._limit, self._look)
+            self._timer = self._loop.call_at(self._since + self.limit, self._look)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -49,10 +56,14 @@ class Watchdog:
             self._timer.cancel()
 
     def _look(self) -> None:
+        assert self._timer is not None
+        late = self._loop.time() - self._timer.when()
         self._timer = None
         if self._task is None:
             return
-        due = self._since + self._limit
+        if late > LATE:
+            self._since = self._loop.time()  # this process stood still; what has come meanwhile is not read yet
+        due = self._since + self.limit
         if self._loop.time() < due:
             self._timer = self._loop.call_at(due, self._look)
             return

@@ -128,7 +128,8 @@ class Worker:
                         left.end()
 
     async def _read(self, running: _Running, asked: Ask) -> None:
-        query = PartitionQuery(asked.token, int(asked.start), None if asked.end is None else int(asked.end))
+        end = None if asked.end is None else int(asked.end)
+        query = PartitionQuery(asked.token, int(asked.start), end, asked.in_vain)
         try:
             async with aclosing(self._queries.read(query)) as brought:
                 async for items in brought:

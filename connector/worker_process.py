@@ -119,7 +119,8 @@ class WorkerProcess:
             raise error_of(self._failure)
         number = next(self._numbers)
         inbox = self._inboxes[number] = asyncio.Queue()
-        self._post(Ask(number, query.token, str(query.start), None if query.end is None else str(query.end)))
+        end = None if query.end is None else str(query.end)
+        self._post(Ask(number, query.token, str(query.start), end, query.in_vain))
         taken = 0
         try:
             while True:

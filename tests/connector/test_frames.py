@@ -167,7 +167,7 @@ messages = (
         st.booleans(),
         st.booleans(),
     )
-    | st.builds(Ask, counts, texts, texts, st.none() | texts)
+    | st.builds(Ask, counts, texts, texts, st.none() | texts, counts)
     | st.builds(Taken, counts, counts)
     | st.builds(Leave, counts)
     | st.builds(Ready)

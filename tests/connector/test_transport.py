@@ -16,6 +16,7 @@ from connector.pump import ENOUGH, MESSAGE
 from connector.pump import MOST_OF_A_PUMP as MOST
 from connector.transport import PUMPS, STREAMS_PER_CHANNEL, Take, Transport
 from tests.connector.streams import METHOD, Served, never, serving, write_all
+from tests.faults.link import linked
 
 PATIENCE = 30.0
 HEADERS = (("google-cloud-resource-prefix", "a database"),)
@@ -118,6 +119,32 @@ def test_a_server_that_cannot_be_reached_is_an_error_that_is_retried(behind: boo
             with pytest.raises(grpc.RpcError) as told:
                 await take()
             assert fault(told.value).verdict is Verdict.RETRY
+
+    run(main())
+
+
+def test_a_connection_that_died_silently_ends_and_one_whose_server_is_slow_does_not(
+    behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = (("grpc.keepalive_time_ms", 500), ("grpc.http2.ping_timeout_ms", 500))
+    monkeypatch.setattr("connector.transport._OPTIONS", often)
+
+    async def slowly(context: grpc.aio.ServicerContext) -> None:
+        await asyncio.sleep(3)
+        await context.write(b"late")
+
+    async def main() -> None:
+        async with serving(slowly) as served, connected(served) as transport, streaming(transport, behind) as take:
+            assert await all_of(take) == [b"late"]
+        async with serving(never) as served:
+            with linked(served.host) as link:
+                async with connected(Served(link.host)) as transport, streaming(transport, behind) as take:
+                    await served.until(1)
+                    link.fall_silent()
+                    with pytest.raises(grpc.RpcError) as told:
+                        await take()
+                    link.speak()
+        assert fault(told.value).verdict is Verdict.RETRY
 
     run(main())
 

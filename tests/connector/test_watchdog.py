@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, closing, suppress
 import pytest
 
 from connector.watchdog import Watchdog
-from tests.property.virtual_time import run
+from tests.property.virtual_time import VirtualTimeLoop, run
 
 LIMIT = 10.0
 
@@ -98,5 +98,37 @@ def test_another_error_passes() -> None:
         async with watched() as watchdog:
             with pytest.raises(ValueError, match="other"), watchdog:
                 raise ValueError("other")
+
+    run(main())
+
+
+def test_a_limit_that_has_become_shorter_counts_from_the_next_wait_on() -> None:
+    async def main() -> None:
+        async with watched() as watchdog:
+            watchdog.limit = 600.0
+            with watchdog:
+                await asyncio.sleep(400)
+            watchdog.limit = LIMIT
+            began = now()
+            with pytest.raises(TimeoutError), watchdog:
+                await asyncio.sleep(3600)
+            assert now() == pytest.approx(began + LIMIT)
+
+    run(main())
+
+
+def test_a_time_in_which_the_process_stood_still_is_no_silence() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        async with watched() as watchdog:
+            with watchdog:
+                await asyncio.sleep(5)
+                loop.stand_still(7200)
+                await asyncio.sleep(LIMIT - 1)
+            began = now()
+            with pytest.raises(TimeoutError), watchdog:
+                await asyncio.sleep(3600)
+            assert now() == pytest.approx(began + LIMIT)
 
     run(main())

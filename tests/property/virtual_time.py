@@ -36,6 +36,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.passed
 
+    def stand_still(self, seconds: float) -> None:
+        """Time passes, and nothing is done in it, as when a process is stopped."""
+        self._virtual.passed += seconds
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in virtual time."""
