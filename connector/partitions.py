@@ -11,7 +11,8 @@ A partition's life is in one table, :data:`TRANSITIONS`; what is not in it raise
   emulator may have it, records at t are its children's, which are not known yet.
 - The watermark is the least progress of all partitions that have not finished, waiting children included.
 - A query that ends is not a finished partition: only child partitions seen before a clean end, or the user's
-  end timestamp, finish it. Every other end is resumed from the progress.
+  end timestamp, finish it. Every other end is resumed from the progress. That the user's end was reached is believed
+  when a second query says so: see :meth:`PartitionGraph.ended`.
 - The cut at W is what a reader needs to begin again after W: see :meth:`PartitionGraph.cut`.
 
 In the MUTABLE_KEY_RANGE mode a partition outlives those that it announces, and ends with a record of its own. Its
@@ -97,6 +98,10 @@ class Partition:
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
     """Whether its end record has come, after which there is none."""
+    doubted: int | None = None
+    """The bound that the last query's clean end has proven, to be believed when the next one says the same."""
+    doubted_at: int = 0
+    """The progress with which it did."""
 
     @property
     def end(self) -> int | None:
@@ -180,6 +185,16 @@ class PartitionGraph:
         """Whether the partition holds the watermark, so that nothing can be sealed before it is read on."""
         return self._partitions[token].progress <= self._watermark
 
+    def laggards(self) -> list[Partition]:
+        """Those that hold the watermark, looked for among all."""
+        unfinished = (p for p in self if p.end is None and p.state is not State.FINISHED)
+        return [partition for partition in unfinished if partition.progress <= self._watermark]
+
+    def unfinished_parents(self, token: str) -> list[str]:
+        """The parents, of those that are known, that a partition waits for."""
+        known = [self._partitions[parent] for parent in self[token].parents if parent in self._partitions]
+        return [parent.token for parent in known if parent.state is not State.FINISHED or parent.end is None]
+
     def ready(self) -> list[str]:
         """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
         while self._waiting_for_watermark and self._waiting_for_watermark[0][0] <= self._watermark:
@@ -200,10 +215,9 @@ class PartitionGraph:
     def _may_start(self, partition: Partition) -> bool:
         if self._end is not None and partition.start > self._end:
             return False  # kept for a later run with a later end, not queried
-        known = [self._partitions[parent] for parent in partition.parents if parent in self._partitions]
-        if any(parent.state is not State.FINISHED or parent.end is None for parent in known):
+        if self.unfinished_parents(partition.token):
             return False
-        return len(known) == len(partition.parents) or self._watermark >= partition.start - 1
+        return partition.parents <= self._partitions.keys() or self._watermark >= partition.start - 1
 
     def sent(self, token: str) -> None:
         """The partition's query has been sent."""
@@ -280,10 +294,15 @@ class PartitionGraph:
 
         Children that only an earlier query returned, before it broke, finish nothing: siblings may be missing.
 
+        An end bound is believed once two queries in a row have proven it, the second from the progress that the first
+        has left, and without moving it: a query over the past may end with OK and leave out the record that ends its
+        partition, and what its children hold up to the bound would be lost. Where the second brings anything that is
+        new, that counts, and the next is the first again. It costs one more query of a partition, from its last record.
+
         Args:
             token: the partition.
             proven: the query's end bound, if it was sent after Spanner's clock had passed it: everything up to it,
-                inclusive, has been returned. A bound before the user's end finishes nothing.
+                inclusive, should have been returned. A bound before the user's end finishes nothing.
         """
         partition = self._partitions[token]
         if partition.ending:
@@ -293,7 +312,9 @@ class PartitionGraph:
         if partition.ends_at is not None or token == INITIAL_TOKEN:
             return False  # an initial query that returned nothing finishes nothing, wherever it ended
         if proven is not None:
-            self.proved(token, proven)
+            if partition.doubted is not None and partition.doubted_at == partition.progress:
+                self.proved(token, min(proven, partition.doubted))
+            partition.doubted, partition.doubted_at = proven, partition.progress
         if self._end is not None and partition.progress >= self._end:
             self._move(partition, Event.REACHED_END)
             return True

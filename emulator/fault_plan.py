@@ -43,6 +43,8 @@ class FaultKind(StrEnum):
     """A pause before the first message, whatever `after` says; then the query goes on as ever."""
     BREAK_BETWEEN_CHILDREN = "break between children"
     """UNAVAILABLE between two records that announce partitions: after `after` of them, one at least, but the last."""
+    OMISSION = "omission"
+    """The announcements of a query whose end has passed do not come, and it ends with OK, as if there were none."""
     EXPIRED_START = "expired start"
     """OUT_OF_RANGE: the start is no longer retained."""
     EXPIRED_PARTITION = "expired partition"
@@ -52,8 +54,8 @@ class FaultKind(StrEnum):
 FATAL = frozenset((FaultKind.EXPIRED_START, FaultKind.EXPIRED_PARTITION))
 """After these a reader cannot go on."""
 
-RECOVERABLE = frozenset(FaultKind) - FATAL
-"""After these a reader asks again, and misses nothing."""
+RECOVERABLE = frozenset(FaultKind) - FATAL - {FaultKind.OMISSION}
+"""After these a reader asks again, and misses nothing. (An omission that comes again each time is not to be seen.)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ from emulator.stream_query import (
 _BATCH = 64
 _TIMESTAMP = attrgetter("timestamp")
 _ANNOUNCEMENTS = (Children, PartitionStart, PartitionEnd)
+_OF_THEIR_OWN = (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN, FaultKind.OMISSION)
+"""These strike elsewhere than after so many messages."""
 _ERRORS = {
     FaultKind.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "The service is currently unavailable."),
     FaultKind.ABORTED: (grpc.StatusCode.ABORTED, "Transaction was aborted."),
@@ -162,7 +164,7 @@ class ScriptedSpanner:
             return
         async with aclosing(self._batches(query)) as batches:
             async for batch in batches:
-                whole, breaks = _broken(batch, suffered.fault)
+                whole, breaks = _broken(_without_omissions(batch, query, suffered), suffered.fault)
                 course.comes(whole)
                 for message in frames.messages([self._form(record) for record in whole]):
                     await self._slow(suffered, course)
@@ -227,8 +229,8 @@ class ScriptedSpanner:
         fault, query = suffered.fault, course.query
         if fault is None or course.sent < fault.after:
             return False
-        if fault.kind in (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN):
-            return False  # these have their own place
+        if fault.kind in _OF_THEIR_OWN:
+            return False
         if fault.kind is FaultKind.CLEAN_END:
             if course.may_end_cleanly:
                 suffered.strike()
@@ -293,6 +295,16 @@ def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Reco
     if len(announcements) < 2:
         return batch, False
     return batch[: announcements[min(max(1, fault.after), len(announcements) - 1)]], True
+
+
+def _without_omissions(batch: Sequence[Record], query: StreamQuery, suffered: FaultInQuery) -> Sequence[Record]:
+    """Give what is not left out of a batch."""
+    if suffered.fault is None or suffered.fault.kind is not FaultKind.OMISSION or not query.proves_its_end:
+        return batch
+    left = [record for record in batch if not isinstance(record, _ANNOUNCEMENTS)]
+    if len(left) < len(batch):
+        suffered.strike()
+    return left
 
 
 def _due(query: StreamQuery, partition: Partition, at: int, last: int | None, silent_since: int) -> int:

@@ -249,12 +249,72 @@ def test_a_query_after_a_restart_begins_at_the_watermark() -> None:
 
 def test_a_clean_end_at_the_users_end_finishes_only_if_spanners_clock_had_passed_it() -> None:
     graph = graph_of("a", end=40)
-    assert not graph.ended("a", proven=None)
-    graph.broke("a")
-    graph.sent("a")
+    for proven in (None, 40):
+        assert not graph.ended("a", proven=proven)
+        graph.broke("a")
+        graph.sent("a")
     assert graph.ended("a", proven=40)
     assert graph.advance() == 40
     assert graph.finished
+
+
+def asked_again(graph: PartitionGraph, token: str) -> int:
+    """Where its next query begins, which is sent."""
+    graph.broke(token)
+    start = graph.query_start(token)
+    graph.sent(token)
+    return start
+
+
+def test_an_end_is_asked_for_once_more_from_the_progress_before_it_is_believed() -> None:
+    graph = graph_of("a", end=40)
+    graph.proved("a", 24)
+    assert not graph.ended("a", proven=40)
+    assert graph["a"].progress == 24
+    assert asked_again(graph, "a") == 24
+    assert graph.advance() == 24
+    assert graph.ended("a", proven=40)
+    assert graph.advance() == 40
+
+
+def test_children_that_only_the_second_answer_holds_count() -> None:
+    graph = graph_of("a", end=40)
+    assert not graph.ended("a", proven=40)
+    asked_again(graph, "a")
+    graph.announced("a", ChildPartitionsRecord(20, "0", (ChildPartition("b", frozenset({"a"})),)))
+    assert graph.ended("a", proven=40)
+    assert graph.ready() == ["b"]
+    assert graph.advance() == 19
+
+
+def test_an_answer_with_something_new_is_asked_for_once_more_again() -> None:
+    graph = graph_of("a", end=40)
+    assert not graph.ended("a", proven=40)
+    for progress in (20, 30):
+        asked_again(graph, "a")
+        graph.proved("a", progress)
+        assert not graph.ended("a", proven=40)
+    assert asked_again(graph, "a") == 30
+    assert graph.ended("a", proven=40)
+
+
+def test_a_query_that_breaks_or_was_sent_too_early_neither_proves_an_end_nor_undoes_a_proof() -> None:
+    graph = graph_of("a", end=40)
+    assert not graph.ended("a", proven=40)
+    asked_again(graph, "a")
+    asked_again(graph, "a")
+    assert not graph.ended("a", proven=None)
+    asked_again(graph, "a")
+    assert graph.ended("a", proven=40)
+
+
+def test_windows_in_the_past_cost_one_query_each_and_the_last_is_not_believed_yet() -> None:
+    graph = graph_of("a")
+    starts = []
+    for bound in (20, 30, 40, 50):
+        assert not graph.ended("a", proven=bound)
+        starts.append(asked_again(graph, "a"))
+    assert starts == [10, 20, 30, 40]
 
 
 def test_a_partition_that_a_heartbeat_brought_to_the_end_has_finished_when_its_query_ends() -> None:
@@ -455,10 +515,12 @@ def test_a_partition_end_record_is_final_whatever_the_query_comes_to() -> None:
 def test_the_end_of_a_window_is_progress_and_no_end_of_a_partition() -> None:
     graph = graph_of("a", end=100)
     assert not graph.ended("a", proven=40)
+    assert asked_again(graph, "a") == 10
+    assert not graph.ended("a", proven=40)
     assert graph["a"].progress == 40
-    graph.broke("a")
-    assert graph.query_start("a") == 40
-    graph.sent("a")
+    assert asked_again(graph, "a") == 40
+    assert not graph.ended("a", proven=100)
+    asked_again(graph, "a")
     assert graph.ended("a", proven=100)
 
 

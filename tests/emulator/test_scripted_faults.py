@@ -140,6 +140,23 @@ def test_slowness_pauses_before_each_message() -> None:
     assert plan.struck == {"slowness": 1}
 
 
+@pytest.mark.parametrize(("dialect", "mode"), FORMS)
+def test_an_omission_leaves_announcements_out_of_a_query_over_the_past_alone(
+    dialect: Dialect, mode: PartitionMode
+) -> None:
+    plan = FaultPlan().rule(Fault(FaultKind.OMISSION), token="left")
+    served = engine(scenario(dialect, mode), now=30, faults=plan)
+    ahead = run(ask(served, "left", start=12, end=31))
+    assert len([shown for shown in ahead.shown if "west" in shown or "east" in shown]) == 2
+    assert not plan.struck
+    omitted, whole = (run(ask(served, "left", end=30)) for _ in range(2))
+    assert omitted.ok
+    assert omitted.shown[:3] == whole.shown[:3] == ["change 5", "change 10", "change 10.5"]
+    assert not [shown for shown in omitted.shown if "west" in shown or "east" in shown]
+    assert plan.struck == {"omission": 1}
+    assert len(whole.shown) >= len(omitted.shown) + 2
+
+
 def test_lateness_pauses_before_the_first_message_alone() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.LATENESS, after=3, pause=90 * SECOND), token="left")
     served = engine(scenario(), now=30, faults=plan)

@@ -217,6 +217,11 @@ class Query:
             end is None or partition.end <= end or (partition.end == end + 1 and now > end and rng.random() < 0.5)
         )
 
+    def omit(self) -> None:
+        """It will end at its end with OK, and leave out what its partition ends with."""
+        self._children = []
+        self._ends_in_children = False
+
     @property
     def may_end_for_nothing(self) -> bool:
         """Whether Spanner may end it with OK here, though the partition has not finished."""

@@ -135,6 +135,9 @@ class MutableQuery(Query):
         items.sort(key=lambda item: (instant_of(item), ties[id(item)]))
         self._items = items[::-1]
 
+    def omit(self) -> None:
+        self._items = [item for item in self._items if not isinstance(item, PartitionEndRecord)]
+
     def next(self, now: int) -> Record | End | None:
         beat = self._heartbeat(now)
         if beat is not None and self._rng.random() < 0.3:
@@ -156,6 +159,8 @@ class MutableQuery(Query):
             return None
         assert self.end is not None
         most = min(now, self.end)
+        if self._covers is not None:
+            most = min(most, self._covers - 2)  # before its end record
         if self._items:
             most = min(most, instant_of(self._items[-1]) - 1)
         least = max(self._proved + 1, self._last)

@@ -146,6 +146,12 @@ class QuerySkipsAnInstant(PartitionGraph):
         return super().query_start(token) + 1
 
 
+class FirstProofIsBelieved(PartitionGraph):
+    def ended(self, token: str, *, proven: int | None) -> bool:
+        self[token].doubted, self[token].doubted_at = proven, self[token].progress
+        return super().ended(token, proven=proven)
+
+
 class WhatWasHeldIsKept(EpochBuffer):
     def discard(self, token: str, *, beyond: int) -> None:
         pass

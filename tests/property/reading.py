@@ -36,6 +36,8 @@ class Roughness:
     breaks: float = 0.04
     ends_for_nothing: float = 0.03
     crashes: float = 0.005
+    omits: float = 0.3
+    """How often a partition's query over the past leaves out what the partition ends with, once."""
     steps: int = 400
 
 
@@ -79,6 +81,7 @@ class Reading:
         self._ends: list[int | None] = [*sorted(self.rng.choice(later) for _ in range(ends)), None]
         self.sealed = Sealed(start - 1, (CutPartition(INITIAL_TOKEN, start),))
         self._steps = roughness.steps // len(self._ends)
+        self._omitted: set[str] = set()
 
     # What a mutant changes.
 
@@ -204,8 +207,17 @@ class Reading:
             start = self.graph.query_start(token)
             self._check_query_start(token, start)
             bound = self.bound(start)
-            self.queries[token] = self.query_type(self.stream, self.rng, token, start=start, end=bound, now=self.now)
+            query = self.query_type(self.stream, self.rng, token, start=start, end=bound, now=self.now)
+            self.queries[token] = query
             self.graph.sent(token)
+            self._omit(query)
+
+    def _omit(self, query: Query) -> None:
+        over = query.end is not None and query.sent_at >= query.end and query.token != INITIAL_TOKEN
+        if over and query.token not in self._omitted and self.rng.random() < self.roughness.omits:
+            self.told["omissions"] += 1
+            self._omitted.add(query.token)
+            query.omit()
 
     def _receive(self, query: Query) -> None:
         token, item = query.token, query.next(self.now)
