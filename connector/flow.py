@@ -43,6 +43,10 @@ class FlowControl:
         """
         return held < self.budget or (laggard and ready < self.budget)
 
+    def holds_back(self, watermark: int) -> bool:
+        """Whether a partition that holds the watermark waits, for room in what is sealed."""
+        return any(progress <= watermark and not woken.is_set() for progress, _, _, woken in self._waiting)
+
     def moved(self, *, held: int, ready: int, watermark: int) -> None:
         """The watermark moved or something was sealed: those that may now read on ask again."""
         room = 1 + (self.budget - held) // MESSAGE - len(self._going_on) if held < self.budget else 0

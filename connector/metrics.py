@@ -31,6 +31,7 @@ class ReaderMetrics:
     sealed_mods: int = 0
     incomplete_transactions: int = 0
     late_records: int = 0
+    standstills: int = 0
     workers: int = 0
     worker_restarts: int = 0
     dead_letters: int = 0

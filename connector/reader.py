@@ -184,6 +184,7 @@ class OpenStream:
                 known_clock=self.now,
                 flow=FlowControl(),
                 metrics=metrics,
+                heartbeat=self.config.heartbeat,
             )
 
     @asynccontextmanager

@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
-from zlib import crc32
 
 import grpc
 import tenacity
 
+from connector.bounds import Bounds
 from connector.changes import Changes
 from connector.decode import Item
 from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactions
@@ -28,6 +28,7 @@ from connector.log import Log
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition, PartitionGraph
+from connector.reader_watchdog import AskedAnewError, ReaderWatchdog
 from connector.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -37,14 +38,12 @@ from connector.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
+from connector.spanner_clock import SpannerClock
 from connector.timestamps import SECOND, format_rfc3339
 from connector.walk import UnknownRecordError
 
 TICK = 0.02
 """Seconds between two moves of the watermark, at least."""
-
-_NEAR_END = 2.0
-"""Seconds before the user's end within which a query that ended is sent again only after it."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
@@ -92,6 +91,7 @@ class Scheduler:
         known_clock: what Spanner's clock has passed already.
         flow: the memory's budget.
         metrics: what is counted.
+        heartbeat: the stream's, in nanoseconds.
     """
 
     def __init__(
@@ -107,19 +107,20 @@ class Scheduler:
         known_clock: int,
         flow: FlowControl,
         metrics: ReaderMetrics,
+        heartbeat: int = SECOND,
     ) -> None:
         self._queries = queries
         self._stream = stream
         self._end = span.end
         self._sink = sink
         self._seal_interval = seal_interval / SECOND
-        self._window = window
-        self._spanner_clock = spanner_clock
-        self._clock_passed = known_clock
+        self._clock = SpannerClock(spanner_clock, known_clock)
+        self._bounds = Bounds(span.end, window, self._clock)
         self._flow = flow
         self._metrics = metrics
         self._graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
         self._buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
+        self._watchdog = ReaderWatchdog(self._graph, flow, self._clock, metrics, heartbeat=heartbeat, name=self._name)
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -135,9 +136,10 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as tasks:
                 sealer = tasks.create_task(self._seal(), name="sealer")
+                watch = tasks.create_task(self._watchdog.watch(), name="watchdog")
                 readers = await self._coordinate(tasks)
-                for reader in readers:
-                    reader.cancel()
+                for task in (watch, *readers):
+                    task.cancel()
                 self._due.set()
                 await sealer
         except ExceptionGroup as group:
@@ -201,7 +203,10 @@ class Scheduler:
         more = self._buffer.ready_bytes > 0
         while more or self._buffer.overdue or all_of_it:
             more = False
-            if not await self._sink.room(self._stopping):
+            self._watchdog.waits_for_room = True
+            has_room = await self._sink.room(self._stopping)
+            self._watchdog.waits_for_room = False
+            if not has_room:
                 return
             epoch = self._buffer.take()
             if epoch is None:
@@ -267,19 +272,19 @@ class Scheduler:
         if self._graph.nothing_left(token):
             self._changed.set()
             return True
-        start = self._graph.query_start(token)
-        bound = self._bound(token, start)
-        proven = bound if bound is not None and self._clock_passed > bound else None
+        try:
+            await self._bounds.settle(token)
+        except UnreachableError as error:
+            raise _ResumableError(str(error)) from error
+        start, before = self._graph.query_start(token), self._graph[token].progress
+        bound = self._bounds.of(token, start)
+        proven = self._bounds.proven(bound)
         self._graph.sent(token)
         self._metrics.queries += 1
-        finished = False
+        clean = finished = False
         try:
-            async with aclosing(self._queries.read(PartitionQuery(token, start, bound))) as messages:
-                async for items in messages:
-                    self._flow.arrived(token)
-                    self._receive(token, items)
-                    while not self._admits(token):
-                        await self._flow.wait(token, self._graph[token].progress)
+            await self._pull(token, start, bound)
+            clean = True
             finished = self._graph.ended(token, proven=proven)
         except grpc.RpcError as error:
             found = fault(error)
@@ -288,7 +293,7 @@ class Scheduler:
                     found, stream=self._stream, partition=self._name(token), start=format_rfc3339(start)
                 ) from error
             raise _ResumableError(str(found)) from error
-        except SilentStreamError as error:
+        except (SilentStreamError, AskedAnewError) as error:
             raise _ResumableError(str(error)) from error
         except UnknownRecordError as error:
             raise StreamError(
@@ -298,21 +303,25 @@ class Scheduler:
         finally:
             self._flow.arrived(token)
             if not finished:
-                self._buffer.discard(token, beyond=self._graph.broke(token))
+                progress = self._graph.broke(token)
+                self._bounds.ended(token, bound, clean=clean, news=progress > before)
+                self._buffer.discard(token, beyond=progress)
             self._changed.set()
-        if not finished and bound is not None and bound == self._end:
-            await self._await_end(bound)
         return finished
 
-    def _bound(self, token: str, start: int) -> int | None:
-        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once.
-
-        A window reaches beyond Spanner's clock, so that its end proves nothing: what was received does.
-        """
-        if self._window is None:
-            return self._end
-        window = max(self._clock_passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
-        return window if self._end is None else min(window, self._end)
+    async def _pull(self, token: str, start: int, bound: int | None) -> None:
+        """Sends a query and takes what it brings, until it ends with OK."""
+        async with self._watchdog.query(token) as under_way:
+            query = PartitionQuery(token, start, bound, under_way.in_vain)
+            async with aclosing(self._queries.read(query)) as messages:
+                async for items in messages:
+                    self._flow.arrived(token)
+                    known = self._metrics.records
+                    self._receive(token, items)
+                    under_way.heard(news=self._metrics.records > known)
+                    while not self._admits(token):
+                        await self._flow.wait(token, self._graph[token].progress)
+                        under_way.heard(news=True)
 
     def _receive(self, token: str, items: list[Item]) -> None:
         partition = self._graph[token]
@@ -333,7 +342,7 @@ class Scheduler:
                     self._proved_by_data(token, at)
                 case HeartbeatRecord():
                     self._graph.proved(token, item.timestamp - 1)
-                    self._clock_passed = max(self._clock_passed, item.timestamp)
+                    self._clock.saw(item.timestamp)
                     self._metrics.heartbeats += 1
                 case ChildPartitionsRecord():
                     self._graph.announced(token, item)
@@ -349,7 +358,7 @@ class Scheduler:
 
     def _proved_by_data(self, token: str, at: int) -> None:
         self._graph.proved(token, at - 1)
-        self._clock_passed = max(self._clock_passed, at)
+        self._clock.saw(at)
 
     def _late(self, token: str, record: DataChangeRecord) -> None:
         """A record that the watermark had passed before it came: Spanner promises that there is none."""
@@ -369,23 +378,6 @@ class Scheduler:
         return self._flow.admits(
             held=self._buffer.bytes, ready=self._buffer.ready_bytes, laggard=self._graph.is_laggard(token)
         )
-
-    async def _await_end(self, end: int) -> None:
-        """A clean end at the user's end proves nothing before Spanner's clock has passed it: waits if it is about to.
-
-        One that comes long before is no end at all, and the query is sent again.
-        """
-        if self._clock_passed > end:
-            return
-        try:
-            self._clock_passed = max(self._clock_passed, await self._spanner_clock())
-        except UnreachableError as error:
-            raise _ResumableError(str(error)) from error
-        left = (end - self._clock_passed) / SECOND
-        if 0 <= left <= _NEAR_END:
-            await asyncio.sleep(left + TICK)
-            with suppress(UnreachableError):
-                self._clock_passed = max(self._clock_passed, await self._spanner_clock())
 
     def _report(self, watermark: int) -> None:
         self._metrics.watermark = watermark

@@ -211,6 +211,7 @@ def _scheduler(reading: Reading, engine: ScriptedSpanner, end: int, heartbeat: i
         known_clock=clock.now(),
         flow=FlowControl(budget),
         metrics=reading.metrics,
+        heartbeat=heartbeat,
     )
 
 

@@ -196,4 +196,5 @@ class WholeReader:
             known_clock=clock.now(),
             flow=FlowControl(self.budget),
             metrics=metrics,
+            heartbeat=self.heartbeat,
         )
