@@ -7,7 +7,7 @@ spool is full it waits for its consumers, and says how long Spanner's retention 
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
+from connector.late_records import LateRecord
+from connector.late_store import LateStore
 from connector.log import Log
 from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
@@ -61,6 +63,7 @@ class SpoolSink:
         self._max_bytes = max_bytes
         self._retention = retention
         self._metrics = metrics
+        self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned = -_WARN_INTERVAL
         self.watermark = 0
@@ -106,6 +109,10 @@ class SpoolSink:
         finally:
             # Arrow's pool keeps what was freed for each thread it was used in: some 40 MB, times the threads.
             pa.default_memory_pool().release_unused()
+
+    async def keep(self, late: Sequence[LateRecord]) -> None:
+        """Keeps late records as dead letters; when it returns they survive a crash."""
+        await _to_the_end(functools.partial(self._late_store.keep, late, now=time.time_ns()))
 
     async def keep_pruned(self) -> None:
         """Prunes until it is cancelled."""
@@ -212,7 +219,13 @@ async def _read_into(
     sink = SpoolSink(writer, spool, max_bytes=config.spool.max_bytes, retention=retention, metrics=metrics)
     sink.watermark = at.watermark
     span = Range(at.cut, at.watermark, end)
-    async with stream.scheduler(span, sink, seal_interval=config.spool.seal_interval, metrics=metrics) as scheduler:
+    async with stream.scheduler(
+        span,
+        sink,
+        seal_interval=config.spool.seal_interval,
+        metrics=metrics,
+        late_records=sink if config.source.late_records == "dead-letter" else None,
+    ) as scheduler:
         _log.info(
             "reading",
             change_stream=stream.stream.name,

@@ -23,6 +23,7 @@ from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
 from connector.frames import Setup
+from connector.late_policy import DeadLetterStore
 from connector.log import style
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
@@ -161,9 +162,15 @@ class OpenStream:
 
     @asynccontextmanager
     async def scheduler(
-        self, span: Range, sink: EpochSink, *, seal_interval: int, metrics: ReaderMetrics
+        self,
+        span: Range,
+        sink: EpochSink,
+        *,
+        seal_interval: int,
+        metrics: ReaderMetrics,
+        late_records: DeadLetterStore | None = None,
     ) -> AsyncIterator[Scheduler]:
-        """A reader of the range into the sink, with its workers.
+        """A reader of the range into the sink, with its workers; without ``late_records`` the first of them ends it.
 
         Raises:
             SpannerCdcError: a worker cannot begin.
@@ -184,6 +191,7 @@ class OpenStream:
                 known_clock=self.now,
                 flow=FlowControl(),
                 metrics=metrics,
+                late_records=late_records,
             )
 
     @asynccontextmanager

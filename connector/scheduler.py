@@ -24,18 +24,19 @@ from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactio
 from connector.errors import SpannerCdcError, StreamError, UnreachableError
 from connector.faults import Verdict, fault, query_error
 from connector.flow import FlowControl
+from connector.late_policy import DeadLetterStore, LatePolicy
 from connector.log import Log
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition, PartitionGraph
 from connector.records import (
-    INITIAL_TOKEN,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    partition_name,
 )
 from connector.timestamps import SECOND, format_rfc3339
 from connector.walk import UnknownRecordError
@@ -92,6 +93,7 @@ class Scheduler:
         known_clock: what Spanner's clock has passed already.
         flow: the memory's budget.
         metrics: what is counted.
+        late_records: takes records that come too late; None where the first one ends the reader.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Scheduler:
         known_clock: int,
         flow: FlowControl,
         metrics: ReaderMetrics,
+        late_records: DeadLetterStore | None = None,
     ) -> None:
         self._queries = queries
         self._stream = stream
@@ -120,6 +123,7 @@ class Scheduler:
         self._metrics = metrics
         self._graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
         self._buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
+        self._late = LatePolicy(stream, self._graph, self._buffer, metrics, late_records)
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -203,6 +207,7 @@ class Scheduler:
             more = False
             if not await self._sink.room(self._stopping):
                 return
+            await self._late.stored()
             epoch = self._buffer.take()
             if epoch is None:
                 return
@@ -278,6 +283,7 @@ class Scheduler:
                 async for items in messages:
                     self._flow.arrived(token)
                     self._receive(token, items)
+                    await self._late.stored()
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
             finished = self._graph.ended(token, proven=proven)
@@ -316,20 +322,19 @@ class Scheduler:
 
     def _receive(self, token: str, items: list[Item]) -> None:
         partition = self._graph[token]
-        for item in items:
+        for item in self._late.sorted_out(token, items):
             match item:
                 case Changes():
-                    held, late = self._buffer.add_all(token, item, progress=partition.progress)
+                    held, passed = self._buffer.add_all(token, item, progress=partition.progress)
                     self._metrics.received(len(held), held.mods)
-                    for record in late.records() if len(late) else ():
-                        self._late(token, record)
+                    self._late.behind_watermark(token, passed.records() if len(passed) else ())
                     self._proved_by_data(token, item.last)
                 case DataChangeRecord():
                     at = item.commit_timestamp
                     if self._buffer.add(token, item, progress=partition.progress):
                         self._metrics.received(1, len(item.mods))
                     elif at > partition.progress:
-                        self._late(token, item)
+                        self._late.behind_watermark(token, [item])
                     self._proved_by_data(token, at)
                 case HeartbeatRecord():
                     self._graph.proved(token, item.timestamp - 1)
@@ -350,16 +355,6 @@ class Scheduler:
     def _proved_by_data(self, token: str, at: int) -> None:
         self._graph.proved(token, at - 1)
         self._clock_passed = max(self._clock_passed, at)
-
-    def _late(self, token: str, record: DataChangeRecord) -> None:
-        """A record that the watermark had passed before it came: Spanner promises that there is none."""
-        self._metrics.late_records += 1
-        _log.error(
-            "a record came after the watermark had passed it, and is not delivered",
-            partition=self._name(token),
-            server_transaction_id=record.server_transaction_id,
-            commit_timestamp=format_rfc3339(record.commit_timestamp),
-        )
 
     def _let_go_on(self) -> None:
         buffer = self._buffer
@@ -404,9 +399,7 @@ class Scheduler:
             pause_s=round(state.upcoming_sleep, 3),
         )
 
-    @staticmethod
-    def _name(token: str) -> str:
-        return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"
+    _name = staticmethod(partition_name)
 
 
 class _ResumableError(Exception):
