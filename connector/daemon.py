@@ -19,6 +19,7 @@ from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
+from connector.key_order import KeyOrder
 from connector.late_records import LateRecord
 from connector.late_store import LateStore
 from connector.log import Log
@@ -53,16 +54,25 @@ class SpoolSink:
         max_bytes: beyond this the reader waits.
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: what is counted.
+        key_order: learns the order of new tables' keys; None where their columns' positions tell it.
     """
 
     def __init__(
-        self, writer: SpoolWriter, spool: Spool, *, max_bytes: int, retention: int, metrics: ReaderMetrics
+        self,
+        writer: SpoolWriter,
+        spool: Spool,
+        *,
+        max_bytes: int,
+        retention: int,
+        metrics: ReaderMetrics,
+        key_order: KeyOrder | None = None,
     ) -> None:
         self._writer = writer
         self._spool = spool
         self._max_bytes = max_bytes
         self._retention = retention
         self._metrics = metrics
+        self._key_order = key_order
         self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned = -_WARN_INTERVAL
@@ -90,6 +100,8 @@ class SpoolSink:
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
+        if self._key_order is not None:
+            await self._key_order.learn(self._writer.registry, epoch.changes)
         async with self._lock:
             seal = functools.partial(self._seal, epoch, cut, final=final)
             manifest = await _to_the_end(seal)
@@ -216,7 +228,14 @@ async def _read_into(
     writer = SpoolWriter(spool, header, at, envelope, stream.filter)
     retention = parse_duration(stream.stream.retention_period)
     assert isinstance(retention, int)
-    sink = SpoolSink(writer, spool, max_bytes=config.spool.max_bytes, retention=retention, metrics=metrics)
+    sink = SpoolSink(
+        writer,
+        spool,
+        max_bytes=config.spool.max_bytes,
+        retention=retention,
+        metrics=metrics,
+        key_order=stream.key_order(),
+    )
     sink.watermark = at.watermark
     span = Range(at.cut, at.watermark, end)
     async with stream.scheduler(

@@ -16,13 +16,14 @@ from connector.config import SourceConfig, parse_duration, resolve_moment
 from connector.cores import cores
 from connector.decode import decoder
 from connector.dialects import IMMUTABLE, MUTABLE, Dialect
-from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
+from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
 from connector.envelope import Source
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
 from connector.frames import Setup
+from connector.key_order import KeyOrder
 from connector.late_policy import DeadLetterStore
 from connector.log import style
 from connector.metrics import ReaderMetrics
@@ -134,6 +135,10 @@ class OpenStream:
             return await current_timestamp(self.client)
         except SpannerCdcError:
             return self.now  # older, so that what is told is less, and still about right
+
+    def key_order(self) -> KeyOrder:
+        """Learns the order of the keys of tables that are first met in the stream."""
+        return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
 
     def queries(self) -> PartitionQueries:
         """The stream's queries."""
