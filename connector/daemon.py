@@ -183,10 +183,14 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None
     spool = Spool.at(config.spool.path)
     metrics = ReaderMetrics()
     with sole_writer(spool):
-        async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
+        async with (
+            serving(config.status, metrics),
+            opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
+        ):
             header = await _header(spool, stream, config.source)
             at = checkpoint(spool, header)
             _tell_of_gap(spool, at)
+            stream.warn_of_tables()
             end = None if config.source.end is None else stream.resolve(config.source.end)
             if end is not None and end <= at.watermark and at.epoch > 0:
                 _log.info("the end has been reached already", end=format_rfc3339(end), epoch=at.epoch)
