@@ -21,7 +21,7 @@ from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
 from connector.key_order import KeyOrder
 from connector.late_records import LateRecord
-from connector.late_store import LateStore
+from connector.late_store import LateStore, announced_late
 from connector.log import Log
 from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
@@ -55,6 +55,7 @@ class SpoolSink:
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: what is counted.
         key_order: learns the order of new tables' keys; None where their columns' positions tell it.
+        goes_on: whether a late record stops the reader no more once it is kept.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class SpoolSink:
         retention: int,
         metrics: ReaderMetrics,
         key_order: KeyOrder | None = None,
+        goes_on: bool = False,
     ) -> None:
         self._writer = writer
         self._spool = spool
@@ -73,6 +75,7 @@ class SpoolSink:
         self._retention = retention
         self._metrics = metrics
         self._key_order = key_order
+        self.goes_on = goes_on
         self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned = -_WARN_INTERVAL
@@ -239,15 +242,16 @@ async def _read_into(
         retention=retention,
         metrics=metrics,
         key_order=stream.key_order(),
+        goes_on=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    span = Range(at.cut, at.watermark, end)
+    span = Range(at.cut + announced_late(spool, at.watermark, at.cut), at.watermark, end)
     async with stream.scheduler(
         span,
         sink,
         seal_interval=config.spool.seal_interval,
         metrics=metrics,
-        late_records=sink if config.source.late_records == "dead-letter" else None,
+        late_records=sink,
     ) as scheduler:
         _log.info(
             "reading",
@@ -255,7 +259,7 @@ async def _read_into(
             spool=spool.path,
             epoch=at.epoch,
             watermark=format_rfc3339(at.watermark),
-            partitions=len(at.cut),
+            partitions=len(span.cut),
             end=format_rfc3339(end) if end is not None else "none",
         )
         await _run(scheduler, sink, metrics, stop)

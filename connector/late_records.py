@@ -38,14 +38,15 @@ _KINDS = {
 class LateRecord:
     """A record that came after everything at or before ``passed`` had been proved complete.
 
-    ``partition`` is the token of the partition whose query returned it, ``watermark`` the reader's when it came.
-    Timestamps are nanoseconds since the epoch.
+    ``partition`` is the token of the partition whose query returned it. Timestamps are nanoseconds since the epoch;
+    ``watermark`` is the reader's when it came, and ``delivered`` up to where epochs had been delivered then.
     """
 
     partition: str
     record: Record
     passed: int
     watermark: int
+    delivered: int
 
     @property
     def kind(self) -> str:
@@ -61,6 +62,11 @@ class LateRecord:
     def transaction(self) -> str:
         """The server transaction id; empty where it is not a data change record."""
         return self.record.server_transaction_id if isinstance(self.record, DataChangeRecord) else ""
+
+    @property
+    def missed(self) -> bool:
+        """Whether epochs that it, or what it announces, belongs to were delivered without it: it is not read again."""
+        return self.at <= self.delivered
 
     @property
     def incomplete(self) -> tuple[int, int] | None:
@@ -87,8 +93,8 @@ def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
     return changes.kept(~late), changes.kept(late), passed[late]
 
 
-def late_record(graph: PartitionGraph, token: str, record: Record) -> LateRecord | None:
-    """The record of a partition's query, before the graph is shown it, if it is late.
+def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | None:
+    """What had been proved before a record of a partition's query came, if it is late; the graph has not seen it yet.
 
     Children that nobody has heard of and that start behind the watermark are late too: no earlier query, of this run or
     of the one before, can have returned them, for their parent holds the watermark below them until then.
@@ -97,14 +103,14 @@ def late_record(graph: PartitionGraph, token: str, record: Record) -> LateRecord
         return None
     proved, at = graph[token].proved, _timestamp(record)
     if at < proved or (at == proved and not isinstance(record, PartitionEndRecord)):
-        return LateRecord(token, record, proved, graph.watermark)
+        return proved
     if (
         isinstance(record, ChildPartitionsRecord)
         and token != INITIAL_TOKEN
         and at <= graph.watermark
         and any(child.token not in graph for child in record.children)
     ):
-        return LateRecord(token, record, graph.watermark, graph.watermark)
+        return graph.watermark
     return None
 
 

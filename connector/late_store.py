@@ -5,6 +5,9 @@ announcement holds the partitions that it names and the range of commit timestam
 file's name begins with that range, so that what there is can be told without reading them. The same record has the same
 name: one that comes once more after a crash is no second document.
 
+The partitions of a late announcement are in no cut before the next epoch is sealed. Where the reader stops or dies
+before that, they are found here: :func:`announced_late`.
+
 Nothing here is deleted. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
 """
 
@@ -14,10 +17,13 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
 import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import StreamError
 from connector.late_records import LateRecord
-from connector.records import Record
+from connector.manifest import Timestamp, corrupt, load_document
+from connector.partitions import CutPartition
+from connector.records import ChildPartitionsRecord, PartitionStartRecord, Record
 from connector.spool import Spool
 from connector.timestamps import format_rfc3339
 
@@ -38,6 +44,22 @@ class LateReport:
     last: int = 0
 
 
+class _Announces(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    start: Timestamp
+    tokens: tuple[str, ...]
+
+
+class _Announcement(BaseModel):
+    """What a document tells of the partitions that its record announces, which may be none."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    delivered: Timestamp
+    announces: _Announces
+
+
 def late_report(spool: Spool) -> LateReport:
     """What is kept of late records.
 
@@ -48,6 +70,29 @@ def late_report(spool: Spool) -> LateReport:
     if not ranges:
         return LateReport(0)
     return LateReport(len(ranges), min(first for first, _ in ranges), max(last for _, last in ranges))
+
+
+def announced_late(spool: Spool, watermark: int, cut: Iterable[CutPartition]) -> tuple[CutPartition, ...]:
+    """The partitions that were announced after the newest epoch, which is sealed up to ``watermark``, had passed them.
+
+    ``cut`` is that epoch's, which lacks them. Their parents do not announce them again.
+
+    Raises:
+        SpoolError: a document cannot be read.
+    """
+    known = {at.token for at in cut}
+    found: dict[str, CutPartition] = {}
+    paths = [f"{_FOLDER}/{name}" for name in _names(spool)]
+    for path, data in zip(paths, spool.storage.read_each(paths), strict=True):
+        document = load_document(data.to_pybytes(), spool.storage.full(path), _VERSION)
+        try:
+            one = _Announcement.model_validate(document)
+        except ValidationError as error:
+            raise corrupt(spool.storage.full(path), "fields are missing") from error
+        if one.announces.start <= watermark <= one.delivered:
+            new = (CutPartition(token, one.announces.start) for token in one.announces.tokens if token not in known)
+            found |= {at.token: at for at in new}
+    return tuple(found.values())
 
 
 class LateStore:
@@ -109,11 +154,23 @@ def _document(late: LateRecord, now: int) -> tuple[str, bytes]:
         "partition": late.partition,
         "proved_up_to": format_rfc3339(late.passed),
         "watermark": format_rfc3339(late.watermark),
+        "delivered": format_rfc3339(late.delivered),
+        "announces": {"start": format_rfc3339(late.at), "tokens": list(_announced(late.record))},
         "received_at": format_rfc3339(now),
         "incomplete": late.incomplete and {"first": format_rfc3339(first), "last": format_rfc3339(last)},
         "record": record,
     }
     return f"{_FOLDER}/{first:020d}-{last:020d}-{digest}.json", _to_json(document)
+
+
+def _announced(record: Record) -> tuple[str, ...]:
+    match record:
+        case ChildPartitionsRecord():
+            return tuple(child.token for child in record.children)
+        case PartitionStartRecord():
+            return record.tokens
+        case _:
+            return ()
 
 
 def _record(record: Record) -> dict[str, object]:

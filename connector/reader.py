@@ -191,7 +191,7 @@ class OpenStream:
         metrics: ReaderMetrics,
         late_records: DeadLetterStore | None = None,
     ) -> AsyncIterator[Scheduler]:
-        """A reader of the range into the sink, with its workers; without ``late_records`` the first of them ends it.
+        """A reader of the range into the sink, with its workers; ``late_records`` as :class:`Scheduler` has it.
 
         Raises:
             SpannerCdcError: a worker cannot begin.

@@ -93,7 +93,7 @@ class Scheduler:
         known_clock: what Spanner's clock has passed already.
         flow: the memory's budget.
         metrics: what is counted.
-        late_records: takes records that come too late; None where the first one ends the reader.
+        late_records: keeps records that come too late; None where there is nothing to keep them in.
     """
 
     def __init__(
@@ -202,6 +202,7 @@ class Scheduler:
                     self._due.clear()
 
     async def _deliver_ready(self, *, all_of_it: bool = False) -> None:
+        await self._late.stored()
         more = self._buffer.ready_bytes > 0
         while more or self._buffer.overdue or all_of_it:
             more = False
@@ -283,7 +284,7 @@ class Scheduler:
                 async for items in messages:
                     self._flow.arrived(token)
                     self._receive(token, items)
-                    await self._late.stored()
+                    await self._late.settled()
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
             finished = self._graph.ended(token, proven=proven)

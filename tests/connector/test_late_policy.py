@@ -10,7 +10,7 @@ import pytest
 from connector.changes import Changes
 from connector.decode import Item
 from connector.epoch import Epoch
-from connector.errors import StreamError
+from connector.errors import SpannerCdcError, SpoolError, StreamError
 from connector.flow import FlowControl
 from connector.late_records import LateRecord
 from connector.metrics import ReaderMetrics
@@ -65,7 +65,8 @@ class Queries:
 
 
 class Sink:
-    def __init__(self) -> None:
+    def __init__(self, *, goes_on: bool) -> None:
+        self.goes_on = goes_on
         self.delivered: list[str] = []
         self.reached = START - 1
         self.late: list[LateRecord] = []
@@ -87,9 +88,18 @@ class Sink:
 class Read:
     """A reader that has read a script, with or without a store, from partitions `p` and `q` that cover everything."""
 
-    def __init__(self, script: Script, *, store: bool, window: int | None = None) -> None:
-        self.sink, self.metrics = Sink(), ReaderMetrics()
-        self.error: StreamError | None = None
+    def __init__(
+        self,
+        script: Script,
+        *,
+        store: bool,
+        goes_on: bool | None = None,
+        window: int | None = None,
+        sink: Sink | None = None,
+    ) -> None:
+        self.sink = sink or Sink(goes_on=store if goes_on is None else goes_on)
+        self.metrics = ReaderMetrics()
+        self.error: SpannerCdcError | None = None
         asyncio.run(asyncio.wait_for(self._run(script, store=store, window=window), 20))
 
     async def _run(self, script: Script, *, store: bool, window: int | None) -> None:
@@ -118,7 +128,7 @@ class Read:
         scheduler.stop()
         try:
             await running
-        except StreamError as error:
+        except SpannerCdcError as error:
             self.error = error
 
 
@@ -169,9 +179,36 @@ def test_no_epoch_past_a_late_record_is_delivered_by_a_reader_that_stops() -> No
     assert read.sink.reached < at(3)
 
 
-def test_the_error_says_so_where_epochs_past_it_were_delivered() -> None:
-    read = Read({"p": [[data(1, "b")], beat(3), [], [], [data(2, "a")]]}, store=False)
-    assert "were delivered without it" in str(read.error)
+def test_what_epochs_were_delivered_without_is_kept_by_a_reader_that_stops_too() -> None:
+    script: Script = {"p": [[data(1, "b")], beat(3), [], [], [data(2, "a")]]}
+    read = Read({token: [*messages] for token, messages in script.items()}, store=True, goes_on=False)
+    assert "kept as a dead letter in late/ of the spool" in str(read.error)
+    assert [late.transaction for late in read.sink.late] == ["a"]
+    without = Read(script, store=False)
+    assert "were delivered without it, and it is not read again" in str(without.error)
+
+
+def test_what_is_read_again_is_not_kept_by_a_reader_that_stops() -> None:
+    read = Read({"p": [[data(3, "b"), data(2, "a")]]}, store=True, goes_on=False)
+    assert read.error is not None
+    assert read.sink.late == []
+
+
+def test_a_store_that_is_full_stops_the_reader_and_one_that_fails_seals_nothing_past_the_record() -> None:
+    class Full(Sink):
+        async def keep(self, late: Sequence[LateRecord]) -> None:
+            raise StreamError("too many")
+
+    class Broken(Sink):
+        async def keep(self, late: Sequence[LateRecord]) -> None:
+            raise SpoolError("the disk is full")
+
+    script: Script = {"p": [[data(3, "b"), data(2, "a"), *beat(5)], beat(6)]}
+    full = Read({token: [*messages] for token, messages in script.items()}, store=True, sink=Full(goes_on=True))
+    assert (str(full.error), full.sink.delivered) == ("too many", ["b"])
+    broken = Read(script, store=True, sink=Broken(goes_on=True))
+    assert (str(broken.error), broken.sink.delivered) == ("the disk is full", [])
+    assert broken.sink.reached < at(2)
 
 
 def test_the_log_names_what_came_late_and_no_values(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.changes import Changes
-from connector.late_records import in_time, late_record
+from connector.late_records import LateRecord, in_time, passed_before
 from connector.partitions import NOTHING, CutPartition, PartitionGraph
 from connector.records import (
     INITIAL_TOKEN,
@@ -53,14 +53,12 @@ def data(at: int) -> Record:
 )
 def test_a_record_at_what_its_query_has_proved_is_late_and_one_after_it_is_not(make: object) -> None:
     assert callable(make)
-    late = late_record(graph(), "a", make(PROVED))
-    assert late is not None
-    assert (late.partition, late.passed, late.watermark) == ("a", PROVED, 9)
-    assert late_record(graph(), "a", make(PROVED + 1)) is None
+    assert passed_before(graph(), "a", make(PROVED)) == PROVED
+    assert passed_before(graph(), "a", make(PROVED + 1)) is None
 
 
 def test_a_heartbeat_is_never_late() -> None:
-    assert late_record(graph(), "a", HeartbeatRecord(PROVED - 5)) is None
+    assert passed_before(graph(), "a", HeartbeatRecord(PROVED - 5)) is None
 
 
 def test_what_an_earlier_query_has_proved_makes_nothing_late() -> None:
@@ -68,11 +66,11 @@ def test_what_an_earlier_query_has_proved_makes_nothing_late() -> None:
     broken.broke("a")
     broken.sent("a")
     assert broken["a"].proved == NOTHING
-    assert late_record(broken, "a", data(PROVED)) is None
-    assert late_record(broken, "a", PartitionStartRecord(PROVED, ("c",))) is None
+    assert passed_before(broken, "a", data(PROVED)) is None
+    assert passed_before(broken, "a", PartitionStartRecord(PROVED, ("c",))) is None
     broken.proved("a", PROVED - 5)  # data at the timestamp after it has come again
-    assert late_record(broken, "a", data(PROVED - 5)) is not None
-    assert late_record(broken, "a", data(PROVED - 4)) is None
+    assert passed_before(broken, "a", data(PROVED - 5)) is not None
+    assert passed_before(broken, "a", data(PROVED - 4)) is None
 
 
 def test_the_initial_query_proves_nothing_and_nothing_of_it_is_late() -> None:
@@ -80,8 +78,8 @@ def test_the_initial_query_proves_nothing_and_nothing_of_it_is_late() -> None:
     initial.ready()
     initial.sent(INITIAL_TOKEN)
     initial.announced(INITIAL_TOKEN, children(70, "c"))
-    assert late_record(initial, INITIAL_TOKEN, children(50, "d")) is None
-    assert late_record(initial, INITIAL_TOKEN, children(40, "e")) is None
+    assert passed_before(initial, INITIAL_TOKEN, children(50, "d")) is None
+    assert passed_before(initial, INITIAL_TOKEN, children(40, "e")) is None
 
 
 def test_unknown_children_behind_the_watermark_are_late_whatever_query_announces_them() -> None:
@@ -90,17 +88,26 @@ def test_unknown_children_behind_the_watermark_are_late_whatever_query_announces
     assert behind.advance() == PROVED
     behind.broke("a")
     behind.sent("a")
-    late = late_record(behind, "a", children(PROVED, "c"))
-    assert late is not None
-    assert late.incomplete == (PROVED, PROVED)
-    assert late_record(behind, "a", children(PROVED + 1, "c")) is None
-    assert late_record(behind, "a", children(PROVED, "b")) is None
+    assert passed_before(behind, "a", children(PROVED, "c")) == PROVED
+    assert passed_before(behind, "a", children(PROVED + 1, "c")) is None
+    assert passed_before(behind, "a", children(PROVED, "b")) is None
 
 
-def test_of_children_that_start_after_the_watermark_nothing_is_incomplete() -> None:
-    late = late_record(graph(watermark=50), "a", children(60, "c"))
-    assert late is not None
-    assert late.incomplete is None
+@pytest.mark.parametrize(
+    ("made", "missed", "incomplete"),
+    [
+        (data(40), True, (40, 40)),
+        (data(41), False, (41, 41)),
+        (children(40, "c"), True, (40, 50)),
+        (children(50, "c"), False, (50, 50)),
+        (children(51, "c"), False, None),
+    ],
+)
+def test_a_late_record_tells_what_epochs_lack_of_it(
+    made: Record, *, missed: bool, incomplete: tuple[int, int] | None
+) -> None:
+    late = LateRecord("a", made, passed=60, watermark=50, delivered=40)
+    assert (late.missed, late.incomplete) == (missed, incomplete)
 
 
 def block(stamps: Sequence[int]) -> Changes:
@@ -122,12 +129,12 @@ def test_rows_of_a_block_are_late_as_the_same_records_one_by_one(stamps: list[in
     alone = graph(proved=proved)
     wanted_kept, wanted_late = [], []
     for number, at in enumerate(stamps):
-        found = late_record(alone, "a", data(at))
+        found = passed_before(alone, "a", data(at))
         if found is None:
             wanted_kept.append(str(number))
             alone.proved("a", at - 1)
         else:
-            wanted_late.append((str(number), found.passed))
+            wanted_late.append((str(number), found))
     kept, late, passed = in_time(block(stamps), proved)
     assert kept.column("record_sequence").to_pylist() == wanted_kept
     assert list(zip(late.column("record_sequence").to_pylist(), passed.tolist(), strict=True)) == wanted_late

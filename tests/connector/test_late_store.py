@@ -7,10 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from connector.cli import cli
-from connector.errors import StreamError
+from connector.errors import SpoolError, StreamError
 from connector.late_records import LateRecord
-from connector.late_store import LateReport, LateStore, late_report
-from connector.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Mod
+from connector.late_store import LateReport, LateStore, announced_late, late_report
+from connector.partitions import CutPartition
+from connector.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Mod, PartitionStartRecord
 from connector.schemas import TableSchema
 from connector.sealing import initialize
 from connector.spool import Spool
@@ -29,8 +30,8 @@ def spool(spool_path: str) -> Spool:
     return spool
 
 
-def late(made: DataChangeRecord | ChildPartitionsRecord) -> LateRecord:
-    return LateRecord("token", made, AT + 5, AT + 3)
+def late(made: DataChangeRecord | ChildPartitionsRecord | PartitionStartRecord) -> LateRecord:
+    return LateRecord("token", made, passed=AT + 5, watermark=AT + 3, delivered=AT + 2)
 
 
 def documents(spool: Spool) -> list[dict[str, object]]:
@@ -47,6 +48,7 @@ def test_a_late_data_change_record_is_kept_whole(spool: Spool) -> None:
     assert (document["kind"], document["partition"]) == ("data change record", "token")
     assert document["incomplete"] == {"first": format_rfc3339(AT), "last": format_rfc3339(AT)}
     assert (document["proved_up_to"], document["watermark"]) == (format_rfc3339(AT + 5), format_rfc3339(AT + 3))
+    assert document["delivered"] == format_rfc3339(AT + 2)
     assert document["received_at"] == format_rfc3339(LATER)
     kept = document["record"]
     assert isinstance(kept, dict)
@@ -67,6 +69,32 @@ def test_a_late_announcement_is_kept_with_its_tokens_and_the_range_that_may_be_i
         "children": [{"token": "child", "parents": ["a", "b"]}],
     }
     assert late_report(spool) == LateReport(1, AT, AT + 3)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ChildPartitionsRecord(AT, "0", tuple(ChildPartition(token, frozenset()) for token in ("b", "c"))),
+        PartitionStartRecord(AT, ("b", "c")),
+    ],
+)
+def test_partitions_that_no_cut_has_yet_are_found_again(
+    made: ChildPartitionsRecord | PartitionStartRecord, spool: Spool
+) -> None:
+    LateStore(spool).keep([late(made), late(record())], now=LATER)
+    cut = (CutPartition("a", AT), CutPartition("c", AT))
+    assert announced_late(spool, AT + 2, cut) == (CutPartition("b", AT),)
+    assert announced_late(spool, AT, cut) == (CutPartition("b", AT),)
+    assert announced_late(spool, AT + 3, cut) == (), "an epoch was sealed since, whose cut has what is alive"
+    assert announced_late(spool, AT - 1, cut) == (), "it is announced again"
+
+
+def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
+    LateStore(spool).keep([late(record())], now=LATER)
+    (name,) = spool.storage.list("late")
+    spool.storage.replace(f"late/{name}", b'{"version": 1}')
+    with pytest.raises(SpoolError, match=name):
+        announced_late(spool, AT, ())
 
 
 def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool) -> None:

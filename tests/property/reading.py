@@ -11,7 +11,7 @@ from random import Random
 
 from connector.changes import Changes
 from connector.epoch import Epoch, EpochBuffer, incomplete_transactions, minute_end
-from connector.late_records import in_time, late_record
+from connector.late_records import in_time, passed_before
 from connector.partitions import CutPartition, PartitionGraph, State
 from connector.records import (
     INITIAL_TOKEN,
@@ -219,7 +219,7 @@ class Reading:
             self._add(token, block)
             self.graph.proved(token, self.data_proves(block[-1]))
         if item is not None and not isinstance(item, End):
-            check(late_record(self.graph, token, item) is None, "an announcement is taken for late")
+            check(passed_before(self.graph, token, item) is None, "an announcement is taken for late")
         match item:
             case HeartbeatRecord() as record:
                 self.graph.proved(token, record.timestamp)
@@ -238,7 +238,7 @@ class Reading:
 
     def _check_in_time(self, token: str, block: list[DataChangeRecord]) -> None:
         if self.together == 1:
-            late = any(late_record(self.graph, token, one) for one in block)
+            late = any(passed_before(self.graph, token, one) is not None for one in block)
         else:
             late = len(in_time(Changes.of(block), self.graph[token].proved)[1]) > 0
         check(not late, "a data change record is taken for late")
