@@ -28,7 +28,8 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     faults += _faults_of_place(config)
     datasets = {sink.dataset} if isinstance(sink, BigQueryConfig) else set()
     try:
-        async with opened(config.source, emulator_host=emulator_host) as stream:
+        async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
+            stream.warn_of_tables()
             faults += faults_of_sink(config, stream)
             if isinstance(sink, BigQueryConfig):
                 shape = sink.shape(stream.source.default_schema)
@@ -68,7 +69,8 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     """
     if not isinstance(config.sink, BigQueryConfig) or config.sink.mode != MERGE:
         return
-    async with opened(config.source, emulator_host=emulator_host) as stream:
+    begun = Spool.at(config.spool.path).latest() > 0
+    async with opened(config.source, emulator_host=emulator_host, begun=begun) as stream:
         faults = faults_of_stream(config.sink.shape(), stream.stream.name, stream.stream.value_capture_type, ())
     if faults:
         raise ConfigurationError(faults)

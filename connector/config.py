@@ -130,6 +130,7 @@ class SourceConfig(_Section):
     workers: int | None = Field(default=None, ge=1, le=64, strict=True)
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
+    late_records: Literal["stop", "dead-letter"] = "stop"
     emulator_host: str | None = None
 
     @property

@@ -7,7 +7,7 @@ spool is full it waits for its consumers, and says how long Spanner's retention 
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -19,6 +19,9 @@ from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
+from connector.key_order import KeyOrder
+from connector.late_records import LateRecord
+from connector.late_store import LateStore, announced_late
 from connector.log import Log
 from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
@@ -51,16 +54,29 @@ class SpoolSink:
         max_bytes: beyond this the reader waits.
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: what is counted.
+        key_order: learns the order of new tables' keys; None where their columns' positions tell it.
+        goes_on: whether a late record stops the reader no more once it is kept.
     """
 
     def __init__(
-        self, writer: SpoolWriter, spool: Spool, *, max_bytes: int, retention: int, metrics: ReaderMetrics
+        self,
+        writer: SpoolWriter,
+        spool: Spool,
+        *,
+        max_bytes: int,
+        retention: int,
+        metrics: ReaderMetrics,
+        key_order: KeyOrder | None = None,
+        goes_on: bool = False,
     ) -> None:
         self._writer = writer
         self._spool = spool
         self._max_bytes = max_bytes
         self._retention = retention
         self._metrics = metrics
+        self._key_order = key_order
+        self.goes_on = goes_on
+        self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned = -_WARN_INTERVAL
         self.watermark = 0
@@ -87,6 +103,8 @@ class SpoolSink:
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
+        if self._key_order is not None:
+            await self._key_order.learn(self._writer.registry, epoch.changes)
         async with self._lock:
             seal = functools.partial(self._seal, epoch, cut, final=final)
             manifest = await _to_the_end(seal)
@@ -106,6 +124,10 @@ class SpoolSink:
         finally:
             # Arrow's pool keeps what was freed for each thread it was used in: some 40 MB, times the threads.
             pa.default_memory_pool().release_unused()
+
+    async def keep(self, late: Sequence[LateRecord]) -> None:
+        """Keeps late records as dead letters; when it returns they survive a crash."""
+        await _to_the_end(functools.partial(self._late_store.keep, late, now=time.time_ns()))
 
     async def keep_pruned(self) -> None:
         """Prunes until it is cancelled."""
@@ -164,10 +186,14 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None
     spool = Spool.at(config.spool.path)
     metrics = ReaderMetrics()
     with sole_writer(spool):
-        async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
+        async with (
+            serving(config.status, metrics),
+            opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
+        ):
             header = await _header(spool, stream, config.source)
             at = checkpoint(spool, header)
             _tell_of_gap(spool, at)
+            stream.warn_of_tables()
             end = None if config.source.end is None else stream.resolve(config.source.end)
             if end is not None and end <= at.watermark and at.epoch > 0:
                 _log.info("the end has been reached already", end=format_rfc3339(end), epoch=at.epoch)
@@ -209,17 +235,31 @@ async def _read_into(
     writer = SpoolWriter(spool, header, at, envelope, stream.filter)
     retention = parse_duration(stream.stream.retention_period)
     assert isinstance(retention, int)
-    sink = SpoolSink(writer, spool, max_bytes=config.spool.max_bytes, retention=retention, metrics=metrics)
+    sink = SpoolSink(
+        writer,
+        spool,
+        max_bytes=config.spool.max_bytes,
+        retention=retention,
+        metrics=metrics,
+        key_order=stream.key_order(),
+        goes_on=config.source.late_records == "dead-letter",
+    )
     sink.watermark = at.watermark
-    span = Range(at.cut, at.watermark, end)
-    async with stream.scheduler(span, sink, seal_interval=config.spool.seal_interval, metrics=metrics) as scheduler:
+    span = Range(at.cut + announced_late(spool, at.watermark, at.cut), at.watermark, end)
+    async with stream.scheduler(
+        span,
+        sink,
+        seal_interval=config.spool.seal_interval,
+        metrics=metrics,
+        late_records=sink,
+    ) as scheduler:
         _log.info(
             "reading",
             change_stream=stream.stream.name,
             spool=spool.path,
             epoch=at.epoch,
             watermark=format_rfc3339(at.watermark),
-            partitions=len(at.cut),
+            partitions=len(span.cut),
             end=format_rfc3339(end) if end is not None else "none",
         )
         await _run(scheduler, sink, metrics, stop)

@@ -32,7 +32,10 @@ class Dialect:
         return self.queries[partition_mode].format(change_stream)
 
     def column_type(self, spanner_type: str) -> str | None:
-        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one."""
+        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one.
+
+        Lengths, of strings, of numbers and of vectors, are no part of it.
+        """
         match = self.array.fullmatch(spanner_type)
         node = self._scalar(match[1]) if match else self._scalar(spanner_type)
         if node is None:
@@ -42,7 +45,7 @@ class Dialect:
 
     def _scalar(self, spanner_type: str) -> Mapping[str, object] | None:
         bare = re.sub(r"\(.*\)", "", spanner_type).strip()
-        named = re.fullmatch(r"(PROTO|ENUM)<(.+)>", bare)
+        named = re.fullmatch(r"(PROTO|ENUM)<`?([^<>`]+)`?>", bare)
         if named:
             return {"code": named[1], "proto_type_fqn": named[2]}
         return self.types.get(bare)
@@ -67,7 +70,7 @@ GOOGLESQL = Dialect(
         "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP", "JSON", "UUID",
         "INTERVAL",
     ),
-    array=re.compile(r"ARRAY<(.+)>"),
+    array=re.compile(r"ARRAY<(.+)>(?:\(vector_length\s*=>\s*\d+\))?"),
 )  # fmt: skip
 
 POSTGRESQL = Dialect(
@@ -96,7 +99,7 @@ POSTGRESQL = Dialect(
         "uuid": {"code": "UUID"},
         "interval": {"code": "INTERVAL"},
     },
-    array=re.compile(r"(.+)\[\]"),
+    array=re.compile(r"(.+)\[\](?: vector length \d+)?", re.IGNORECASE),
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

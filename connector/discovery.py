@@ -108,13 +108,23 @@ async def find_change_stream(client: SpannerClient, dialect: Dialect, name: str)
     )
 
 
-async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
+async def primary_keys(client: SpannerClient, dialect: Dialect) -> dict[str, tuple[str, ...]]:
+    """The columns of each table's key, in key order, as they are now.
+
+    Raises:
+        SpannerCdcError: the database cannot be asked.
+    """
     keys: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for schema, table, column, position in await client.rows(
         "SELECT table_schema, table_name, column_name, ordinal_position FROM information_schema.index_columns"
         " WHERE index_type = 'PRIMARY_KEY' AND ordinal_position IS NOT NULL"
     ):
         keys[dialect_name(dialect, schema, table)].append((int(str(position)), str(column)))
+    return {table: tuple(column for _, column in sorted(key)) for table, key in keys.items()}
+
+
+async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
+    keys = await primary_keys(client, dialect)
     columns: dict[str, list[ColumnType]] = defaultdict(list)
     for schema, table, column, position, kind, generated in await client.rows(
         "SELECT c.table_schema, c.table_name, c.column_name, c.ordinal_position, c.spanner_type, c.is_generated"
@@ -124,15 +134,12 @@ async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
         " ('INFORMATION_SCHEMA', 'SPANNER_SYS', 'information_schema', 'spanner_sys', 'pg_catalog')"
     ):
         name = dialect_name(dialect, schema, table)
-        is_key = str(column) in {key for _, key in keys[name]}
+        is_key = str(column) in keys.get(name, ())
         type_json = dialect.column_type(str(kind))
         # A change stream does not watch generated columns; a type that is unknown is learnt from the first record.
         if type_json is not None and (is_key or generated == "NEVER"):
             columns[name].append(ColumnType(str(column), type_json, is_key, int(str(position))))
-    return [
-        TableSchema.of(name, found, [column for _, column in sorted(keys[name])])
-        for name, found in sorted(columns.items())
-    ]
+    return [TableSchema.of(name, found, keys.get(name, ())) for name, found in sorted(columns.items())]
 
 
 def dialect_name(dialect: Dialect, schema: object, table: object) -> str:

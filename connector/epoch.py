@@ -101,6 +101,8 @@ class EpochBuffer:
         """A heap of the commit timestamp of each partition's first record, and of some that were discarded."""
         self._ready: deque[Part] = deque()
         self._ready_to = watermark
+        self._before: int | None = None
+        """No epoch reaches this timestamp."""
         self.bytes = 0
         """What is held, in bytes."""
         self.ready_bytes = 0
@@ -179,18 +181,28 @@ class EpochBuffer:
         self._ready_to = watermark
 
     @property
+    def sealed(self) -> int:
+        """Up to where epochs have been taken, inclusive."""
+        return self._sealed
+
+    def seal_before(self, timestamp: int) -> None:
+        """No epoch that is taken from now on holds or passes ``timestamp``: what was committed then may be missing."""
+        self._before = timestamp if self._before is None else min(self._before, timestamp)
+
+    @property
     def overdue(self) -> bool:
         """Whether an epoch is full, or a minute has passed, so that one should be sealed at once."""
         return self.ready_bytes >= self._max_bytes or self._ready_to >= minute_end(self._sealed + 1)
 
     def take(self) -> Epoch | None:
-        """The next epoch, of all that is ready or as much as an epoch may hold; None if the watermark stood still.
+        """The next epoch, of all that is ready or as much as an epoch may hold; None if there is nothing new.
 
         The epoch may be empty: it then moves nothing but the checkpoint.
         """
-        if self._ready_to <= self._sealed:
+        reached = self._ready_to if self._before is None else min(self._ready_to, self._before - 1)
+        if reached <= self._sealed:
             return None
-        high = min(self._ready_to, minute_end(self._sealed + 1))
+        high = min(reached, minute_end(self._sealed + 1))
         parts: list[Part] = []
         size = 0
         while self._ready and _first(self._ready[0]) <= high:

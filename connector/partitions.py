@@ -36,6 +36,9 @@ from connector.records import (
     PartitionStartRecord,
 )
 
+NOTHING = -(2**63)
+"""Has been proved: a timestamp before every other."""
+
 
 class State(Enum):
     """Where a partition is in its life."""
@@ -94,6 +97,8 @@ class Partition:
     children: set[str] = field(default_factory=set)
     ending: bool = False
     """Whether the query under way has returned a record that ends the partition."""
+    proved: int = NOTHING
+    """What the query under way has proved by itself: every record at or before it has been returned."""
     moved_at: int = 0
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
@@ -224,6 +229,7 @@ class PartitionGraph:
         partition = self._partitions[token]
         self._move(partition, Event.QUERY_SENT)
         partition.ending = False
+        partition.proved = NOTHING
 
     def broke(self, token: str) -> int:
         """The partition's query ended without finishing it; returns the progress it is resumed from.
@@ -243,6 +249,7 @@ class PartitionGraph:
         partition = self._partitions[token]
         if token != INITIAL_TOKEN:
             partition.progress = max(partition.progress, timestamp)
+            partition.proved = max(partition.proved, timestamp)
 
     def announced(self, token: str, record: ChildPartitionsRecord) -> None:
         """The partition returned a child partitions record. A child that is known already is the same one."""
@@ -256,13 +263,17 @@ class PartitionGraph:
         self.proved(token, record.start_timestamp - 1)
 
     def started(self, token: str, record: PartitionStartRecord) -> None:
-        """The partition returned a partition start record; only those that the initial query returns follow it."""
+        """The partition returned a partition start record; only those that the initial query returns follow it.
+
+        What an earlier query has returned comes again at a query's start. What lies behind what this query itself has
+        proved is late instead (:mod:`connector.late_records`), and what it names may be new.
+        """
         announcer = self._partitions[token]
         parents: frozenset[str] = frozenset()
         if token == INITIAL_TOKEN:
             self._ends(announcer, record.start_timestamp)
             parents = frozenset({token})
-        elif record.start_timestamp <= announcer.progress:
+        elif announcer.proved < record.start_timestamp <= announcer.progress:
             return  # it comes again: what it names is known, or has ended and is forgotten
         for started in record.tokens:
             if started not in self._partitions:
@@ -390,7 +401,8 @@ class PartitionGraph:
             self.churn["moves"] += 1
 
     def _add(self, token: str, start: int, parents: frozenset[str]) -> None:
-        added = Partition(token, start, max(start - 1, self._floor), parents)
+        # One that is announced too late is read from the watermark on: what was before it is sealed without it.
+        added = Partition(token, start, max(start - 1, self._watermark), parents)
         self._partitions[token] = self._created[token] = added
         self._may_be_ready[token] = None
         for parent in parents:

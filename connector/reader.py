@@ -16,14 +16,16 @@ from connector.config import SourceConfig, parse_duration, resolve_moment
 from connector.cores import cores
 from connector.decode import decoder
 from connector.dialects import IMMUTABLE, MUTABLE, Dialect
-from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream
+from connector.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
 from connector.envelope import Source
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.faults import Verdict, fault, query_error
 from connector.filters import RecordFilter
 from connector.flow import FlowControl
 from connector.frames import Setup
-from connector.log import style
+from connector.key_order import KeyOrder
+from connector.late_policy import DeadLetterStore
+from connector.log import Log, style
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN
@@ -39,9 +41,15 @@ MOST_BY_DEFAULT = 4
 """So many workers at most, where it is not configured how many."""
 
 
+_log = Log(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """A change stream that was found; ``now`` is Spanner's clock when it was opened."""
+    """A change stream that was found.
+
+    ``now`` is Spanner's clock when it was opened, ``unmatched`` the configured patterns that fit no watched table.
+    """
 
     client: SpannerClient
     config: SourceConfig
@@ -50,6 +58,16 @@ class OpenStream:
     source: Source
     filter: RecordFilter
     now: int
+    unmatched: tuple[str, ...] = ()
+
+    def warn_of_tables(self) -> None:
+        """Warns of table patterns that fit no watched table, once for all: a table that was dropped, most likely."""
+        if self.unmatched:
+            _log.warning(
+                "source.tables names what the change stream does not watch any more; the other tables are read on",
+                change_stream=self.stream.name,
+                patterns=", ".join(self.unmatched),
+            )
 
     def resolve(self, moment: str) -> int:
         """A configured moment by Spanner's clock, nanoseconds since the epoch."""
@@ -134,6 +152,10 @@ class OpenStream:
         except SpannerCdcError:
             return self.now  # older, so that what is told is less, and still about right
 
+    def key_order(self) -> KeyOrder:
+        """Learns the order of the keys of tables that are first met in the stream."""
+        return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
+
     def queries(self) -> PartitionQueries:
         """The stream's queries."""
         return PartitionQueries(
@@ -161,9 +183,15 @@ class OpenStream:
 
     @asynccontextmanager
     async def scheduler(
-        self, span: Range, sink: EpochSink, *, seal_interval: int, metrics: ReaderMetrics
+        self,
+        span: Range,
+        sink: EpochSink,
+        *,
+        seal_interval: int,
+        metrics: ReaderMetrics,
+        late_records: DeadLetterStore | None = None,
     ) -> AsyncIterator[Scheduler]:
-        """A reader of the range into the sink, with its workers.
+        """A reader of the range into the sink, with its workers; ``late_records`` as :class:`Scheduler` has it.
 
         Raises:
             SpannerCdcError: a worker cannot begin.
@@ -185,6 +213,7 @@ class OpenStream:
                 flow=FlowControl(),
                 metrics=metrics,
                 heartbeat=self.config.heartbeat,
+                late_records=late_records,
             )
 
     @asynccontextmanager
@@ -213,8 +242,14 @@ class OpenStream:
 
 
 @asynccontextmanager
-async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIterator[OpenStream]:
+async def opened(config: SourceConfig, *, emulator_host: str | None, begun: bool = False) -> AsyncIterator[OpenStream]:
     """Connects, and finds the change stream and what it watches.
+
+    Args:
+        config: the change stream.
+        emulator_host: an emulator's address.
+        begun: whether a spool has epochs of it. A table pattern that fits no watched table is then no typing error that
+            would leave a table out from the start: the table was dropped, and the others are read on.
 
     Raises:
         ConfigurationError: there is no such thing, or a table pattern fits no watched table; all faults at once.
@@ -225,9 +260,11 @@ async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIte
         dialect = await dialect_of(client)
         stream = await find_change_stream(client, dialect, config.change_stream)
         chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
+        unmatched = tuple(chosen.unmatched(table.table for table in stream.tables))
         faults = [
             f"source.tables: {pattern!r} fits no table that change stream {stream.name} watches"
-            for pattern in chosen.unmatched(table.table for table in stream.tables)
+            for pattern in unmatched
+            if not begun
         ]
         if stream.partition_mode not in (IMMUTABLE, MUTABLE):
             faults.append(
@@ -243,4 +280,5 @@ async def opened(config: SourceConfig, *, emulator_host: str | None) -> AsyncIte
             config.change_stream,
             dialect.default_schema or config.database,
         )
-        yield OpenStream(client, config, dialect, stream, source, chosen, await current_timestamp(client))
+        now = await current_timestamp(client)
+        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched)

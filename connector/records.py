@@ -136,3 +136,8 @@ Record = (
 def sequence_number(record_sequence: str) -> int:
     """The record sequence as a number; 0 where it is none, so that the text itself decides."""
     return int(record_sequence) if record_sequence.isdecimal() else 0
+
+
+def partition_name(token: str) -> str:
+    """What messages call a partition: tokens are long, and alike in their middle."""
+    return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"

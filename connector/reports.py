@@ -9,6 +9,7 @@ from connector.config import SourceConfig
 from connector.discovery import ChangeStream, change_streams, dialect_of
 from connector.errors import SpoolError
 from connector.gaps import gaps
+from connector.late_store import late_report
 from connector.spool import Spool
 from connector.timestamps import SECOND, format_rfc3339
 
@@ -100,6 +101,7 @@ def _spool_report(spool: Spool) -> Report:
         "last_epoch": latest,
         "rows": sum(manifest.rows for manifest in manifests),
         "bytes": sum(manifest.size for manifest in manifests),
+        "late_records": _late_records(spool),
         "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, manifests)],
         "consumers": [
             {
@@ -125,9 +127,17 @@ def _spool_report(spool: Spool) -> Report:
     }
 
 
+def _late_records(spool: Spool) -> Report:
+    late = late_report(spool)
+    if not late.count:
+        return {"count": 0, "first": None, "last": None}
+    return {"count": late.count, "first": format_rfc3339(late.first), "last": format_rfc3339(late.last)}
+
+
 def spool_text(report: Report) -> str:
-    """The state of a spool for people: totals, gaps, consumers, and the newest epochs."""
-    missing, known, epochs = report["gaps"], report["consumers"], report["epochs"]
+    """The state of a spool for people: totals, late records, gaps, consumers, and the newest epochs."""
+    late, missing, known, epochs = report["late_records"], report["gaps"], report["consumers"], report["epochs"]
+    assert isinstance(late, dict)
     assert isinstance(missing, list)
     assert isinstance(known, list)
     assert isinstance(epochs, list)
@@ -136,6 +146,11 @@ def spool_text(report: Report) -> str:
         f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
     )
     lines = [total]
+    if late["count"]:
+        lines.append(
+            f"  LATE: {late['count']} records came too late and are dead letters in late/,"
+            f" committed from {late['first']} to {late['last']}"
+        )
     lines += [
         f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
         f" {gap['reason']}, recorded {gap['recorded_at']}"

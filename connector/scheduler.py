@@ -24,19 +24,20 @@ from connector.epoch import MAX_BYTES, Epoch, EpochBuffer, incomplete_transactio
 from connector.errors import SpannerCdcError, StreamError, UnreachableError
 from connector.faults import Verdict, fault, query_error
 from connector.flow import FlowControl
+from connector.late_policy import DeadLetterStore, LatePolicy
 from connector.log import Log
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition, PartitionGraph
 from connector.reader_watchdog import AskedAnewError, ReaderWatchdog
 from connector.records import (
-    INITIAL_TOKEN,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    partition_name,
 )
 from connector.spanner_clock import SpannerClock
 from connector.timestamps import SECOND, format_rfc3339
@@ -92,6 +93,7 @@ class Scheduler:
         flow: the memory's budget.
         metrics: what is counted.
         heartbeat: the stream's, in nanoseconds.
+        late_records: keeps records that come too late; None where there is nothing to keep them in.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Scheduler:
         flow: FlowControl,
         metrics: ReaderMetrics,
         heartbeat: int = SECOND,
+        late_records: DeadLetterStore | None = None,
     ) -> None:
         self._queries = queries
         self._stream = stream
@@ -121,6 +124,7 @@ class Scheduler:
         self._graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
         self._buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
         self._watchdog = ReaderWatchdog(self._graph, flow, self._clock, metrics, heartbeat=heartbeat, name=self._name)
+        self._late = LatePolicy(stream, self._graph, self._buffer, metrics, late_records)
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -200,6 +204,7 @@ class Scheduler:
                     self._due.clear()
 
     async def _deliver_ready(self, *, all_of_it: bool = False) -> None:
+        await self._late.stored()
         more = self._buffer.ready_bytes > 0
         while more or self._buffer.overdue or all_of_it:
             more = False
@@ -208,6 +213,7 @@ class Scheduler:
             self._watchdog.waits_for_room = False
             if not has_room:
                 return
+            await self._late.stored()
             epoch = self._buffer.take()
             if epoch is None:
                 return
@@ -320,26 +326,26 @@ class Scheduler:
                     self._receive(token, items)
                     if self._metrics.records > known:
                         under_way.goes_on()
+                    await self._late.settled()
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
                         under_way.goes_on()
 
     def _receive(self, token: str, items: list[Item]) -> None:
         partition = self._graph[token]
-        for item in items:
+        for item in self._late.sorted_out(token, items):
             match item:
                 case Changes():
-                    held, late = self._buffer.add_all(token, item, progress=partition.progress)
+                    held, passed = self._buffer.add_all(token, item, progress=partition.progress)
                     self._metrics.received(len(held), held.mods)
-                    for record in late.records() if len(late) else ():
-                        self._late(token, record)
+                    self._late.behind_watermark(token, passed.records() if len(passed) else ())
                     self._proved_by_data(token, item.last)
                 case DataChangeRecord():
                     at = item.commit_timestamp
                     if self._buffer.add(token, item, progress=partition.progress):
                         self._metrics.received(1, len(item.mods))
                     elif at > partition.progress:
-                        self._late(token, item)
+                        self._late.behind_watermark(token, [item])
                     self._proved_by_data(token, at)
                 case HeartbeatRecord():
                     self._graph.proved(token, item.timestamp - 1)
@@ -360,16 +366,6 @@ class Scheduler:
     def _proved_by_data(self, token: str, at: int) -> None:
         self._graph.proved(token, at - 1)
         self._clock.saw(at)
-
-    def _late(self, token: str, record: DataChangeRecord) -> None:
-        """A record that the watermark had passed before it came: Spanner promises that there is none."""
-        self._metrics.late_records += 1
-        _log.error(
-            "a record came after the watermark had passed it, and is not delivered",
-            partition=self._name(token),
-            server_transaction_id=record.server_transaction_id,
-            commit_timestamp=format_rfc3339(record.commit_timestamp),
-        )
 
     def _let_go_on(self) -> None:
         buffer = self._buffer
@@ -397,9 +393,7 @@ class Scheduler:
             pause_s=round(state.upcoming_sleep, 3),
         )
 
-    @staticmethod
-    def _name(token: str) -> str:
-        return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"
+    _name = staticmethod(partition_name)
 
 
 class _ResumableError(Exception):

@@ -57,19 +57,22 @@ class TableSchema:
         keys = tuple(primary_keys) or tuple(column.name for column in ordered if column.is_primary_key)
         return cls(table, ordered, keys)
 
-    def widened(self, column_types: Iterable[ColumnType]) -> "TableSchema":
+    def widened(self, column_types: Iterable[ColumnType], declared: Iterable[str] = ()) -> "TableSchema":
         """This schema with the columns that are new or have another type or spelling; itself where there are none.
 
-        Every record names all columns of its key: where they are others, the table was made anew, and has that key.
+        Every record names all columns of its key: where they are others, the table was made anew, and has that key, in
+        the order of ``declared`` if that is of the same columns.
         """
         named = tuple(column_types)
         known = {column.name.lower(): column for column in self.columns}
         news = {column.name.lower(): column for column in named if not _is(column, known.get(column.name.lower()))}
-        keys = [column.name for column in sorted(named, key=_ordinal) if column.is_primary_key]
+        keys = list(_key_columns(named))
         if not keys or set(keys) == set(self.primary_keys):
             if not news:
                 return self
             keys = list(self.primary_keys)
+        elif set(keys) == set(declared):
+            keys = list(declared)
         columns = [replace(column, is_primary_key=column.name in keys) for column in (known | news).values()]
         return TableSchema.of(self.table, columns, keys)
 
@@ -113,6 +116,16 @@ class TableSchema:
         return cls.of(str(node["table"]), columns, [str(key) for key in node["primary_keys"]])
 
 
+def _first_schema(table: str, column_types: tuple[ColumnType, ...], declared: tuple[str, ...]) -> TableSchema:
+    fits = set(_key_columns(column_types)) == set(declared)
+    return TableSchema.of(table, column_types, declared if fits else ())
+
+
+def _key_columns(column_types: Iterable[ColumnType]) -> tuple[str, ...]:
+    """The names of a record's key columns, by their positions."""
+    return tuple(column.name for column in sorted(column_types, key=_ordinal) if column.is_primary_key)
+
+
 def _is(column: ColumnType, known: ColumnType | None) -> bool:
     return known is not None and (known.name, known.type) == (column.name, column.type)
 
@@ -129,13 +142,38 @@ class SchemaRegistry:
         self._keys = {schema.table: schema.key for schema in self._schemas.values()}
         self._by_key = {self._keys[table]: schema for table, schema in self._schemas.items()}
         self._seen: dict[str, tuple[ColumnType, ...]] = {}
+        self._declared: dict[str, tuple[str, ...]] = {}
+        """The keys of tables that were not known, or had another key, as INFORMATION_SCHEMA has them."""
+
+    def unordered(self, changes: Changes) -> dict[str, tuple[str, ...]]:
+        """The tables of records whose key has several columns in an order that is not known.
+
+        Beside each stand the key's columns by their positions, which is the order that it gets unless another is
+        declared before :meth:`observe` sees the table.
+        """
+        keys = {code: _key_columns(shape.column_types) for code, shape in enumerate(changes.shapes)}
+        unknown = {code for code, key in keys.items() if not self._knows(changes.shapes[code].table_name, key)}
+        if not unknown:
+            return {}
+        met = unknown.intersection(np.unique(integers(changes.column("shape"))).tolist())
+        return {changes.shapes[code].table_name: keys[code] for code in sorted(met)}
+
+    def _knows(self, table: str, key: tuple[str, ...]) -> bool:
+        known = self._schemas.get(table)
+        orders = (known.primary_keys if known else (), self._declared.get(table, ()))
+        return len(key) < 2 or any(set(order) == set(key) for order in orders)
+
+    def declare(self, table: str, key: Iterable[str]) -> None:
+        """The columns of a table's key, in its order: those of a record that names the same ones are in it."""
+        self._declared[table] = tuple(key)
 
     def observe(self, table: str, column_types: tuple[ColumnType, ...]) -> tuple[TableSchema, str]:
         """The schema of a table, widened by what a record of it names, and its key."""
         if self._seen.get(table) is not column_types:
             self._seen[table] = column_types
             known = self._schemas.get(table)
-            schema = known.widened(column_types) if known else TableSchema.of(table, column_types)
+            declared = self._declared.get(table, ())
+            schema = known.widened(column_types, declared) if known else _first_schema(table, column_types, declared)
             if schema is not known:
                 self._schemas[table] = schema
                 self._keys[table] = schema.key

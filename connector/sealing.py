@@ -146,7 +146,8 @@ class SpoolWriter:
         self._header = header
         self._envelope = envelope
         self._keeps = keeps
-        self._registry = SchemaRegistry(at.schemas)
+        self.registry = SchemaRegistry(at.schemas)
+        """The schemas as known after the last epoch; not to be touched while one is sealed."""
         self._written = {schema.key for schema in at.schemas}
         self._writer = secrets.token_hex(8)
         self._swept = False
@@ -176,8 +177,8 @@ class SpoolWriter:
         number = self.epoch + 1
         kept = self._keeps(epoch.changes)
         file = self._write_segment(number, kept) if kept.mods else None
-        for key in self._registry.schemas.keys() - self._written:
-            self._spool.storage.replace(schema_path(key), self._registry.by_key(key).to_json())
+        for key in self.registry.schemas.keys() - self._written:
+            self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
         manifest = Manifest(
             epoch=number,
@@ -187,7 +188,7 @@ class SpoolWriter:
             watermark_high=epoch.high,
             files=(file,) if file else (),
             tables=_mods_by_table(kept) if file else {},
-            schema_keys=dict(self._registry.keys),
+            schema_keys=dict(self.registry.keys),
             cut=tuple(CutToken(token=at.token, start_timestamp=at.start_timestamp) for at in cut),
             final=final,
             writer=self._writer,
@@ -250,7 +251,7 @@ class SpoolWriter:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(sink, SCHEMA, options=options) as writer:
             for chunk in _chunks(changes):
-                batch = self._envelope.build(chunk, self._registry, number)
+                batch = self._envelope.build(chunk, self.registry, number)
                 rows += batch.num_rows
                 writer.write_batch(batch)
         data = sink.getvalue()

@@ -10,6 +10,7 @@ Layout below the root::
     consumers/files.begun      what the file sink has begun after that
     floor.json                 the first epoch that is kept
     gaps.json                  every range whose records are missing
+    late/<range>-<hash>.json   a record that came too late, as a dead letter (:mod:`connector.late_store`)
 
 This module reads; :mod:`connector.sealing` writes. A reader never blocks the writer, and sees whole epochs only.
 """

@@ -42,7 +42,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
         "Times that the watermark stood still while Spanner's clock went on, and its partitions were asked anew",
         lambda m: m.standstills,
     ),
-    "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
+    "late_records": (
+        "Records that came after everything up to their timestamp was proved to have come",
+        lambda m: m.late_records,
+    ),
     "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }

@@ -11,6 +11,7 @@ from connector.envelope import EnvelopeBuilder
 from connector.epoch import Epoch
 from connector.events import EventWriter
 from connector.filters import RecordFilter
+from connector.key_order import KeyOrder
 from connector.metrics import ReaderMetrics
 from connector.opencdc import OpenCdcWriter
 from connector.partitions import CutPartition
@@ -39,6 +40,7 @@ class EventPrinter:
         registry: the schemas as they are where reading begins.
         keeps: which records are wanted.
         lines: makes lines of the envelope's columns.
+        key_order: learns the order of new tables' keys.
         after: the mods up to this one, which is the first epoch's at the earliest, are left out.
     """
 
@@ -49,6 +51,7 @@ class EventPrinter:
         registry: SchemaRegistry,
         keeps: RecordFilter,
         lines: Lines,
+        key_order: KeyOrder,
         *,
         after: Position | None = None,
     ) -> None:
@@ -57,6 +60,7 @@ class EventPrinter:
         self._registry = registry
         self._keeps = keeps
         self._lines = lines
+        self._key_order = key_order
         self._after = after
         self._epoch = 0
 
@@ -66,6 +70,7 @@ class EventPrinter:
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Writes the epoch's events; returns when the stream has taken them."""
+        await self._key_order.learn(self._registry, epoch.changes)
         await asyncio.to_thread(self._write, epoch)
 
     def _write(self, epoch: Epoch) -> None:
@@ -117,6 +122,7 @@ async def tail(
             registry,
             stream.filter,
             writer(registry.by_key).lines,
+            stream.key_order(),
             after=after,
         )
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)

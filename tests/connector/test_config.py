@@ -24,6 +24,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert (config.source.start, config.source.end, config.source.heartbeat) == ("now", None, SECOND)
     assert config.source.rpc_priority == "high"
     assert config.source.workers is None
+    assert config.source.late_records == "stop"
     assert (config.spool.path, config.spool.seal_interval, config.spool.max_bytes) == ("./spool", SECOND, 10 * 2**30)
     assert (config.envelope.format, config.envelope.read_method) == ("datastream", "spanner-cdc")
     assert isinstance(config.sink, FilesConfig)
@@ -203,3 +204,8 @@ def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
     path.write_text("source: {project: p, instance: in, database: d, change_stream: S, start: 2026-01-01T00:00:00Z}")
     with pytest.raises(ConfigurationError, match="quotes"):
         load(path)
+
+
+def test_late_records_stop_the_reader_or_become_dead_letters() -> None:
+    assert validated({"source": {**SOURCE, "late_records": "dead-letter"}}).source.late_records == "dead-letter"
+    assert "source.late_records" in faults(source={**SOURCE, "late_records": "drop"})[0]

@@ -497,8 +497,31 @@ def test_a_start_record_that_comes_again_brings_nothing_back() -> None:
     graph.proved("a", 30)
     graph.sealed(graph.advance())
     assert "b" not in graph
+    graph.broke("a")
+    graph.sent("a")
     graph.started("a", PartitionStartRecord(20, ("b",)))
     assert "b" not in graph
+
+
+def test_a_start_record_behind_what_its_own_query_has_proved_starts_what_it_names() -> None:
+    graph = graph_of("a")
+    graph.proved("a", 30)
+    assert graph.advance() == 30
+    graph.started("a", PartitionStartRecord(20, ("b",)))
+    assert (graph["b"].start, graph["b"].progress) == (20, 30)
+    assert graph.ready() == ["b"]
+    assert graph.query_start("b") == 30
+
+
+def test_children_that_are_announced_behind_the_watermark_are_read_from_the_watermark_on() -> None:
+    graph = graph_of("a")
+    graph.proved("a", 30)
+    assert graph.advance() == 30
+    move(graph, "a", 20, "b")
+    assert graph.ready() == ["b"]
+    assert graph.query_start("b") == 30
+    assert graph.advance() == 30
+    assert graph.cut(30) == [CutPartition("b", 20)]
 
 
 def test_a_partition_end_record_is_final_whatever_the_query_comes_to() -> None:

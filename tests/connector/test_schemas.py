@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.changes import Changes
 from connector.records import ColumnType
 from connector.schemas import SchemaRegistry, TableSchema, canonical_type
-from tests.connector.builders import COLUMNS, column
+from tests.connector.builders import COLUMNS, column, record
 
 SINGERS = TableSchema.of("Singers", COLUMNS)
 
@@ -89,6 +90,45 @@ def test_the_given_order_of_the_primary_key_is_kept() -> None:
 def test_without_information_schema_the_key_columns_positions_order_the_key() -> None:
     keys = [column("B", ordinal=2, key=True), column("A", ordinal=1, key=True)]
     assert TableSchema.of("T", keys).primary_keys == ("A", "B")
+
+
+BY_POSITION = (column("A", ordinal=1, key=True), column("B", ordinal=2, key=True), column("C", ordinal=3))
+
+
+def changes_of(*shapes: tuple[str, tuple[ColumnType, ...]]) -> Changes:
+    return Changes.of([record(table_name=table, column_types=columns) for table, columns in shapes])
+
+
+def test_a_key_that_is_declared_before_its_table_is_met_has_the_declared_order() -> None:
+    registry = SchemaRegistry()
+    assert registry.unordered(changes_of(("T", BY_POSITION))) == {"T": ("A", "B")}
+    registry.declare("T", ("B", "A"))
+    assert registry.unordered(changes_of(("T", BY_POSITION))) == {}
+    assert registry.observe("T", BY_POSITION)[0].primary_keys == ("B", "A")
+    wider = (*BY_POSITION, column("D", ordinal=4))
+    assert registry.observe("T", wider)[0].primary_keys == ("B", "A")
+
+
+def test_a_table_that_is_made_anew_with_another_key_has_its_declared_order() -> None:
+    registry = SchemaRegistry([TableSchema.of("T", BY_POSITION, ("B", "A"))])
+    assert registry.unordered(changes_of(("T", BY_POSITION))) == {}
+    anew = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
+    assert registry.unordered(changes_of(("T", anew))) == {"T": ("A", "B", "C")}
+    registry.declare("T", ("C", "A", "B"))
+    assert registry.observe("T", anew)[0].primary_keys == ("C", "A", "B")
+
+
+def test_a_declared_key_of_other_columns_orders_nothing() -> None:
+    registry = SchemaRegistry()
+    registry.declare("T", ("B", "X"))
+    assert registry.unordered(changes_of(("T", BY_POSITION))) == {"T": ("A", "B")}
+    assert registry.observe("T", BY_POSITION)[0].primary_keys == ("A", "B")
+
+
+def test_only_keys_of_several_columns_of_records_that_there_are_want_an_order() -> None:
+    both = changes_of(("T", BY_POSITION), ("Singers", COLUMNS))
+    assert SchemaRegistry().unordered(both.part(1)) == {}
+    assert SchemaRegistry().unordered(both.part(0, 1)) == {"T": ("A", "B")}
 
 
 names = st.text(min_size=1, max_size=8)

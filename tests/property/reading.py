@@ -11,6 +11,7 @@ from random import Random
 
 from connector.changes import Changes
 from connector.epoch import Epoch, EpochBuffer, incomplete_transactions, minute_end
+from connector.late_records import in_time, passed_before
 from connector.partitions import CutPartition, PartitionGraph, State
 from connector.records import (
     INITIAL_TOKEN,
@@ -226,8 +227,11 @@ class Reading:
             block.append(item)
             item = query.next(self.now) if len(block) < self.together else None
         if block:
+            self._check_in_time(token, block)
             self._add(token, block)
             self.graph.proved(token, self.data_proves(block[-1]))
+        if item is not None and not isinstance(item, End):
+            check(passed_before(self.graph, token, item) is None, "an announcement is taken for late")
         match item:
             case HeartbeatRecord() as record:
                 self.graph.proved(token, record.timestamp)
@@ -243,6 +247,13 @@ class Reading:
                 self._ended(query)
             case None:
                 pass
+
+    def _check_in_time(self, token: str, block: list[DataChangeRecord]) -> None:
+        if self.together == 1:
+            late = any(passed_before(self.graph, token, one) is not None for one in block)
+        else:
+            late = len(in_time(Changes.of(block), self.graph[token].proved)[1]) > 0
+        check(not late, "a data change record is taken for late")
 
     def _add(self, token: str, block: list[DataChangeRecord]) -> None:
         held = self.held.setdefault(token, [])

@@ -1,0 +1,77 @@
+"""A table that `source.tables` names is dropped: what has begun goes on with a warning, what begins is refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from connector.check import check_sink, faults_of
+from connector.config import Config, validated
+from connector.errors import ConfigurationError
+from emulator import TABLES, Scenario
+from tests.emulator.scripted_stream import at
+from tests.peers.histories import split
+from tests.peers.served import daemon_reads, served, settings, singers_of_spool, tailed
+
+PATTERNS = [
+    {"include": ["Singers", "Albums"]},
+    {"exclude": ["Albums"]},
+]
+WARNING = "source.tables names what the change stream does not watch any more; the other tables are read on"
+
+
+def dropped() -> Scenario:
+    """The change stream once `Albums`, and what is interleaved in it, is gone."""
+    return split(tables=tuple(table for table in TABLES if table.name == "Singers"))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [vars(one)["fields"]["patterns"] for one in caplog.records if one.getMessage() == WARNING]
+
+
+@pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
+def test_a_spool_that_has_epochs_is_read_on_with_one_warning(
+    tables: dict[str, list[str]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = tmp_path / "spool"
+    with served(split()) as server:
+        daemon_reads(server, spool, end=at(10), tables=tables)
+    assert warnings(caplog) == []
+    with served(dropped()) as server:
+        daemon_reads(server, spool, tables=tables)
+    assert singers_of_spool(spool) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert warnings(caplog) == ["Albums"]
+
+
+@pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
+def test_a_spool_without_epochs_and_tail_are_refused(tables: dict[str, list[str]], tmp_path: Path) -> None:
+    with served(dropped()) as server:
+        with pytest.raises(ConfigurationError, match="'Albums' fits no table"):
+            daemon_reads(server, tmp_path / "spool", tables=tables)
+        assert "'Albums' fits no table" in str(tailed(server, tables=tables).error)
+
+
+def test_check_warns_where_read_does_and_tells_a_fault_where_read_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool, tables = tmp_path / "spool", PATTERNS[0]
+    with served(split()) as server:
+        daemon_reads(server, spool, end=at(10), tables=tables)
+    with served(dropped()) as server:
+        assert not any("Albums" in fault for fault in faults(validated(settings(server, spool, tables=tables))))
+        assert warnings(caplog) == ["Albums"]
+        other = validated(settings(server, tmp_path / "other", tables=tables))
+        assert any("'Albums' fits no table" in fault for fault in faults(other))
+
+
+def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path) -> None:
+    spool, tables = tmp_path / "spool", PATTERNS[0]
+    with served(split()) as server:
+        daemon_reads(server, spool, end=at(10), tables=tables)
+    with served(dropped()) as server:
+        node = {**settings(server, spool, tables=tables), "sink": {"type": "bigquery", "dataset": "d"}}
+        asyncio.run(check_sink(validated(node), emulator_host=None))
+
+
+def faults(config: Config) -> list[str]:
+    return asyncio.run(faults_of(config, emulator_host=None))

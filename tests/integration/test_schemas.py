@@ -1,0 +1,74 @@
+"""What the official emulator's INFORMATION_SCHEMA says of keys and types, and what becomes of it."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from connector.client import SpannerClient
+from connector.dialects import DIALECTS
+from connector.discovery import find_change_stream
+from connector.schemas import TableSchema
+from connector.spool import Spool
+from connector.timestamps import format_rfc3339
+from emulator import SampleDatabase
+from tests.integration.commands import configuration, manifests, reading
+from tests.integration.servers import MakeDatabase
+
+pytestmark = pytest.mark.emulator
+
+LATER = {
+    "googlesql": "CREATE TABLE Later (a INT64, b STRING(20), c STRING(MAX)) PRIMARY KEY (b, a)",
+    "postgresql": 'CREATE TABLE "Later" (a bigint, b varchar(20), c varchar, PRIMARY KEY (b, a))',
+}
+VECTORS = {
+    "googlesql": (
+        "CREATE TABLE Vectors (Id INT64, V ARRAY<FLOAT32>(vector_length=>2), W ARRAY<FLOAT64>(vector_length=>3),"
+        " S ARRAY<STRING(10)>) PRIMARY KEY (Id)"
+    ),
+    "postgresql": (
+        'CREATE TABLE "Vectors" ("Id" bigint PRIMARY KEY, "V" real[] vector length 2,'
+        ' "W" double precision[] vector length 3, "S" varchar(10)[])'
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_the_key_of_a_table_that_is_made_while_the_stream_is_read_has_its_declared_order(
+    dialect: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect)
+    config = configuration(tmp_path, sample, source={"start": format_rfc3339(time.time_ns())})
+    spool = Spool.at(tmp_path / "spool")
+    with reading(config) as daemon:
+        sample.run_ddl(LATER[dialect])
+        with sample.database.batch() as batch:
+            batch.insert("Later", ("a", "b", "c"), [(1, "x", "y")])
+        daemon.until(lambda: spool.latest() > 0, "the row is sealed")
+        assert daemon.stop().code == 0
+        assert "WARNING" not in daemon.said
+    schema = spool.schema(manifests(tmp_path / "spool")[-1].schema_keys["Later"])
+    assert schema.primary_keys == ("b", "a")
+    assert [column.name for column in schema.columns] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_vector_columns_are_discovered(dialect: str, database: MakeDatabase) -> None:
+    sample = database(dialect=dialect)
+    sample.run_ddl(VECTORS[dialect])
+    table = asyncio.run(discovered(sample, "Vectors"))
+    assert [(column.name, json.loads(column.type)["array_element_type"]["code"]) for column in table.columns[1:]] == [
+        ("V", "FLOAT32"),
+        ("W", "FLOAT64"),
+        ("S", "STRING"),
+    ]
+
+
+async def discovered(sample: SampleDatabase, name: str) -> TableSchema:
+    dialect = DIALECTS["POSTGRESQL" if sample.dialect == "postgresql" else "GOOGLE_STANDARD_SQL"]
+    client = SpannerClient(sample.path, emulator_host=sample.host)
+    async with client.connected():
+        stream = await find_change_stream(client, dialect, sample.change_stream)
+    return next(table for table in stream.tables if table.table == name)
