@@ -57,7 +57,8 @@ class Queries:
         self.asked.append(query)
         for items in self._script.pop(query.token):
             yield items
-            await asyncio.sleep(3 * TICK)
+            for _ in range(30):  # turns of the loop, so that the reader moves and seals however slow the machine is
+                await asyncio.sleep(TICK / 10)
         if not self._script:
             self.given.set()
         if not any(isinstance(item, ChildPartitionsRecord) for item in items):
