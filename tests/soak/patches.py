@@ -128,9 +128,9 @@ def kill_at_progress(points: Points) -> None:
     """The points of a consumer's progress."""
     record = consumers.record
 
-    def troubled_record(spool: Spool, name: str, epoch: int, *, now: int) -> consumers.Consumer:
+    def troubled_record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> consumers.Consumer:
         points.reached("before progress is recorded")
-        recorded = record(spool, name, epoch, now=now)
+        recorded = record(spool, name, epoch, now=now, at=at)
         points.reached("after progress is recorded")
         return recorded
 
