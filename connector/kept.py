@@ -25,9 +25,9 @@ class KeptEpochs:
         """An epoch, if it is kept."""
         return self._epochs.get(epoch)
 
-    def between(self, first: int, last: int) -> list[EpochSummary]:
+    def between(self, epochs: range) -> list[EpochSummary]:
         """Those of these epochs that are kept, in order."""
-        return [self._epochs[epoch] for epoch in range(first, last + 1) if epoch in self._epochs]
+        return [self._epochs[epoch] for epoch in epochs if epoch in self._epochs]
 
     def add(self, one: EpochSummary) -> None:
         """Adds the epoch that follows."""

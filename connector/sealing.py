@@ -30,7 +30,7 @@ from connector.partitions import CutPartition
 from connector.schemas import SchemaRegistry, TableSchema
 from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, segment_path, to_json
 from connector.storage import contents
-from connector.summaries import BLOCK, EpochSummary, block_end, block_path, to_block
+from connector.summaries import EpochSummary, block_end, block_path, blocks_between, to_block
 from connector.timestamps import SECOND
 
 PRUNE_GRACE = 60 * SECOND
@@ -276,7 +276,7 @@ class SpoolWriter:
             # One has registered meanwhile, perhaps without having seen the new floor: it keeps what it was promised.
             self._set_floor(first)
             return 0
-        pruned = self._kept.between(first, last)
+        pruned = self._kept.between(range(first, last + 1))
         self._kept.drop(pruned)
         self._delete(pruned)
         return len(pruned)
@@ -335,11 +335,11 @@ class SpoolWriter:
         segments = [f"segments/{name}" for name in storage.list("segments", *between) if not self._needs(name)]
         cuts = [f"cuts/{name}" for name in storage.list("cuts", *between)]
         storage.delete(*segments, *(path for path in cuts if not self._kept.refers_to_cut(path)))
-        for end in range(block_end(self._kept.first), self.epoch + 1, BLOCK):
-            if end not in self._blocks:
-                storage.replace(block_path(end), to_block(self._kept.between(end - BLOCK + 1, end)))
-                self._blocks.add(end)
-            self._swept = max(self._swept, end)
+        for block in blocks_between(self._kept.first, self.epoch):
+            if block[-1] not in self._blocks:
+                storage.replace(block_path(block[-1]), to_block(self._kept.between(block)))
+                self._blocks.add(block[-1])
+            self._swept = max(self._swept, block[-1])
 
     def _sweep_below(self, floor: int) -> None:
         """Deletes what lies below the floor: of a writer that was killed while it pruned, or that woke up late."""

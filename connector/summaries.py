@@ -7,7 +7,7 @@ over, and the manifests are read instead. It leaves out what is needed only to g
 cut, and the files' checksums.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
@@ -99,6 +99,12 @@ def block_path(last: int) -> str:
 def block_end(epoch: int) -> int:
     """The last epoch of the block that an epoch is in."""
     return -(-epoch // BLOCK) * BLOCK
+
+
+def blocks_between(first: int, last: int) -> Iterator[range]:
+    """The epochs of each block whose last one is between these, inclusive."""
+    for end in range(block_end(first), last + 1, BLOCK):
+        yield range(end - BLOCK + 1, end + 1)
 
 
 def to_block(epochs: Sequence[EpochSummary]) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import restart
-from connector import consumers, daemon, sealing, summaries
+from connector import consumers, daemon, summaries
 from connector import spool as spool_module
 from connector.errors import SpoolError
 from connector.manifest import Manifest
@@ -25,7 +25,6 @@ BLOCK = 10
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "BLOCK", BLOCK)
-    monkeypatch.setattr(sealing, "BLOCK", BLOCK)
     monkeypatch.setattr(spool_module, "_FEW", 0)
 
 

@@ -12,7 +12,6 @@ import connector.cuts
 import connector.daemon
 import connector.decode
 import connector.partition_query
-import connector.sealing
 import connector.summaries
 from connector import consumers
 from connector.epoch import Epoch
@@ -158,7 +157,7 @@ def take_cut_files(trouble: Trouble) -> None:
     """Whether cuts have files of their own however small they are."""
     if trouble.cut_files:
         connector.cuts.INLINE = 1
-        connector.summaries.BLOCK = connector.sealing.BLOCK = 8
+        connector.summaries.BLOCK = 8
 
 
 def take_columns(trouble: Trouble) -> None:

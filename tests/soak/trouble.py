@@ -61,8 +61,8 @@ class Trouble:
     `marks` is a folder for what came to pass. The process dies at the `nth` time that it comes to `point`. Its clock
     is set by `steps`: so many nanoseconds, so many seconds after it began. Each fsync takes `sync_seconds`. The disk
     is full at the daemon's `full_at`-th file, or the sink's `sink_full_at`-th; 0 is never. What was consumed is
-    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are. With `cut_files` cuts
-    have files of their own however small they are, and few epochs are summarized together.
+    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are. With `cut_files`
+    cuts have files of their own however small they are, and few epochs are summarized together.
     """
 
     marks: str = ""
