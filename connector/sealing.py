@@ -128,7 +128,7 @@ def sole_writer(spool: Spool) -> Iterator[None]:
 
 
 class SpoolWriter:
-    """Seals epochs one after the other; used inside :func:`sole_writer`.
+    """Seals epochs one after the other; used inside :func:`sole_writer`. Made, it has read what the spool keeps.
 
     Args:
         spool: the spool.
