@@ -172,14 +172,16 @@ class Bucket:
         except FileNotFoundError:
             return None
 
-    def names(self, folder: str) -> list[str]:
-        """The names of the objects in a folder, sorted."""
+    def names(self, folder: str, start: str = "", end: str = "") -> list[str]:
+        """The names of the objects in a folder, sorted; only those in [start, end) where given."""
         prefix = f"{self._prefix}{folder}/"
         with self._faults(folder):
             found = self._client().list_blobs(
                 self._name,
                 prefix=prefix,
                 delimiter="/",
+                start_offset=f"{prefix}{start}" if start else None,
+                end_offset=f"{prefix}{end}" if end else None,
                 fields="items(name),nextPageToken",
                 retry=self._retry,
                 timeout=_TIMEOUT,

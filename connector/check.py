@@ -10,7 +10,7 @@ from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET, BigQueryTarget, b
 from connector.config import BigQueryConfig, Config, FilesConfig
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
-from connector.manifest import Manifest, SegmentFile
+from connector.manifest import CutToken, Manifest, SegmentFile
 from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN
 from connector.schemas import TableSchema
@@ -111,14 +111,14 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
         await stream.check_start(stream.resolve(source.start), end)
     elif end is None or end > newest.watermark_high:
         try:
-            await stream.probe(_begin(newest))
+            await stream.probe(_begin(newest, Spool.at(config.spool.path).cut(newest)))
         except DataLostError as error:
             raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
 
 
-def _begin(newest: Manifest) -> int:
+def _begin(newest: Manifest, cut: Iterable[CutToken]) -> int:
     """Where the first queries after an epoch begin: the initial query always at its start."""
-    initial = [at.start_timestamp for at in newest.cut if at.token == INITIAL_TOKEN]
+    initial = [at.start_timestamp for at in cut if at.token == INITIAL_TOKEN]
     return initial[0] if initial else newest.watermark_high
 
 
@@ -141,6 +141,8 @@ def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
         try:
             for manifest in spool.manifests(epoch, epoch):
                 newest = manifest
+                if epoch == latest:
+                    spool.cut(manifest)
                 faults += _faults_of_segments(spool, manifest.files)
                 for key in manifest.schema_keys.values():
                     spool.schema(key)

@@ -24,7 +24,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Consumer(BaseModel):
-    """A consumer and the last epoch it is done with; ``updated`` is when it last said so."""
+    """A consumer and the last epoch it is done with; ``updated`` is when it last said so.
+
+    ``at`` is that epoch's :attr:`connector.manifest.Manifest.identity`; empty where it is not known.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -32,6 +35,7 @@ class Consumer(BaseModel):
     consumer: str
     epoch: int = Field(ge=0)
     updated: Timestamp
+    at: str = Field(default="", pattern=r"^$|^\d{4}-\d\d-\d\dT[\d:.]+Z/.+$")
 
 
 def checked_name(name: str) -> str:
@@ -74,9 +78,9 @@ def register(spool: Spool, name: str, *, now: int) -> Consumer:
     return record(spool, name, spool.floor() - 1, now=now)
 
 
-def record(spool: Spool, name: str, epoch: int, *, now: int) -> Consumer:
-    """The consumer is done with everything up to ``epoch``."""
-    consumer = Consumer(consumer=checked_name(name), epoch=epoch, updated=now)
+def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Consumer:
+    """The consumer is done with everything up to ``epoch``, whose identity is ``at``."""
+    consumer = Consumer(consumer=checked_name(name), epoch=epoch, updated=now, at=at)
     spool.storage.replace(_path(name), to_json(consumer))
     return consumer
 

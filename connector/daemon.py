@@ -39,6 +39,8 @@ from connector.timestamps import SECOND, format_rfc3339
 
 PRUNE_INTERVAL = 1.0
 _WARN_INTERVAL = 60.0
+_TELLING = 2.0
+"""Seconds between two lines about a spool that takes its time to be read."""
 
 _log = Log(__name__)
 
@@ -78,7 +80,7 @@ class SpoolSink:
         self.goes_on = goes_on
         self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
-        self._warned = -_WARN_INTERVAL
+        self._warned = self._warned_of_strays = -_WARN_INTERVAL
         self.watermark = 0
 
     async def room(self, stopping: asyncio.Event) -> bool:
@@ -141,12 +143,24 @@ class SpoolSink:
         async with self._lock:
             await _to_the_end(functools.partial(self._writer.prune, now=time.time_ns(), **options))
         self._metrics.spool_bytes = self._writer.bytes
+        self._warn_of_strays()
 
     async def _ask_the_sink(self) -> None:
         """Takes what a sink tells of itself into the metrics; what cannot be told is not worth an end."""
         with suppress(SpoolError):
             report = await asyncio.to_thread(report_of, self._spool, consumers.BIGQUERY)
             self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
+
+    def _warn_of_strays(self) -> None:
+        strays, now = self._writer.strays, time.monotonic()
+        if strays and now - self._warned_of_strays >= _WARN_INTERVAL:
+            self._warned_of_strays = now
+            _log.warning(
+                "nothing is pruned: consumers are done with epochs of another copy of this spool, which was put back"
+                " from an older one; restore the newer copy, or drop them with `spanner-cdc spool PATH --forget NAME`",
+                consumers=", ".join(strays),
+                newest_epoch=self._writer.epoch,
+            )
 
     def _warn_of_full_spool(self) -> None:
         now = time.monotonic()
@@ -191,8 +205,7 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None
             opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
         ):
             header = await _header(spool, stream, config.source)
-            at = checkpoint(spool, header)
-            _tell_of_gap(spool, at)
+            at = await _to_the_end(functools.partial(_begun, spool, header))
             stream.warn_of_tables()
             end = None if config.source.end is None else stream.resolve(config.source.end)
             if end is not None and end <= at.watermark and at.epoch > 0:
@@ -201,10 +214,16 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None
             try:
                 await _read_into(spool, header, at, stream, config, end, metrics, stop)
             except DataLostError as error:
-                reached = checkpoint(spool, header)
+                reached = await _to_the_end(functools.partial(checkpoint, spool, header))
                 if reached.epoch == 0:
                     raise  # another source.start is what helps a spool that has not begun
                 raise await stream.lost_range(error, reached.watermark, spool=config.spool.path) from error
+
+
+def _begun(spool: Spool, header: SpoolHeader) -> Checkpoint:
+    at = checkpoint(spool, header)
+    _tell_of_gap(spool, at)
+    return at
 
 
 def _tell_of_gap(spool: Spool, at: Checkpoint) -> None:
@@ -232,7 +251,8 @@ async def _read_into(
     envelope = EnvelopeBuilder(
         stream.source, stream_name=config.envelope.stream_name, read_method=config.envelope.read_method
     )
-    writer = SpoolWriter(spool, header, at, envelope, stream.filter)
+    told = _Progress(at.epoch)
+    writer = await _to_the_end(functools.partial(SpoolWriter, spool, header, at, envelope, stream.filter, told.reached))
     retention = parse_duration(stream.stream.retention_period)
     assert isinstance(retention, int)
     sink = SpoolSink(
@@ -264,6 +284,20 @@ async def _read_into(
         )
         await _run(scheduler, sink, metrics, stop)
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
+
+
+class _Progress:
+    """Tells how far a large spool is read, every other second; of a small one nothing."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._told = time.monotonic()
+
+    def reached(self, epoch: int) -> None:
+        """All epochs up to this one are read."""
+        if time.monotonic() - self._told >= _TELLING:
+            self._told = time.monotonic()
+            _log.info("reading what the spool keeps", epoch=epoch, newest_epoch=self._last)
 
 
 async def _run(scheduler: Scheduler, sink: SpoolSink, metrics: ReaderMetrics, stop: Stop) -> None:

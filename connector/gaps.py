@@ -100,28 +100,27 @@ def remember(spool: Spool) -> tuple[GapRecord, ...]:
     """Writes the newest epoch into ``gaps.json`` if it is a gap; returns all gaps. The spool's lock is held."""
     latest = spool.latest()
     kept = _kept(spool)
-    known = _with(kept, [spool.manifest(latest)] if latest else [])
+    known = _with(kept, spool.manifest(latest) if latest else None)
     if known != kept:
         spool.storage.replace(_PATH, to_json(_Gaps(gaps=known)))
     return known
 
 
-def gaps(spool: Spool, manifests: Iterable[Manifest]) -> tuple[GapRecord, ...]:
-    """All gaps that the spool has ever had, in order; ``manifests`` are those that are kept."""
-    return _with(_kept(spool), manifests)
+def gaps(spool: Spool, newest: Manifest | None) -> tuple[GapRecord, ...]:
+    """All gaps that the spool has ever had, in order; ``newest`` is its newest epoch, which may be one."""
+    return _with(_kept(spool), newest)
 
 
-def _with(kept: Iterable[GapRecord], manifests: Iterable[Manifest]) -> tuple[GapRecord, ...]:
+def _with(kept: Iterable[GapRecord], newest: Manifest | None) -> tuple[GapRecord, ...]:
     by_epoch = {record.epoch: record for record in kept}
-    for manifest in manifests:
-        if manifest.gap is not None:
-            by_epoch[manifest.epoch] = GapRecord(
-                epoch=manifest.epoch,
-                watermark_low=manifest.watermark_low,
-                watermark_high=manifest.watermark_high,
-                reason=manifest.gap.reason,
-                recorded_at=manifest.gap.recorded_at,
-            )
+    if newest is not None and newest.gap is not None:
+        by_epoch[newest.epoch] = GapRecord(
+            epoch=newest.epoch,
+            watermark_low=newest.watermark_low,
+            watermark_high=newest.watermark_high,
+            reason=newest.gap.reason,
+            recorded_at=newest.gap.recorded_at,
+        )
     return tuple(by_epoch[epoch] for epoch in sorted(by_epoch))
 
 

@@ -100,9 +100,9 @@ class GcsStorage:
         """Whether there is such a file."""
         return self._bucket.find(path) is not None
 
-    def list(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted; empty where there is no such folder."""
-        return self._bucket.names(folder)
+    def list(self, folder: str, start: str = "", end: str = "") -> list[str]:
+        """The names of the files in a folder, sorted, in [start, end) where given; a request for 1,000 names."""
+        return self._bucket.names(folder, start, end)
 
     def delete(self, *paths: str) -> None:
         """Deletes files; one that is gone already is no error."""

@@ -18,6 +18,9 @@ VERSION = 1
 GAP_VERSION = 2
 """Of a manifest with a gap: a program that knows of none would pass it as if nothing were missing."""
 
+CUT_VERSION = 3
+"""Of a manifest whose cut lies in a file apart: a program that knows of none would take it for empty."""
+
 
 def _parse_timestamp(value: object) -> object:
     return parse(value) if isinstance(value, str) else value
@@ -61,6 +64,19 @@ class CutToken(_Document):
     start_timestamp: Timestamp
 
 
+class CutFile(_Document):
+    """The file that holds a large cut, and the partitions that came and went between that cut and this one.
+
+    ``path`` is relative to the spool. A token that is in the file and in ``added`` starts as ``added`` says.
+    """
+
+    path: str
+    bytes: int = Field(ge=0)
+    crc32c: str
+    added: tuple[CutToken, ...]
+    removed: tuple[str, ...]
+
+
 class Gap(_Document):
     """Why the records of an epoch are missing, and since when that is known."""
 
@@ -71,7 +87,8 @@ class Gap(_Document):
 class Manifest(_Document):
     """An epoch: records committed in (watermark_low, watermark_high], and where to read on after it.
 
-    With a ``gap`` it has none of those records, and may span any number of minutes.
+    With a ``gap`` it has none of those records, and may span any number of minutes. With a ``cut_file`` the cut is not
+    in ``cut``, which is empty then: :meth:`connector.spool.Spool.cut` reads either.
     """
 
     version: int = VERSION
@@ -84,6 +101,7 @@ class Manifest(_Document):
     tables: dict[str, int]
     schema_keys: dict[str, str]
     cut: tuple[CutToken, ...]
+    cut_file: CutFile | None = None
     final: bool = False
     gap: Gap | None = None
     writer: str
@@ -99,10 +117,16 @@ class Manifest(_Document):
         """Bytes of its data files."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def identity(self) -> str:
+        """What tells this epoch from another of the same number: see :func:`identity`."""
+        return identity(self.watermark_high, self.writer)
+
     def to_json(self) -> bytes:
         """The document, with a checksum of its own."""
-        node = self.model_dump(mode="json")
-        return orjson.dumps({**node, "crc32c": _checksum(node)}, option=orjson.OPT_INDENT_2)
+        node = self.model_dump(mode="json", exclude=None if self.cut_file else {"cut_file"})
+        layout = 0 if self.cut_file else orjson.OPT_INDENT_2
+        return orjson.dumps({**node, "crc32c": _checksum(node)}, option=layout)
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> "Manifest":
@@ -111,7 +135,7 @@ class Manifest(_Document):
         Raises:
             SpoolError: it is corrupt, or of a newer version; ``path`` is named.
         """
-        node = load_document(data, path, GAP_VERSION)
+        node = load_document(data, path, CUT_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
             raise corrupt(path, "its checksum does not fit")
@@ -119,6 +143,23 @@ class Manifest(_Document):
             return cls.model_validate(node)
         except ValidationError as error:
             raise corrupt(path, f"{error.error_count()} fields are not as they should be") from error
+
+
+def identity(watermark_high: int, writer: str) -> str:
+    """What tells an epoch from another that was sealed under its number in another copy of the spool.
+
+    It is ``<watermark_high as RFC 3339>/<writer>``; consumers keep it beside the number of their epoch.
+    """
+    return f"{format_rfc3339(watermark_high)}/{writer}"
+
+
+def watermark_of(identity: str) -> int:
+    """The watermark_high in an epoch's identity, in nanoseconds since the epoch.
+
+    Raises:
+        ValueError: it is not a valid identity.
+    """
+    return parse(identity.partition("/")[0])
 
 
 def load_document(data: bytes, path: str, version: int) -> dict[str, object]:

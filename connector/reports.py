@@ -1,7 +1,7 @@
 """What ``discover`` and ``spool`` tell, as data and as text."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from connector import consumers
 from connector.client import SpannerClient
@@ -11,6 +11,7 @@ from connector.errors import SpoolError
 from connector.gaps import gaps
 from connector.late_store import late_report
 from connector.spool import Spool
+from connector.summaries import EpochSummary, held_bytes
 from connector.timestamps import SECOND, format_rfc3339
 
 Report = dict[str, object]
@@ -88,41 +89,44 @@ def _spool_report(spool: Spool) -> Report:
     except FileNotFoundError as error:
         raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` makes one.") from error
     latest, floor = spool.latest(), spool.floor()
-    manifests = list(spool.manifests(floor, latest))
-    newest = manifests[-1].watermark_high if manifests else header.start - 1
+    epochs = list(spool.summaries(floor, latest))
+    watermark = epochs[-1].watermark_high if epochs else header.start - 1
+    newest = next(spool.manifests(latest, latest)) if latest else None
+    known = consumers.consumers(spool)
+    behind = _rows_after({consumer.epoch for consumer in known}, epochs)
     return {
         "path": spool.path,
         "spool_id": header.spool_id,
         "source": header.source.model_dump(),
         "start": format_rfc3339(header.start),
-        "watermark": format_rfc3339(newest),
-        "lag_s": round((time.time_ns() - newest) / SECOND, 3),
+        "watermark": format_rfc3339(watermark),
+        "lag_s": round((time.time_ns() - watermark) / SECOND, 3),
         "first_epoch": floor,
         "last_epoch": latest,
-        "rows": sum(manifest.rows for manifest in manifests),
-        "bytes": sum(manifest.size for manifest in manifests),
+        "rows": sum(epoch.rows for epoch in epochs),
+        "bytes": held_bytes(epochs),
         "late_records": _late_records(spool),
-        "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, manifests)],
+        "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, newest)],
         "consumers": [
             {
                 "consumer": consumer.consumer,
                 "epoch": consumer.epoch,
                 "behind_epochs": latest - consumer.epoch,
-                "behind_rows": sum(manifest.rows for manifest in manifests if manifest.epoch > consumer.epoch),
+                "behind_rows": behind[consumer.epoch],
                 "updated": format_rfc3339(consumer.updated),
             }
-            for consumer in consumers.consumers(spool)
+            for consumer in known
         ],
         "epochs": [
             {
-                "epoch": manifest.epoch,
-                "watermark_low": format_rfc3339(manifest.watermark_low),
-                "watermark_high": format_rfc3339(manifest.watermark_high),
-                "rows": manifest.rows,
-                "bytes": manifest.size,
-                "tables": manifest.tables,
+                "epoch": epoch.epoch,
+                "watermark_low": format_rfc3339(epoch.watermark_low),
+                "watermark_high": format_rfc3339(epoch.watermark_high),
+                "rows": epoch.rows,
+                "bytes": epoch.held,
+                "tables": epoch.tables,
             }
-            for manifest in manifests
+            for epoch in epochs
         ],
     }
 
@@ -132,6 +136,15 @@ def _late_records(spool: Spool) -> Report:
     if not late.count:
         return {"count": 0, "first": None, "last": None}
     return {"count": late.count, "first": format_rfc3339(late.first), "last": format_rfc3339(late.last)}
+
+
+def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict[int, int]:
+    """For each of some epochs, the rows of those after it."""
+    rows = dict.fromkeys(points, 0)
+    for epoch in epochs:
+        for point in points:
+            rows[point] += epoch.rows if epoch.epoch > point else 0
+    return rows
 
 
 def spool_text(report: Report) -> str:

@@ -1,16 +1,17 @@
 """Seals epochs into a spool: the one writer, its atomic manifests, and the pruning of what was consumed.
 
-A seal writes the segment, then any new schema, then creates the manifest: only the last makes the epoch exist. The
-spool's lock keeps a second daemon of this machine out; the manifest, which is created and never overwritten, keeps
-out one that the lock does not reach. The header and the floor are written only in place of what was read. Segments
-that a killed writer left without a manifest are deleted after this writer's own first seal, for until then the other
-may still be alive.
+A seal writes the segment, then any new schema, then a large cut, then creates the manifest: only the last makes the
+epoch exist. The spool's lock keeps a second daemon of this machine out; the manifest, which is created and never
+overwritten, keeps out one that the lock does not reach. The header and the floor are written only in place of what
+was read. Segments and cuts that a killed writer left without a manifest are deleted after this writer's own first
+seal, for until then the other may still be alive. They are looked for among the newest epochs: those before were swept
+when their block was summarized (:mod:`connector.summaries`).
 """
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +20,17 @@ import pyarrow.ipc
 
 from connector import consumers
 from connector.changes import Changes, integers
+from connector.cuts import CutWriter, cut_path
 from connector.envelope import SCHEMA, EnvelopeBuilder
 from connector.epoch import Epoch
-from connector.errors import SpoolInUseError, SpoolMismatchError
-from connector.manifest import CutToken, Manifest, SegmentFile, SourceName, crc32c
+from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
+from connector.kept import KeptEpochs
+from connector.manifest import CUT_VERSION, VERSION, Manifest, SegmentFile, SourceName, crc32c
 from connector.partitions import CutPartition
 from connector.schemas import SchemaRegistry, TableSchema
-from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
+from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, segment_path, to_json
 from connector.storage import contents
+from connector.summaries import EpochSummary, block_end, block_path, blocks_between, to_block
 from connector.timestamps import SECOND
 
 PRUNE_GRACE = 60 * SECOND
@@ -103,7 +107,7 @@ def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
     return Checkpoint(
         latest,
         manifest.watermark_high,
-        tuple(CutPartition(at.token, at.start_timestamp) for at in manifest.cut),
+        tuple(CutPartition(at.token, at.start_timestamp) for at in spool.cut(manifest)),
         _schemas(spool, manifest.schema_keys),
     )
 
@@ -124,7 +128,7 @@ def sole_writer(spool: Spool) -> Iterator[None]:
 
 
 class SpoolWriter:
-    """Seals epochs one after the other; used inside :func:`sole_writer`.
+    """Seals epochs one after the other; used inside :func:`sole_writer`. Made, it has read what the spool keeps.
 
     Args:
         spool: the spool.
@@ -132,6 +136,10 @@ class SpoolWriter:
         at: where it is.
         envelope: makes rows of records.
         keeps: leaves out records that are not written, asked after transactions are complete.
+        progress: told how many epochs are known, while those that the spool keeps are read.
+
+    Raises:
+        SpoolError: an epoch that the spool should keep cannot be read.
     """
 
     def __init__(
@@ -141,6 +149,7 @@ class SpoolWriter:
         at: Checkpoint,
         envelope: EnvelopeBuilder,
         keeps: Callable[[Changes], Changes],
+        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._spool = spool
         self._header = header
@@ -150,16 +159,37 @@ class SpoolWriter:
         """The schemas as known after the last epoch; not to be touched while one is sealed."""
         self._written = {schema.key for schema in at.schemas}
         self._writer = secrets.token_hex(8)
-        self._swept = False
+        self._cuts = CutWriter(spool.storage, self._writer)
+        self._is_first = True
         self._floor = contents(spool.storage, "floor.json")
         self._floor_set_at = 0
         self.epoch = at.epoch
         """The last epoch that is sealed."""
-        self._sealed: dict[int, tuple[int, int]] = {}
-        for manifest in spool.manifests(spool.floor(), at.epoch):
-            self._sealed[manifest.epoch] = (manifest.size, manifest.sealed_at)
-        self.bytes = sum(size for size, _ in self._sealed.values())
-        """Bytes of all segments that are kept; may be read while another thread seals or prunes."""
+        self.strays: tuple[str, ...] = ()
+        """Consumers that were done with epochs of another copy of this spool, as the last prune has found."""
+        self._kept = KeptEpochs()
+        self._blocks: set[int] = set()
+        self._swept = spool.floor() - 1
+        self._know_kept(progress)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all that the epochs which are kept have written.
+
+        May be read while another thread seals or prunes.
+        """
+        return self._kept.bytes
+
+    def _know_kept(self, progress: Callable[[int], None]) -> None:
+        for run in self._spool.runs(self._swept + 1, self.epoch):
+            for one in run.epochs:
+                self._kept.add(one)
+            last = run.epochs[-1].epoch
+            if run.of_block:
+                self._blocks.add(last)
+                if run.epochs[0].epoch == self._swept + 1:
+                    self._swept = last
+            progress(last)
 
     def seal(self, epoch: Epoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
@@ -180,7 +210,9 @@ class SpoolWriter:
         for key in self.registry.schemas.keys() - self._written:
             self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
+        tokens, cut_file = self._cuts.placed(number, {at.token: at.start_timestamp for at in cut})
         manifest = Manifest(
+            version=CUT_VERSION if cut_file else VERSION,
             epoch=number,
             spool_id=self._header.spool_id,
             source=self._header.source,
@@ -189,18 +221,28 @@ class SpoolWriter:
             files=(file,) if file else (),
             tables=_mods_by_table(kept) if file else {},
             schema_keys=dict(self.registry.keys),
-            cut=tuple(CutToken(token=at.token, start_timestamp=at.start_timestamp) for at in cut),
+            cut=tokens,
+            cut_file=cut_file,
             final=final,
             writer=self._writer,
             sealed_at=now,
         )
-        create(self._spool, manifest)
+        try:
+            size = create(self._spool, manifest)
+        except SpoolInUseError:
+            self._take_back(number)
+            raise
         self.epoch = number
-        self._sealed[number] = (manifest.size, now)
-        self.bytes += manifest.size
-        if not self._swept:
+        self._kept.add(EpochSummary.of(manifest, size))
+        if self._is_first or number == block_end(number):
             self._sweep()
         return manifest
+
+    def _take_back(self, number: int) -> None:
+        """Deletes what was written for an epoch that another has sealed, and may have swept already."""
+        with suppress(SpoolError):
+            paths = (segment_path(number, self._writer), cut_path(number, self._writer))
+            self._spool.storage.delete(*paths)
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
         """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
@@ -216,14 +258,16 @@ class SpoolWriter:
         known = consumers.consumers(self._spool)
         if not known:
             return 0
-        passed = min(consumer.epoch for consumer in known)
-        first = min(self._sealed, default=1)
+        first = self._kept.first
         if self._spool.floor() > first:
             raise _gone_on(self._spool)
+        self.strays = tuple(one.consumer for one in known if self._is_stray(one))
+        if self.strays:
+            return 0
         last = first - 1
-        most = min(passed, self.epoch - 1, last + PRUNE_AT_ONCE)
+        most = min(*(consumer.epoch for consumer in known), self.epoch - 1, last + PRUNE_AT_ONCE)
         # A clock that was set back has epochs sealed in its future: it must not keep them for as long.
-        while last < most and abs(now - self._sealed[last + 1][1]) >= grace:
+        while last < most and abs(now - self._kept[last + 1].sealed_at) >= grace:
             last += 1
         if last < first:
             return 0
@@ -233,11 +277,24 @@ class SpoolWriter:
             # One has registered meanwhile, perhaps without having seen the new floor: it keeps what it was promised.
             self._set_floor(first)
             return 0
-        pruned = list(self._spool.manifests(first, last))
-        self._spool.storage.delete(*(file.path for manifest in pruned for file in manifest.files))
-        self._spool.storage.delete(*(manifest_path(manifest.epoch) for manifest in pruned))
-        self.bytes -= sum(self._sealed.pop(manifest.epoch)[0] for manifest in pruned)
+        pruned = self._kept.between(range(first, last + 1))
+        self._kept.drop(pruned)
+        self._delete(pruned)
         return len(pruned)
+
+    def _is_stray(self, consumer: consumers.Consumer) -> bool:
+        """Whether what a consumer is done with is not what this spool holds: then it still needs the latter."""
+        one = self._kept.find(consumer.epoch)
+        return consumer.epoch > self.epoch or (one is not None and consumer.at not in ("", one.identity))
+
+    def _delete(self, pruned: Sequence[EpochSummary]) -> None:
+        """Deletes the files of epochs that are below the floor, and forgotten."""
+        cuts = {one.cut_path: None for one in pruned if one.cut_path and not self._kept.refers_to_cut(one.cut_path)}
+        blocks = {end for one in pruned if (end := block_end(one.epoch)) == one.epoch}
+        self._blocks -= blocks
+        delete = self._spool.storage.delete
+        delete(*(segment_path(one.epoch, one.writer) for one in pruned if one.files), *cuts)
+        delete(*(manifest_path(one.epoch) for one in pruned), *(block_path(end) for end in sorted(blocks)))
 
     def _set_floor(self, first: int) -> None:
         # The writer's name in it makes it no other's: what was read back may be ours, whose answer was lost.
@@ -255,7 +312,7 @@ class SpoolWriter:
                 rows += batch.num_rows
                 writer.write_batch(batch)
         data = sink.getvalue()
-        path = f"segments/{number:020d}-{self._writer}.arrow"
+        path = segment_path(number, self._writer)
         self._spool.storage.replace(path, data)
         return SegmentFile(
             path=path,
@@ -267,22 +324,38 @@ class SpoolWriter:
         )
 
     def _sweep(self) -> None:
-        self._swept = True
-        for folder in ("segments", "manifests", "schemas"):  # not consumers: those have writers of their own
-            self._spool.storage.sweep(folder)
-        floor = self._spool.floor()
-        names = self._spool.storage.list("manifests")
-        pruned = [name for name in names if name[:-5].isdecimal() and int(name[:-5]) < floor]
-        self._spool.storage.delete(*(f"manifests/{name}" for name in pruned))
-        kept = self._spool.manifests(min(self._sealed), self.epoch)
-        listed = {file.path for manifest in kept for file in manifest.files}
-        found = [f"segments/{name}" for name in self._spool.storage.list("segments")]
-        after = f"segments/{self.epoch + 1:020d}"  # what another writer may have sealed since
-        self._spool.storage.delete(*(path for path in found if path < after and path not in listed))
+        """Deletes what has no epoch, up to the newest, and summarizes the blocks that are whole."""
+        storage = self._spool.storage
+        if self._is_first:
+            self._is_first = False
+            # Not consumers: those have writers of their own.
+            for folder in ("segments", "manifests", "schemas", "cuts", "summaries"):
+                storage.sweep(folder)
+            self._sweep_below(self._spool.floor())
+        between = f"{self._swept + 1:020d}", f"{self.epoch + 1:020d}"  # after it is what another may have sealed since
+        segments = [f"segments/{name}" for name in storage.list("segments", *between) if not self._needs(name)]
+        cuts = [f"cuts/{name}" for name in storage.list("cuts", *between)]
+        storage.delete(*segments, *(path for path in cuts if not self._kept.refers_to_cut(path)))
+        for block in blocks_between(self._kept.first, self.epoch):
+            if block[-1] not in self._blocks:
+                storage.replace(block_path(block[-1]), to_block(self._kept.between(block)))
+                self._blocks.add(block[-1])
+            self._swept = max(self._swept, block[-1])
+
+    def _sweep_below(self, floor: int) -> None:
+        """Deletes what lies below the floor: of a writer that was killed while it pruned, or that woke up late."""
+        storage, end = self._spool.storage, f"{floor:020d}"
+        for folder in ("segments", "cuts", "manifests", "summaries"):
+            paths = [f"{folder}/{name}" for name in storage.list(folder, end=end)]
+            storage.delete(*(path for path in paths if not self._kept.refers_to_cut(path)))
+
+    def _needs(self, segment: str) -> bool:
+        number, _, writer = segment.removesuffix(".arrow").partition("-")
+        return number.isdecimal() and self._kept.has_segment(int(number), writer)
 
 
-def create(spool: Spool, manifest: Manifest) -> None:
-    """Makes the manifest's epoch exist, durably; its files and schemas must do so already.
+def create(spool: Spool, manifest: Manifest) -> int:
+    """Makes the manifest's epoch exist, durably; its files and schemas must do so already. Returns its bytes.
 
     Raises:
         SpoolInUseError: another daemon has sealed this epoch.
@@ -302,6 +375,7 @@ def create(spool: Spool, manifest: Manifest) -> None:
     if spool.floor() > manifest.epoch:
         spool.storage.delete(path)
         raise _gone_on(spool)
+    return len(data)
 
 
 def _update(spool: Spool, path: str, before: bytes | None, data: bytes) -> None:

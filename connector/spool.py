@@ -5,6 +5,8 @@ Layout below the root::
     spool.json                 which change stream, since when; written before the first query
     manifests/<epoch>.json     an epoch exists when its manifest does; numbered from 1, without gaps
     segments/<epoch>-<writer>.arrow
+    cuts/<epoch>-<writer>.json the cut of an epoch with many partitions; later manifests hold what differs from it
+    summaries/<epoch>.json     what the manifests up to that epoch say in short; derived from them
     schemas/<schema_key>.json  columns and types of a table
     consumers/<name>.json      the last epoch that a consumer is done with
     consumers/files.begun      what the file sink has begun after that
@@ -15,7 +17,7 @@ Layout below the root::
 This module reads; :mod:`connector.sealing` writes. A reader never blocks the writer, and sees whole epochs only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,10 +26,12 @@ import pyarrow as pa
 import pyarrow.ipc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from connector.cuts import read_cut
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.locations import in_cloud_storage, with_extra_gcs
 from connector.manifest import (
     VERSION,
+    CutToken,
     Manifest,
     SegmentFile,
     SourceName,
@@ -38,8 +42,12 @@ from connector.manifest import (
 )
 from connector.schemas import TableSchema
 from connector.storage import LocalStorage, Storage
+from connector.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+_FEW = 50
+"""Epochs whose manifests are read without a look for summaries."""
 
 
 class SpoolHeader(BaseModel):
@@ -140,10 +148,11 @@ class Spool:
         if self._latest > 0 and not self._exists(self._latest):
             self._latest = 0
         if self._latest == 0:
-            names = self._storage.list("manifests")
             floor = self.floor()
-            numbers = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
-            self._latest = max((number for number in numbers if number >= floor), default=0)
+            summarized = max(self._numbers(FOLDER), default=0)
+            # An older copy that was put back may have summaries of epochs that it has not: then all names are read.
+            found = self._numbers("manifests", max(floor, summarized)) or self._numbers("manifests", floor)
+            self._latest = max(found, default=0)
         while self._exists(self._latest + 1):
             self._latest += 1
         return self._latest
@@ -162,16 +171,67 @@ class Spool:
         Raises:
             SpoolError: one of them is not there any more.
         """
+        return (manifest for manifest, _ in self._sized_manifests(first, last))
+
+    def summaries(self, first: int, last: int) -> Iterator[EpochSummary]:
+        """The epochs from ``first`` to ``last``, inclusive, in short: many are read at once.
+
+        Raises:
+            SpoolError: one of them is not there any more.
+        """
+        return (one for run in self.runs(first, last) for one in run.epochs)
+
+    def runs(self, first: int, last: int) -> Iterator[Run]:
+        """The same in runs: those of a block together, and every other epoch by itself."""
+        at = first
+        for block in self._blocks(first, last):
+            yield from self._single(at, min(block[0].epoch - 1, last))
+            at = max(at, block[0].epoch)
+            yield Run([one for one in block if at <= one.epoch <= last], of_block=True)
+            at = block[-1].epoch + 1
+        yield from self._single(at, last)
+
+    def _single(self, first: int, last: int) -> Iterator[Run]:
+        for manifest, size in self._sized_manifests(first, last):
+            yield Run([EpochSummary.of(manifest, size)], of_block=False)
+
+    def _blocks(self, first: int, last: int) -> Iterator[Sequence[EpochSummary]]:
+        """The blocks that hold some of these epochs, in order, each as far as it is to be believed."""
+        if last - first < _FEW:
+            return
+        ends = self._numbers(FOLDER, first, block_end(last) + 1)
+        blocks = self._storage.read_each(block_path(end) for end in ends)
+        manifests = self._storage.read_each(manifest_path(end) for end in ends)
+        for end in ends:
+            try:
+                data, manifest = next(blocks).to_pybytes(), self._manifest(end, next(manifests))
+            except FileNotFoundError:
+                return  # pruned, or of epochs that an older copy has not; then manifests are read
+            if block := from_block(data, manifest):
+                yield block
+
+    def _numbers(self, folder: str, first: int = 0, end: int = 0) -> list[int]:
+        """The epochs in the names of a folder's documents, from ``first`` on, and before ``end`` if that is given."""
+        names = self._storage.list(folder, f"{first:020d}" if first else "", f"{end:020d}" if end else "")
+        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
+
+    def _sized_manifests(self, first: int, last: int) -> Iterator[tuple[Manifest, int]]:
+        """Manifests, each with the bytes of its file."""
         contents = self._storage.read_each(manifest_path(epoch) for epoch in range(first, last + 1))
         for epoch in range(first, last + 1):
             try:
-                manifest = self._manifest(epoch, next(contents))
+                data = next(contents)
+                manifest = self._manifest(epoch, data)
             except FileNotFoundError as error:
                 raise SpoolError(
                     f"epoch {epoch} is not in the spool at {self.path}, which keeps {self.floor()} to {self.latest()}",
                     hint="It was pruned: register the consumer before it stays away, or start it anew.",
                 ) from error
-            yield manifest
+            yield manifest, data.size
+
+    def cut(self, manifest: Manifest) -> tuple[CutToken, ...]:
+        """The partitions to go on from after an epoch."""
+        return read_cut(self._storage, manifest)
 
     def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
         """The rows of a segment, in commit order, after its checksum was compared."""
@@ -217,6 +277,11 @@ class Spool:
 def manifest_path(epoch: int) -> str:
     """Where an epoch's manifest lies."""
     return f"manifests/{epoch:020d}.json"
+
+
+def segment_path(epoch: int, writer: str) -> str:
+    """Where a writer's segment of an epoch lies."""
+    return f"segments/{epoch:020d}-{writer}.arrow"
 
 
 def schema_path(key: str) -> str:

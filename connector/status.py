@@ -26,7 +26,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "partitions": ("Partitions that have not finished", lambda m: m.partitions),
     "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
-    "spool_bytes": ("Bytes of segments in the spool", lambda m: m.spool_bytes),
+    "spool_bytes": ("Bytes of all that the epochs in the spool have written", lambda m: m.spool_bytes),
     "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
     "workers": ("Worker processes that read; 0 where the reader is one process", lambda m: m.workers),
 }

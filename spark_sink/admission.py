@@ -1,7 +1,7 @@
 """Which epochs a micro-batch takes, and how they are shared out among tasks. Pure.
 
 A micro-batch takes whole groups: single epochs, or, for files that hold a minute, all epochs of a minute of commit
-time. What an epoch weighs comes from its manifest.
+time. What an epoch weighs comes from its manifest, or from a summary of many.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
-from connector.manifest import Manifest
+from connector.summaries import EpochSummary
 from connector.timestamps import MINUTE
 
 SMALLEST_TASK = 1024 * 1024
@@ -21,7 +21,8 @@ SMALLEST_TASK = 1024 * 1024
 class EpochWeight:
     """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty.
 
-    ``schemas`` is a number that the epochs have in common after which all tables have the same schemas.
+    ``schemas`` is what the epochs have in common after which all tables have the same schemas. ``bytes`` is of its
+    segments; ``summary`` is what was known of it, None where it was made by hand.
     """
 
     epoch: int
@@ -29,16 +30,15 @@ class EpochWeight:
     rows: int
     bytes: int
     files: int
-    schemas: int = 0
+    schemas: str = ""
+    summary: EpochSummary | None = None
 
     @classmethod
-    def of(cls, manifest: Manifest, admits: Callable[[str], bool]) -> "EpochWeight":
+    def of(cls, epoch: EpochSummary, admits: Callable[[str], bool]) -> "EpochWeight":
         """The weight of an epoch, of whose tables only those that ``admits`` says count."""
-        files = manifest.files
-        minute = files[0].first_commit_timestamp // MINUTE if files else None
-        rows = sum(count for table, count in manifest.tables.items() if admits(table))
-        schemas = hash(frozenset(manifest.schema_keys.items()))
-        return cls(manifest.epoch, minute, rows, manifest.size, len(files), schemas)
+        minute = None if epoch.first_commit_timestamp is None else epoch.first_commit_timestamp // MINUTE
+        rows = sum(count for table, count in epoch.tables.items() if admits(table))
+        return cls(epoch.epoch, minute, rows, epoch.size, epoch.files, epoch.schemas, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def by_epoch(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
 
 def up_to_change(epochs: Iterable[EpochWeight]) -> Iterator[EpochWeight]:
     """The epochs up to the first in which a table's schema is another than in those before it."""
-    schemas: int | None = None
+    schemas: str | None = None
     for epoch in epochs:
         if epoch.rows:
             if schemas not in (None, epoch.schemas):

@@ -14,13 +14,17 @@ from connector.spool import Spool, to_json
 
 
 class BegunBatch(BaseModel):
-    """The epochs of a micro-batch, and the options that shape its files as text; empty where none were noted."""
+    """The epochs of a micro-batch, and the options that shape its files as text; empty where none were noted.
+
+    ``at`` is the identity of its last epoch; empty in notes of before it was kept.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     first: int = Field(ge=1)
     last: int = Field(ge=1)
     pinned: str
+    at: str = ""
 
 
 class _Document(BaseModel):
@@ -44,6 +48,8 @@ class BegunBatches:
     def __init__(self, spool: Spool, consumer: str) -> None:
         self._spool = spool
         self._path = f"consumers/{consumer}.begun"  # not .json: that would be a consumer
+        self.where = spool.storage.full(self._path)
+        """The file, for people."""
         self._known: tuple[BegunBatch, ...] | None = None
         self._noted_at = 0.0
 

@@ -133,14 +133,15 @@ class BigQueryDelivery:
         """Makes a table's rows of the micro-batch visible together."""
         first, table = rows[0].first, rows[0].table
         ledger = Ledger(self._spool)
-        entry = ledger.find(first, table)
+        at = next(self._spool.manifests(first, first)).identity
+        entry = ledger.find(first, table, at)
         streams = tuple(row.wrote for row in rows if row.wrote)
         if entry is None:
             batch = letters_of(self._spool.header().spool_id, first)
             place = DeadLetters(absolute(self._sink.dead_letters))
             place.discard(table, batch, but={row.letters for row in rows})  # those of attempts that do not count
         if entry is None and streams:
-            entry = ledger.enter(first, table, streams)
+            entry = ledger.enter(first, table, streams, at)
         if entry is not None and not entry.committed:
             target = replace(self._target, project=options.project)
             BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))

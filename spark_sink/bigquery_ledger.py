@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pydantic import BaseModel, ConfigDict
 
 from connector.consumers import BIGQUERY, find
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.manifest import VERSION
 from connector.spool import Spool, to_json
 
@@ -28,7 +28,10 @@ _FOLDER = "bigquery"
 
 
 class StreamsEntry(BaseModel):
-    """A table's streams of a micro-batch, and whether they are known to be committed."""
+    """A table's streams of a micro-batch, and whether they are known to be committed.
+
+    ``at`` is the identity of the micro-batch's first epoch; empty in entries of before it was kept.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -36,6 +39,7 @@ class StreamsEntry(BaseModel):
     table: str
     streams: tuple[str, ...]
     committed: bool = False
+    at: str = ""
 
 
 class ReplayEntry(BaseModel):
@@ -59,30 +63,42 @@ class Ledger:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
 
-    def find(self, first: int, table: str) -> StreamsEntry | None:
-        """A table's entry, or None: then none of its rows was or will be seen that was written until now."""
+    def find(self, first: int, table: str, at: str = "") -> StreamsEntry | None:
+        """A table's entry, or None: then none of its rows was or will be seen that was written until now.
+
+        Raises:
+            SpoolError: it is of another epoch of that number than the one of the identity ``at``.
+        """
+        path = entry_path(first, table)
         try:
-            return self._spool.document(entry_path(first, table), StreamsEntry, "it names no streams")
+            entry = self._spool.document(path, StreamsEntry, "it names no streams")
         except FileNotFoundError:
             return None
+        if "" not in (at, entry.at) and entry.at != at:
+            raise SpoolError(
+                f"{self._spool.storage.full(path)} is of another epoch {first} than the one in this spool, which was"
+                " put back from an older copy",
+                hint="Restore the newer copy; or remove that file, and rows of this micro-batch may appear twice.",
+            )
+        return entry
 
     def has_some(self, first: int) -> bool:
         """Whether a micro-batch has entries."""
         return any(name.startswith(_beginning(first)) for name in self._spool.storage.list(_FOLDER))
 
-    def enter(self, first: int, table: str, streams: tuple[str, ...]) -> StreamsEntry:
+    def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:
         """Writes the streams down; where others were before, it is those.
 
         Raises:
             SpoolInUseError: the micro-batch is recorded as done: another sink has taken over.
         """
-        entry = StreamsEntry(table=table, streams=streams)
+        entry = StreamsEntry(table=table, streams=streams, at=at)
         if self._done() >= first:
             raise SpoolInUseError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
             self._spool.storage.create(entry_path(first, table), to_json(entry))
         except FileExistsError:
-            found = self.find(first, table)
+            found = self.find(first, table, at)
             assert found is not None, "an entry is removed only when its micro-batch is done"
             return found
         return entry

@@ -81,7 +81,7 @@ class FileDelivery:
         first = consumer.epoch + 1 if consumer else spool.floor()
         if BegunBatches(spool, self.consumer).at(first) is not None:
             return True
-        epochs = (EpochWeight.of(manifest, bool) for manifest in spool.manifests(first, spool.latest()))
+        epochs = (EpochWeight.of(epoch, bool) for epoch in spool.summaries(first, spool.latest()))
         return any(file_source.ready(spool, epochs, self._shape, self._holding))
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from connector.consumers import FILES
 from connector.manifest import Manifest
 from connector.spool import Spool
+from connector.summaries import held_bytes
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
@@ -107,5 +108,5 @@ def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape, holding
         return by_epoch(unwritten)
     # Not the spool's newest: one sealed meanwhile may end the minute, and hold some of it.
     newest = spool.manifest(unwritten[-1].epoch)
-    final = holding.releases(newest, sum(epoch.bytes for epoch in unwritten))
+    final = holding.releases(newest, held_bytes(epoch.summary for epoch in unwritten if epoch.summary))
     return by_minute(unwritten, newest.watermark_high, final=final)

@@ -76,7 +76,8 @@ class Holding:
     def releases(self, newest: Manifest, unwritten_bytes: int) -> bool:
         """Whether the open minute is written as far as it has come.
 
-        A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for.
+        A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for. So
+        what is unwritten is measured as the daemon measures its spool.
         """
         reached = self.end is not None and newest.watermark_high >= self.end
         return newest.final or reached or unwritten_bytes >= self.max_bytes

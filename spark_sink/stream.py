@@ -23,6 +23,7 @@ from connector.manifest import Manifest
 from connector.spool import Spool
 from connector.timestamps import SECOND
 from spark_sink.admission import EpochWeight, Group, admitted, by_epoch
+from spark_sink.copies import begins_at, comparing, contradiction, other_copy
 from spark_sink.gaps import telling_gaps
 from spark_sink.in_job import InJobReader
 from spark_sink.offsets import Offset
@@ -71,6 +72,7 @@ class ConsumerClaim:
         self._clock = clock
         self._held: ExitStack | None = None
         self.recorded = -1
+        self._at = ""
         self._recorded_at = 0
 
     def hold(self) -> None:
@@ -96,7 +98,7 @@ class ConsumerClaim:
             self._held = held
             return
 
-    def registered(self, *, oldest: bool) -> int:
+    def registered(self, *, oldest: bool) -> consumers.Consumer:
         """Where a new query starts: the epoch before the oldest that is kept, from where on all is kept now.
 
         With ``oldest`` false a consumer that is known starts where it was.
@@ -106,18 +108,19 @@ class ConsumerClaim:
             consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
             # Before the floor is read again nothing can be pruned past this consumer.
             known = consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
-        return known.epoch
+        return known
 
-    def passed(self, epoch: int) -> None:
-        """The consumer is done with everything up to ``epoch``."""
+    def passed(self, epoch: int, at: str) -> None:
+        """The consumer is done with everything up to ``epoch``, whose identity is ``at``."""
         now = self._clock()
         since = abs(now - self._recorded_at)
         if self._spool.storage.rewrite_interval * SECOND > since:
             return  # too soon: it is asked again a quarter of a second later
         if epoch > self.recorded or since > _SIGN_OF_LIFE:
-            recorded = max(epoch, self.recorded)
-            consumers.record(self._spool, self._name, recorded, now=now)
-            self.recorded, self._recorded_at = recorded, now
+            if epoch >= self.recorded:
+                self.recorded, self._at = epoch, at
+            consumers.record(self._spool, self._name, self.recorded, now=now, at=self._at)
+            self._recorded_at = now
 
 
 class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -144,10 +147,12 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._spool = Spool.at(spool)
+        self._consumer = consumer
         self._claim = ConsumerClaim(self._spool, consumer, clock)
         self._limit = limit or ReadAllAvailable()
         self._in_job = in_job
         self._spool_id = ""
+        self._compared: set[tuple[int, str]] = set()
         self._target: int | None = None
         self._weights: dict[int, EpochWeight] = {}
         self._troubled_since: float | None = None
@@ -169,8 +174,8 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while first <= last and first in self._weights:
             yield self._weights[first]
             first += 1
-        for manifest in self._spool.manifests(first, last):
-            weight = self._weights[manifest.epoch] = EpochWeight.of(manifest, self.admits)
+        for epoch in self._spool.summaries(first, last):
+            weight = self._weights[epoch.epoch] = EpochWeight.of(epoch, self.admits)
             yield weight
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -185,13 +190,15 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Before the oldest epoch that is kept; the consumer is registered first, so it stays so."""
         self._claim.hold()
-        return Offset(self._claim.registered(oldest=self.starts_at_oldest)).to_json()
+        known = self._claim.registered(oldest=self.starts_at_oldest)
+        return Offset(known.epoch, at=known.at).to_json()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """How far the next micro-batch goes; ``start`` if there is nothing new for a quarter of a second."""
         begun = Offset.from_json(start)
         try:
             end = self._next(begun, limit)
+            at = self._identity(end) if end > begun.epoch else ""
             pinned = self.begin(begun.epoch + 1, end) if end > begun.epoch else ""
         except (SpoolError, OSError) as error:
             if not self._bears(error):
@@ -199,7 +206,10 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(NEWS_WAIT)
             return start
         self._troubled_since = None
-        return start if end <= begun.epoch else Offset(end, self._spool_id, pinned).to_json()
+        if end <= begun.epoch:
+            return start
+        self._compared = {one for one in self._compared if one[0] >= begun.epoch} | {(end, at)}
+        return Offset(end, self._spool_id, pinned, at).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The newest epoch, for the query's progress."""
@@ -211,8 +221,10 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, ended = Offset.from_json(start), Offset.from_json(end)
         if ended.epoch < begun.epoch:
             raise SpoolError(f"Spark's checkpoint goes back from epoch {begun.epoch} to {ended.epoch}")
+        self._identify(begun)
         self._identify(ended)
-        return self.plan(telling_gaps(self._spool.manifests(begun.epoch + 1, ended.epoch)), ended.pinned)
+        epochs = self._spool.manifests(begun.epoch + 1, ended.epoch)
+        return self.plan(telling_gaps(comparing(epochs, begun, ended, self._other_copy)), ended.pinned)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """The tasks for these epochs; none where they are empty."""
@@ -221,7 +233,8 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, object]) -> None:
         """Records progress; latestOffset has mostly done so before."""
         try:
-            self._claim.passed(Offset.from_json(end).epoch)
+            done = Offset.from_json(end)
+            self._claim.passed(done.epoch, done.at)
         except SpoolError as error:
             if not self._bears(error):
                 raise
@@ -231,7 +244,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._in_job is not None:
             self._in_job.ensure()
         self._identify(begun)
-        self._claim.passed(begun.epoch)
+        self._claim.passed(begun.epoch, begun.at)
         for passed in [epoch for epoch in self._weights if epoch <= begun.epoch]:
             del self._weights[passed]
         deadline = time.monotonic() + NEWS_WAIT
@@ -273,11 +286,26 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 hint="Restore the other, or start the query anew with a new checkpoint.",
             )
         if offset.epoch > self._spool.latest():
-            raise SpoolError(
-                f"Spark's checkpoint is at epoch {offset.epoch}, but the spool at {self._spool.path} ends at"
-                f" {self._spool.latest()}",
-                hint="It was replaced by an older copy: start the query anew with a new checkpoint.",
-            )
+            raise self._other_copy(offset, f"it ends with epoch {self._spool.latest()}")
+        if offset.at and (offset.epoch, offset.at) not in self._compared:
+            if found := contradiction(self._spool, offset.epoch, offset.at):
+                raise self._other_copy(offset, found)
+            self._compared.add((offset.epoch, offset.at))
+
+    def _identity(self, epoch: int) -> str:
+        """What identifies an epoch that is sealed."""
+        weight = self._weights.get(epoch)
+        if weight is not None and weight.summary is not None:
+            return weight.summary.identity
+        return next(self._spool.manifests(epoch, epoch)).identity
+
+    def _other_copy(self, offset: Offset, found: str) -> SpoolError:
+        return other_copy(self._spool, "Spark's checkpoint", offset, found, self.anew(offset))
+
+    def anew(self, done: Offset) -> str:
+        """How the query begins anew where the spool is another copy than the one of ``done``, and what that costs."""
+        oldest = self._spool.floor() - 1
+        return f"start the query anew with a new checkpoint: {begins_at(self._spool, oldest, done)}"
 
     def _bears(self, error: Exception) -> bool:
         """Whether an error may pass by itself; an exception out of latestOffset would end the query."""

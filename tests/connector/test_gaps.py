@@ -34,7 +34,7 @@ def spool(spool_path: str) -> Spool:
 
 
 def known(spool: Spool) -> list[GapRecord]:
-    return list(gaps(spool, spool.manifests(spool.floor(), spool.latest())))
+    return list(gaps(spool, spool.manifest(spool.latest()) if spool.latest() else None))
 
 
 def prune_all_but_the_newest(spool: Spool) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from connector import consumers
 from connector.changes import Changes
+from connector.cuts import INLINE
 from connector.envelope import SCHEMA, EnvelopeBuilder, Source
 from connector.epoch import Epoch
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
@@ -19,6 +20,7 @@ from connector.schemas import TableSchema
 from connector.sealing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, to_json
 from connector.storage import LocalStorage, Storage
+from connector.summaries import held_bytes
 from connector.timestamps import SECOND
 from tests.connector.builders import AT, COLUMNS, column, record
 
@@ -26,6 +28,7 @@ NAME = SourceName(project="p", instance="i", database="d", change_stream="s")
 ENVELOPE = EnvelopeBuilder(Source("p", "i", "d", "s", "d"), stream_name=None, read_method="spanner-cdc")
 SINGERS = TableSchema.of("Singers", COLUMNS)
 CUT = (CutPartition("a", AT),)
+LARGE = tuple(CutPartition(f"token{number}", AT) for number in range(INLINE + 1))
 NOW = AT + 60 * SECOND
 
 
@@ -58,6 +61,12 @@ def sealed(writer: SpoolWriter, count: int = 1, *, now: int = NOW) -> None:
         number = writer.epoch + 1
         one = record(commit_timestamp=AT + (number - 1) * SECOND, server_transaction_id=f"tx{number}")
         writer.seal(epoch_of(number, one), CUT, now=now)
+
+
+def bytes_of(spool: Spool, *folders: str) -> int:
+    """What the files of some folders of a spool take."""
+    paths = [f"{folder}/{name}" for folder in folders for name in spool.storage.list(folder)]
+    return sum(spool.storage.read(path).size for path in paths)
 
 
 def numbers(spool: Spool) -> list[int]:
@@ -179,8 +188,9 @@ def test_a_schema_is_known_again_after_a_restart(spool: Spool) -> None:
 def test_the_size_of_what_is_kept_is_counted_also_after_a_restart(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
-    total = sum(spool.manifest(n).size for n in (1, 2, 3))
-    assert writer.bytes == writer_of(spool).bytes == total > 0
+    written = bytes_of(spool, "segments", "manifests")
+    assert writer.bytes == writer_of(spool).bytes == held_bytes(spool.summaries(1, 3))
+    assert written < writer.bytes < written + 3 * 300
 
 
 # Crashes.
@@ -190,7 +200,7 @@ class KilledError(BaseException):
     """Stands for SIGKILL: nothing catches it."""
 
 
-@pytest.mark.parametrize("point", ["segments/", "schemas/", "manifests/"])
+@pytest.mark.parametrize("point", ["segments/", "schemas/", "cuts/", "manifests/"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_crash_before_the_manifest_leaves_no_epoch_and_the_next_writer_seals_its_number(
     spool: Spool, point: str, after: bool, monkeypatch: pytest.MonkeyPatch
@@ -212,7 +222,7 @@ def test_a_crash_before_the_manifest_leaves_no_epoch_and_the_next_writer_seals_i
         for name in ("create", "replace"):
             patched.setattr(type(spool.storage), name, dying(getattr(spool.storage.__class__, name)))
         with pytest.raises(KilledError):
-            writer.seal(epoch_of(2, record(table_name="Albums")), CUT, now=NOW)
+            writer.seal(epoch_of(2, record(table_name="Albums")), LARGE, now=NOW)
     exists = after and point == "manifests/"
     assert Spool(spool.storage).latest() == (2 if exists else 1)
     again = writer_of(spool)
@@ -220,17 +230,21 @@ def test_a_crash_before_the_manifest_leaves_no_epoch_and_the_next_writer_seals_i
     sealed(again)
     assert numbers(spool) == ([1, 2, 3] if exists else [1, 2])
     assert len(spool.storage.list("segments")) == len(numbers(spool))
+    assert len(spool.storage.list("cuts")) == int(exists)
 
 
 def test_segments_without_a_manifest_are_swept_only_after_ones_own_first_seal(spool: Spool) -> None:
     sealed(writer_of(spool))
     orphan = "segments/00000000000000000002-ffff.arrow"
-    spool.storage.replace(orphan, b"of a writer that may still be alive")
+    for path in (orphan, "cuts/00000000000000000002-ffff.json"):
+        spool.storage.replace(path, b"of a writer that may still be alive")
     for folder in ("segments", "manifests", "schemas"):
         spool.storage.replace(f"{folder}/.tmp-dead", b"")
     writer = writer_of(spool)
     assert orphan.removeprefix("segments/") in spool.storage.list("segments")
+    assert len(spool.storage.list("cuts")) == 1
     sealed(writer)
+    assert spool.storage.list("cuts") == []
     assert orphan.removeprefix("segments/") not in spool.storage.list("segments")
     assert len(spool.storage.list("segments")) == 2
     if isinstance(spool.storage, LocalStorage):
@@ -292,8 +306,9 @@ def test_of_two_daemons_that_no_lock_keeps_apart_the_second_stops_and_says_so(sp
     first, second = writer_of(spool), writer_of(spool)
     sealed(first)
     with pytest.raises(SpoolInUseError, match=r"another daemon has sealed epoch 1 .* stop the other"):
-        sealed(second)
+        second.seal(epoch_of(1, record()), LARGE, now=NOW)
     assert spool.manifest(1).writer == first._writer
+    assert (len(spool.storage.list("segments")), spool.storage.list("cuts")) == (1, [])
     assert len(list(spool.batches(spool.manifest(1).files[0]))) == 1
 
 
@@ -388,7 +403,7 @@ def test_what_every_consumer_has_passed_is_pruned_with_its_files(spool: Spool) -
     assert numbers(spool) == [3, 4]
     assert len(spool.storage.list("segments")) == 2
     assert spool.floor() == 3
-    assert writer.bytes == spool.manifest(3).size + spool.manifest(4).size
+    assert writer.bytes == held_bytes(spool.summaries(3, 4))
     assert writer.prune(now=NOW, grace=0) == 0
 
 

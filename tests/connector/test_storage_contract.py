@@ -164,3 +164,13 @@ def test_a_lock_is_freed_when_its_process_is_killed(storage: Storage, path: str)
 def _line(stream: IO[bytes] | None) -> bytes:
     assert stream is not None
     return stream.readline()
+
+
+def test_names_are_listed_from_one_on_and_before_another(storage: Storage) -> None:
+    for name in ("1-b", "1-a", "2", "3"):
+        storage.create(f"folder/{name}", b"")
+    assert storage.list("folder") == ["1-a", "1-b", "2", "3"]
+    assert storage.list("folder", "1-b") == ["1-b", "2", "3"]
+    assert storage.list("folder", end="2") == ["1-a", "1-b"]
+    assert storage.list("folder", "1-b", "3") == ["1-b", "2"]
+    assert storage.list("folder", "4") == storage.list("nowhere", "1", "2") == []

@@ -13,6 +13,7 @@ import pytest
 
 from connector import consumers
 from connector.spool import Spool
+from connector.summaries import held_bytes
 from connector.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase
 from tests.integration.commands import configuration, manifests, reading, until, watermark
@@ -85,7 +86,7 @@ def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_lose
             daemon.await_log("the spool is full", timeout=120)
             stopped_at = spool.latest()
         assert CONSUMER in daemon.said
-        held = sum(manifest.size for manifest in manifests(path))
+        held = held_bytes(spool.summaries(1, spool.latest()))
         assert limit <= held < limit + 80 * MB
         assert spool.latest() == stopped_at
         assert watermark(path) < big.last_commit_ns

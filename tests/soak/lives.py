@@ -83,7 +83,7 @@ class Lives:
         log = self._config.parent / f"life-{number}.log"
         folder = self._config.parent / f"marks-{number}"
         folder.mkdir()
-        trouble = replace(life.trouble, marks=str(folder), columns=self._plan.columns)
+        trouble = replace(life.trouble, marks=str(folder), columns=self._plan.columns, cut_files=self._plan.cut_files)
         self._say(f"life {number}: {life}")
         with _started(self._plan, self._config, trouble.to_text(), log) as process:
             killed = self._until_its_end(process, life, folder, log, check)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+import connector.cuts
 import connector.daemon
 import connector.decode
 import connector.partition_query
+import connector.summaries
 from connector import consumers
 from connector.epoch import Epoch
 from connector.manifest import Manifest
@@ -23,7 +25,14 @@ from tests.soak.trouble import Points, Trouble, mark
 
 FULL = "the disk is full"
 SINK_FULL = "the sink's disk is full"
-_KINDS = {"segments": "a segment", "manifests": "a manifest", "schemas": "a schema", "spool.json": "the header"}
+_KINDS = {
+    "segments": "a segment",
+    "manifests": "a manifest",
+    "schemas": "a schema",
+    "cuts": "a cut file",
+    "summaries": "a summary",
+    "spool.json": "the header",
+}
 
 
 def set_clock(trouble: Trouble) -> None:
@@ -128,9 +137,9 @@ def kill_at_progress(points: Points) -> None:
     """The points of a consumer's progress."""
     record = consumers.record
 
-    def troubled_record(spool: Spool, name: str, epoch: int, *, now: int) -> consumers.Consumer:
+    def troubled_record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> consumers.Consumer:
         points.reached("before progress is recorded")
-        recorded = record(spool, name, epoch, now=now)
+        recorded = record(spool, name, epoch, now=now, at=at)
         points.reached("after progress is recorded")
         return recorded
 
@@ -142,6 +151,13 @@ def hurry() -> None:
     connector.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.partition_query.SILENT_HEARTBEATS = 1
     connector.daemon.PRUNE_INTERVAL = 0.2
+
+
+def take_cut_files(trouble: Trouble) -> None:
+    """Whether cuts have files of their own however small they are."""
+    if trouble.cut_files:
+        connector.cuts.INLINE = 1
+        connector.summaries.BLOCK = 8
 
 
 def take_columns(trouble: Trouble) -> None:

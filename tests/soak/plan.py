@@ -52,6 +52,7 @@ class Plan:
     worker_dies: tuple[float, ...]
     """When in each life, in seconds after its start, one of the daemon's workers is killed."""
     columns: bool
+    cut_files: bool
 
     def faults(self) -> FaultPlan:
         return FaultPlan(self.seed, share=0.25, most=2)
@@ -99,6 +100,7 @@ class Plan:
             },
             worker_dies=worker_dies,
             columns=Random(f"soak {seed} columns").random() < 0.7,
+            cut_files=Random(f"soak {seed} cut files").random() < 0.7,
         )
 
 

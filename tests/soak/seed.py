@@ -111,6 +111,7 @@ class _Run:
         self._told[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
         self._told[f"scenarios: {scenario.value_capture_type}"] += 1
         self._told["scenarios: with rows taken as columns"] += plan.columns
+        self._told["scenarios: with cuts in files"] += plan.cut_files
         self._check(lives)
 
     def _newest_epoch(self) -> int:
@@ -166,10 +167,16 @@ class _Run:
         kept = manifests(self._spool)
         assert_sound(self._spool, kept, first=Spool.at(self._spool).floor())
         if kept[-1].epoch > lives.newest_before_last:  # the last writer has sealed, and so has swept
-            listed = {Path(file.path).name for manifest in kept for file in manifest.files}
-            found = {path.name for path in (self._spool / "segments").glob("*")}
+            listed = {file.path for manifest in kept for file in manifest.files}
+            listed |= {manifest.cut_file.path for manifest in kept if manifest.cut_file}
+            found = {f"{name}/{path.name}" for name in ("segments", "cuts") for path in (self._spool / name).glob("*")}
             if found != listed:
-                raise SeedError(f"segments that no manifest lists, or missing ones: {sorted(found ^ listed)}")
+                raise SeedError(f"segments or cuts that no manifest lists, or missing ones: {sorted(found ^ listed)}")
+            epochs = list(Spool.at(self._spool).summaries(kept[0].epoch, kept[-1].epoch))
+            if [(one.epoch, one.identity, one.rows) for one in epochs] != [
+                (manifest.epoch, manifest.identity, manifest.rows) for manifest in kept
+            ]:
+                raise SeedError("summaries say something else than manifests")
         if kept[-1].watermark_high < self._plan.end:
             raise SeedError("it ended with code 0 before it had reached the end")
         self._say("the spool is sound")

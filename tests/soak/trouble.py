@@ -26,6 +26,12 @@ SEAL_POINTS = (
     "before the sweep",
     "in the middle of the sweep",
     "after the sweep",
+    "before a cut file",
+    "in the middle of a cut file",
+    "after a cut file",
+    "before a summary",
+    "in the middle of a summary",
+    "after a summary",
 )
 END_POINTS = ("before the last epoch", "after the last epoch")
 PRUNE_POINTS = (
@@ -55,7 +61,8 @@ class Trouble:
     `marks` is a folder for what came to pass. The process dies at the `nth` time that it comes to `point`. Its clock
     is set by `steps`: so many nanoseconds, so many seconds after it began. Each fsync takes `sync_seconds`. The disk
     is full at the daemon's `full_at`-th file, or the sink's `sink_full_at`-th; 0 is never. What was consumed is
-    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are.
+    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are. With `cut_files`
+    cuts have files of their own however small they are, and few epochs are summarized together.
     """
 
     marks: str = ""
@@ -67,6 +74,7 @@ class Trouble:
     sink_full_at: int = 0
     prunes: bool = False
     columns: bool = False
+    cut_files: bool = False
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))

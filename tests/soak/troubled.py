@@ -26,6 +26,7 @@ def main() -> None:
     patches.kill_in_writer(points, prunes=trouble.prunes)
     patches.hurry()
     patches.take_columns(trouble)
+    patches.take_cut_files(trouble)
     start = asyncio.create_subprocess_exec
 
     async def start_troubled(*arguments: str, **options: Any) -> Any:

@@ -15,7 +15,7 @@ ROOMY = Holding(max_bytes=10**9, end=None)
 
 def written(spool: SpoolMaker, holding: Holding) -> list[int]:
     found = spool.spool
-    weights = (EpochWeight.of(manifest, bool) for manifest in found.manifests(1, found.latest()))
+    weights = (EpochWeight.of(epoch, bool) for epoch in found.summaries(1, found.latest()))
     return [group.last for group in ready(found, weights, BY_MINUTE, holding)]
 
 
@@ -85,6 +85,6 @@ def test_options_that_this_program_does_not_know_are_one_clear_line(text: str) -
 
 def test_a_minute_whose_end_is_sealed_while_its_epochs_are_weighed_is_held_back(spool: SpoolMaker) -> None:
     spool.seal(record(START + 5, [1]))
-    weights = [EpochWeight.of(manifest, bool) for manifest in spool.spool.manifests(1, 1)]
+    weights = [EpochWeight.of(epoch, bool) for epoch in spool.spool.summaries(1, 1)]
     spool.seal(record(START + MINUTE - 1, [2]))
     assert list(ready(spool.spool, weights, BY_MINUTE, ROOMY)) == []
