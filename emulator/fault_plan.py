@@ -39,6 +39,8 @@ class FaultKind(StrEnum):
     """Nothing comes any more, and the query does not end."""
     SLOWNESS = "slowness"
     """Pauses before each message."""
+    LATENESS = "lateness"
+    """A pause before the first message, whatever `after` says; then the query goes on as ever."""
     BREAK_BETWEEN_CHILDREN = "break between children"
     """UNAVAILABLE between two records that announce partitions: after `after` of them, one at least, but the last."""
     EXPIRED_START = "expired start"
@@ -58,8 +60,8 @@ RECOVERABLE = frozenset(FaultKind) - FATAL
 class Fault:
     """Something that goes wrong in a query, once `after` messages have been sent.
 
-    `pause` is of SLOWNESS: nanoseconds of the server's time before each message from then on. `message` is the error's
-    text in the place of the usual one.
+    `pause` is of SLOWNESS and LATENESS: nanoseconds of the server's time before each message from then on, or before
+    the first one. `message` is the error's text in the place of the usual one.
     """
 
     kind: FaultKind

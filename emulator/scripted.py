@@ -157,6 +157,7 @@ class ScriptedSpanner:
     async def _answer(self, query: StreamQuery, suffered: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
         """Give a query's messages, with what it is to suffer."""
         course = _Course(query, frames)
+        await self._late(suffered)
         if await self._strikes(suffered, course):
             return
         async with aclosing(self._batches(query)) as batches:
@@ -205,6 +206,12 @@ class ScriptedSpanner:
                 silent_since = clock.now()
             await clock.sleep_until(_due(query, partition, at, last, silent_since))
 
+    async def _late(self, suffered: FaultInQuery) -> None:
+        fault = suffered.fault
+        if fault is not None and fault.kind is FaultKind.LATENESS:
+            suffered.strike()
+            await self.clock.sleep_until(self.clock.now() + fault.pause)
+
     async def _slow(self, suffered: FaultInQuery, course: _Course) -> None:
         fault = suffered.fault
         if fault is not None and fault.kind is FaultKind.SLOWNESS and course.sent >= fault.after:
@@ -220,7 +227,7 @@ class ScriptedSpanner:
         fault, query = suffered.fault, course.query
         if fault is None or course.sent < fault.after:
             return False
-        if fault.kind in (FaultKind.SLOWNESS, FaultKind.BREAK_BETWEEN_CHILDREN):
+        if fault.kind in (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN):
             return False  # these have their own place
         if fault.kind is FaultKind.CLEAN_END:
             if course.may_end_cleanly:

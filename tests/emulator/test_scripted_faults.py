@@ -140,6 +140,14 @@ def test_slowness_pauses_before_each_message() -> None:
     assert plan.struck == {"slowness": 1}
 
 
+def test_lateness_pauses_before_the_first_message_alone() -> None:
+    plan = FaultPlan().rule(Fault(FaultKind.LATENESS, after=3, pause=90 * SECOND), token="left")
+    served = engine(scenario(), now=30, faults=plan)
+    assert run(ask(served, "left")).came == [120] * 5
+    assert plan.struck == {"lateness": 1}
+    assert run(ask(served, "left")).came == [120] * 5, "the next query is as ever"
+
+
 @pytest.mark.parametrize("framing", [Framing.plain(), Framing.plain(100), Framing.drawn(4)], ids=str)
 @pytest.mark.parametrize("after", [0, 1, 9])
 def test_a_query_can_break_between_two_children(framing: Framing, after: int) -> None:
