@@ -162,9 +162,8 @@ def assert_delivered(
     delivered = of_rows(assert_sound(spool, kept))
     committed = in_spanners_encoding(mods, value_capture_type)
     if official is not None:
-        committed = in_spanners_encoding(
-            returned(official, mods, (mod[0] for mod in delivered.elements())), value_capture_type
-        )
+        left = returned(official, mods, (mod[0] for mod in delivered.elements()), errors=_errors_beside(spool))
+        committed = in_spanners_encoding(left, value_capture_type)
     assert delivered == committed, differences(committed, delivered)
     return kept
 
@@ -173,13 +172,22 @@ MOST_SKIPPED = 1
 """A test commits some hundred transactions, of which the emulator skips 0.001 at most."""
 
 
-def returned(sample: SampleDatabase, mods: Sequence[CommittedMod], delivered: Iterable[int]) -> list[CommittedMod]:
+def _errors_beside(spool: str | Path) -> list[str]:
+    """The errors that readers have logged, whose logs lie beside a spool on disk."""
+    logs = Path(spool).parent.glob("*.log")
+    return [line for log in logs for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
+
+
+def returned(
+    sample: SampleDatabase, mods: Sequence[CommittedMod], delivered: Iterable[int], *, errors: Sequence[str] = ()
+) -> list[CommittedMod]:
     """The committed mods without what the official emulator's live queries have skipped.
 
-    `delivered` has each delivered mod's commit timestamp. What is lost stays, with a line that says why it is lost.
+    `delivered` has each delivered mod's commit timestamp. What is lost stays, with a line that says why it is lost;
+    where the reader logged `errors`, that is all that is missing.
     """
     reread = rereader(sample.host, sample.path, sample.change_stream, sample.dialect)
-    judged = judge(missing_by_commit(mods, delivered), mods, reread, most=MOST_SKIPPED)
+    judged = judge(missing_by_commit(mods, delivered), mods, reread, errors=errors, most=MOST_SKIPPED)
     for reason in judged.reasons:
         sys.stdout.write(f"lost: {reason}\n")
     for skip in judged.skipped:
@@ -204,7 +212,7 @@ def unless_skipped(
         delivered = Counter(
             mod[0] for mod in of_rows(row for manifest in kept for row in rows(spool, manifest)).elements()
         )
-        left = returned(sample, mods, delivered.elements())
+        left = returned(sample, mods, delivered.elements(), errors=_errors_beside(spool))
         if len(left) < len(mods) and not missing_by_commit(left, delivered.elements()):
             pytest.skip("the emulator has skipped a transaction: the test is to be run again")
         raise

@@ -28,7 +28,7 @@ _SEALED_BEFORE = 3
 _READY = "spark_sink: ready"
 _MOVING = ("life-*.log", "spool/manifests/*", "spool/segments/*", "checkpoint/commits/*", "marks-*/*")
 STANDSTILL_SECONDS, SPARK_STANDSTILL_SECONDS = 60.0, 120.0
-"""Within which something has to move; Spark takes its time to start."""
+"""Within which something has to move; Spark, by which the sink lives on too, takes its time to start."""
 
 
 class SeedError(AssertionError):
@@ -90,7 +90,7 @@ class Lives:
         self._deadline = deadline
         self._link = link
         self._say = say
-        seconds = SPARK_STANDSTILL_SECONDS if plan.with_spark else STANDSTILL_SECONDS
+        seconds = SPARK_STANDSTILL_SECONDS if plan.with_spark or plan.live_sink else STANDSTILL_SECONDS
         self._standstill = Standstill(config.parent, seconds)
         self.told: Counter[str] = Counter()
         self.stood_still = False
