@@ -148,8 +148,11 @@ def _through(ordeal: Ordeal | None, plan: Plan) -> Plan:
 
 
 def _standing_still(plan: Plan, random: Random) -> Plan:
-    """A scenario of two hours that pass in some seconds, in one of which more than half an hour passes unseen."""
-    seconds, lasts, minutes = 7200.0, random.uniform(12.0, 16.0), random.uniform(35.0, 60.0)
+    """A scenario of three quiet hours that pass in some seconds, in some of which half an hour and more pass unseen.
+
+    Whatever is committed tells of Spanner's clock: where hardly anything is, only asking for it does.
+    """
+    seconds, lasts, minutes = 3 * 3600.0, random.uniform(22.0, 26.0), random.uniform(35.0, 55.0)
     speed = seconds / lasts
     still = minutes * 60 / speed
     scenario = Scenario.generate(
@@ -158,13 +161,13 @@ def _standing_still(plan: Plan, random: Random) -> Plan:
         seconds=seconds,
         mode=random.choice(("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")),
         value_capture_type=None,
-        transactions=random.choice((20, 60, 150)),
-        churn=random.choice((0, 6, 20)),
+        transactions=random.choice((6, 12, 40)),
+        churn=random.choice((0, 0, 6)),
         first_partitions=random.randint(1, 4),
     )
     trouble = Trouble(prunes=plan.live_sink or plan.with_spark)
     if plan.ordeal is Ordeal.CLOCK_STILL:
-        trouble = replace(trouble, still=((random.uniform(2.5, 4.5), still),))
+        trouble = replace(trouble, still=((random.uniform(4.0, 7.0), still),))
     return replace(
         plan,
         scenario=scenario,
