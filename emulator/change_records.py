@@ -137,7 +137,7 @@ def _googlesql_column(column: ReportedColumn) -> bytes:
 
 
 def _googlesql_mod(mod: ReportedMod) -> bytes:
-    return listed((text(_json(mod.keys)), text(_json(mod.new_values)), text(_json(mod.old_values))))
+    return listed((text(_json(mod.keys or None)), text(_json(mod.new_values)), text(_json(mod.old_values))))
 
 
 def _googlesql_children(record: Children) -> bytes:
@@ -201,7 +201,7 @@ def _column_object(column: ReportedColumn) -> dict[str, object]:
 
 
 def _mod_object(mod: ReportedMod) -> dict[str, object]:
-    return {"keys": mod.keys, "new_values": mod.new_values, "old_values": mod.old_values}
+    return {"keys": mod.keys or None, "new_values": mod.new_values, "old_values": mod.old_values}
 
 
 class _ProtoForm:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,14 +18,18 @@ from connector.timestamps import SECOND, format_rfc3339
 from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
 from emulator.journal import CommittedMod
 from emulator.launcher import HOST_VARIABLE, find_or_start
+from emulator.reread import rereader
 from emulator.sample import SampleDatabase
 from emulator.scenario import Scenario
 from emulator.scripted_server import ScriptedServer
+from emulator.skipped import Judgement, judge, missing_by_commit
 from emulator.tables import Dialect
+from emulator.wiretap import Wiretap
 from emulator.workload import Workload
 
 CHURN_SECONDS = 2
-_LEAST_SECONDS, _MOST_SECONDS = 40, 120
+_LEAST_SECONDS = 40
+_STANDSTILL_SECONDS = 120
 _SCRIPTED_LEAST_SECONDS = 12
 _MODS_PER_SECOND = 500
 _MODS_PER_TRANSACTION = 24
@@ -64,6 +68,10 @@ class DemoSource(Protocol):
         """What was committed, in commit order."""
         ...
 
+    def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
+        """Tell what was skipped from what was lost, by delivered commit timestamps and logged errors."""
+        ...
+
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
         """Return once that many mods are committed, and that many splits, merges and moves crossed or given up."""
         ...
@@ -91,19 +99,25 @@ def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> I
                 why = "for neither a Spanner emulator nor a Docker engine is at hand"
             else:
                 story = f"the Spanner emulator at {emulator.host} ({emulator.origin})"
-                yield _Official(SampleDatabase.create(emulator.host, dialect=dialect), story)
+                tap = stack.enter_context(Wiretap.before(emulator.host))
+                yield _Official(SampleDatabase.create(emulator.host, dialect=dialect), tap, story)
                 return
         yield stack.enter_context(_scripted(dialect, mods, churn, why))
 
 
 class _Official:
-    """A workload on the official emulator, whose partitions split, merge and move every few seconds."""
+    """A workload on the official emulator, whose partitions split, merge and move every few seconds.
 
-    def __init__(self, database: SampleDatabase, story: str) -> None:
+    The reader's wire is tapped, for the emulator skips a transaction now and then.
+    """
+
+    def __init__(self, database: SampleDatabase, tap: Wiretap, story: str) -> None:
         self.story = story
         self.address = Address(
-            database.host, database.project, database.instance, database.database_id, database.change_stream, "now"
+            tap.host, database.project, database.instance, database.database_id, database.change_stream, "now"
         )
+        self._tap = tap
+        self._reread = rereader(database.host, database.path, database.change_stream, database.dialect)
         self._workload = Workload(database, seed=1, average_size=40, rows_per_table=1000, run_length=20)
 
     @property
@@ -112,9 +126,10 @@ class _Official:
         return self._workload.committed
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Let the workload commit until there is enough of both, or two minutes have passed."""
+        """Let the workload commit until there is enough of both, or no partition is crossed for two minutes."""
         say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
-        started = told = time.monotonic()
+        told = moved = time.monotonic()
+        before = (True, 0)
         while True:
             few = len(self.committed) < mods
             self._workload.run(seconds=1.0, rate=mods / _LEAST_SECONDS * (1.1 if few else 0.05))
@@ -122,8 +137,15 @@ class _Official:
             if now - told > _TOLD_EVERY:
                 told = now
                 say(f"  {len(self.committed)} mods committed, {crossed()} splits, merges and moves")
-            if now - started > _MOST_SECONDS or (len(self.committed) >= mods and crossed() >= churn):
+            if (state := (few, crossed())) != before:
+                before, moved = state, now
+            if len(self.committed) >= mods and (state[1] >= churn or now - moved > _STANDSTILL_SECONDS):
                 return
+
+    def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
+        """Ask the emulator once more for what is missing."""
+        missing = missing_by_commit(self.committed, delivered)
+        return judge(missing, self.committed, self._reread, errors=errors, tapped=self._tap.queries)
 
 
 class _Scripted:
@@ -143,6 +165,10 @@ class _Scripted:
             time.sleep(min(left, _TOLD_EVERY))
             so_far = sum(mod.commit_timestamp_ns <= time.time_ns() for mod in self.committed)
             say(f"  {so_far} mods committed, {crossed()} splits, merges and moves")
+
+    def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
+        """The scripted server skips nothing: what is missing is lost."""
+        return Judgement(lost=sum(missing_by_commit(self.committed, delivered).values()))
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+DISORDER = "out of order"
+"""The name under which `FaultPlan.struck` counts broken promises of order; see `FaultPlan.disorder`."""
+
 ANY = object()
 """In the place of a token: a rule for every partition's query and for the initial one."""
 
@@ -110,6 +113,25 @@ class FaultPlan:
         self._asked: Counter[str | None] = Counter()
         self._suffered: Counter[str | None] = Counter()
         self.struck: Counter[str] = Counter()
+        self._disorders = 0
+
+    def disorder(self, times: int) -> FaultPlan:
+        """Break the promise of order so many times; gives itself.
+
+        A record or an announcement comes right after one that proves it has come: the next one, or a heartbeat. It
+        comes to pass in queries that suffer no fault, lest one break between the two: the record would not come at all.
+        """
+        self._disorders += times
+        return self
+
+    def breaks_order(self) -> bool:
+        """Whether the order is to be broken once more; `disordered` tells of it."""
+        return self._disorders > 0
+
+    def disordered(self) -> None:
+        """Count that the order was broken."""
+        self._disorders -= 1
+        self.struck[DISORDER] += 1
 
     def rule(self, fault: Fault, *, token: object = ANY, times: int = 1) -> FaultPlan:
         """Add what is to happen in the next `times` queries of a token (None: the initial query); gives itself.

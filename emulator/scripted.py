@@ -12,6 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 
 import grpc
@@ -19,7 +21,7 @@ import grpc
 from emulator.change_records import row_form
 from emulator.fault_plan import Fault, FaultInQuery, FaultKind, FaultPlan
 from emulator.framing import Frames, Framing
-from emulator.history import Children, Event, Heartbeat, Partition, PartitionEnd, PartitionStart, Record
+from emulator.history import Change, Children, Event, Heartbeat, Partition, PartitionEnd, PartitionStart, Record
 from emulator.information_schema import Answer, InformationSchema, RefusedStatementError, UnknownTableError
 from emulator.row_types import metadata
 from emulator.scenario import Scenario
@@ -98,6 +100,12 @@ class ScriptedSpanner:
         """Free what it holds; it answers no more."""
         self._schema.close()
 
+    def drop_table(self, name: str) -> None:
+        """Leave a table out of the database's schema from now on; nothing may be asked of it meanwhile."""
+        self._schema.close()
+        tables = tuple(table for table in self.scenario.tables if table.name != name)
+        self._schema = InformationSchema(replace(self.scenario, tables=tables), self.clock.now)
+
     def describe(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
         """Answer a statement about the database.
 
@@ -166,7 +174,8 @@ class ScriptedSpanner:
             async for batch in batches:
                 whole, breaks = _broken(_without_omissions(batch, query, suffered), suffered.fault)
                 course.comes(whole)
-                for message in frames.messages([self._form(record) for record in whole]):
+                coming = _disordered(whole, query, suffered, self.faults)
+                for message in frames.messages([self._form(record) for record in coming]):
                     await self._slow(suffered, course)
                     yield message
                     course.sent += 1
@@ -285,6 +294,30 @@ def _batch(events: Sequence[Event], at: int, upto: int) -> Sequence[Event]:
     while end < upto and isinstance(events[end], _ANNOUNCEMENTS):
         end += 1
     return events[at:end]
+
+
+_MISSED = (Change, Children, PartitionStart)
+"""What a reader misses where it comes too late."""
+
+
+def _disordered(
+    batch: Sequence[Record], query: StreamQuery, suffered: FaultInQuery, faults: FaultPlan
+) -> Sequence[Record]:
+    """Give the batch with two neighbours exchanged, or a heartbeat before its time, where the plan wants it.
+
+    Nothing is out of order in the initial query, which proves nothing before its end.
+    """
+    if query.token is None or suffered.fault is not None or not faults.breaks_order():
+        return batch
+    for index, (earlier, later) in enumerate(pairwise(batch)):
+        if isinstance(earlier, _MISSED) and earlier.timestamp < later.timestamp:
+            faults.disordered()
+            return [*batch[:index], later, earlier, *batch[index + 2 :]]
+    for index, record in enumerate(batch):
+        if isinstance(record, _MISSED):
+            faults.disordered()
+            return [*batch[:index], Heartbeat(record.timestamp + 1), *batch[index:]]
+    return batch
 
 
 def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Record], bool]:

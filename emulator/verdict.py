@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.journal import CommittedMod
-
-Identity = tuple[int, str, str, str]
-"""Commit timestamp, table, mod type and keys of a mod."""
+from emulator.plain_stream import Identity, committed_identity, identity
+from emulator.skipped import Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out at the end, compared with what was committed; None where no delay was measured."""
+    """What came out at the end, compared with what was committed; None where no delay was measured.
+
+    What the emulator skipped is not lost (see emulator.skipped).
+    """
 
     committed: int
     delivered: int
+    skipped: int
     lost: int
     twice: int
     foreign: int
@@ -40,16 +43,10 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether everything committed was delivered, once, in order."""
-        return self.committed == self.delivered and not (
+        """Whether everything that the server returned was delivered, once, in order."""
+        return self.committed == self.delivered + self.skipped and not (
             self.lost or self.twice or self.foreign or self.out_of_order or self.split_transactions
         )
-
-
-def committed_identity(mod: CommittedMod) -> Identity:
-    """What identifies a committed mod."""
-    keys = {name: str(value) for name, value in mod.keys.items()}
-    return (mod.commit_timestamp_ns, mod.table, mod.mod_type, json.dumps(keys, sort_keys=True))
 
 
 def delivered_events(root: Path) -> Iterator[Delivered]:
@@ -60,10 +57,10 @@ def delivered_events(root: Path) -> Iterator[Delivered]:
         for line in path.read_bytes().splitlines():
             event = json.loads(line)
             metadata = event["source_metadata"]
-            keys = {name: str(event["payload"][name]) for name in metadata["primary_keys"]}
+            keys = {name: event["payload"][name] for name in metadata["primary_keys"]}
             _, at, sequence, index = event["sort_keys"]
             yield Delivered(
-                identity=(at, event["object"], metadata["mod_type"], json.dumps(keys, sort_keys=True)),
+                identity=identity(at, event["object"], metadata["mod_type"], keys),
                 uuid=event["uuid"],
                 order=(at, metadata["server_transaction_id"], int(sequence), index),
                 transaction=metadata["server_transaction_id"],
@@ -72,14 +69,10 @@ def delivered_events(root: Path) -> Iterator[Delivered]:
             )
 
 
-def lost_commits(committed: list[CommittedMod], events: list[Delivered]) -> list[int]:
-    """When what is lost was committed, in nanoseconds since the epoch, in order."""
-    lost = Counter(committed_identity(mod) for mod in committed) - Counter(event.identity for event in events)
-    return sorted({identity[0] for identity in lost})
-
-
-def compare(committed: list[CommittedMod], events: list[Delivered], *, ready: int) -> Verdict:
-    """Holds the events against what was committed.
+def compare(
+    committed: list[CommittedMod], events: list[Delivered], *, ready: int, judgement: Judgement | None = None
+) -> Verdict:
+    """Holds the events against what was committed; what is missing is lost but for what the judgement says was skipped.
 
     Delays are of what was committed once both ends were `ready` and had caught up with what was committed before.
     """
@@ -100,10 +93,12 @@ def compare(committed: list[CommittedMod], events: list[Delivered], *, ready: in
         out_of_order += first <= before
         before = last[epoch]
     delays = sorted((event.visible - event.identity[0]) / 1e6 for event in events if event.identity[0] >= since)
+    skipped = judgement.skipped_mods if judgement else 0
     return Verdict(
         committed=wanted.total(),
         delivered=len(events),
-        lost=(wanted - found).total(),
+        skipped=skipped,
+        lost=(wanted - found).total() - skipped,
         twice=len(events) - len({event.uuid for event in events}),
         foreign=(found - wanted).total(),
         out_of_order=out_of_order,

@@ -11,8 +11,10 @@ from typing import get_args
 import pytest
 
 from emulator import CommittedMod, EmulatorNotFoundError, demo_source
+from emulator.plain_stream import committed_identity
+from emulator.skipped import Judgement, Skip
 from emulator.tables import Dialect
-from emulator.verdict import Delivered, committed_identity, compare
+from emulator.verdict import Delivered, compare
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_SDK_FOLDERS = "from emulator import binary, demo; binary._SDK_FOLDERS = (); demo.main()"
@@ -84,6 +86,16 @@ def test_a_verdict_is_good_when_everything_came_once_and_in_order() -> None:
     assert verdict.good
     assert (verdict.p50_ms, verdict.p99_ms) == (1.0, 1.0)
     assert compare(MODS, EVENTS, ready=10**12).p50_ms is None
+
+
+def test_what_the_emulator_skipped_is_told_and_is_not_lost() -> None:
+    skip = Skip(MODS[0].commit_timestamp_ns, 1, "on a chop's end")
+    verdict = compare(MODS, EVENTS[1:], ready=0, judgement=Judgement((skip,)))
+    assert verdict.good
+    assert (verdict.skipped, verdict.lost) == (1, 0)
+    worse = compare(MODS, EVENTS[2:], ready=0, judgement=Judgement((skip,), 1, ("why",)))
+    assert not worse.good
+    assert (worse.skipped, worse.lost) == (1, 1)
 
 
 def test_a_backlog_is_no_delay() -> None:

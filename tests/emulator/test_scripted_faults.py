@@ -9,6 +9,7 @@ from connector.faults import Verdict, fault
 from connector.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
+    HeartbeatRecord,
     PartitionEndRecord,
     PartitionStartRecord,
     Record,
@@ -282,3 +283,34 @@ async def _patiently(served: ScriptedSpanner, token: str | None, start: float, u
             return await ask(served, token, start, until)
     except TimeoutError:  # silence
         return Answer(error=ScriptedError(grpc.StatusCode.CANCELLED, "the reader gave up on it"))
+
+
+@pytest.mark.parametrize(("dialect", "mode"), FORMS)
+def test_the_order_is_broken_as_often_as_the_plan_says_and_nothing_is_left_out(
+    dialect: Dialect, mode: PartitionMode
+) -> None:
+    plan = FaultPlan().disorder(1)
+    served = engine(scenario(dialect, mode), now=30, faults=plan)
+    run(ask(served))
+    assert not plan.struck
+    broken, whole = (run(ask(served, "left", end=30)) for _ in range(2))
+    assert whole.shown[:2] == ["change 5", "change 10"]
+    assert broken.shown[:2] == ["change 10", "change 5"]
+    assert sorted(broken.shown) == sorted(whole.shown)
+    assert plan.struck == {"out of order": 1}
+
+
+def test_a_record_that_comes_alone_comes_after_a_heartbeat_that_has_proved_it() -> None:
+    plan = FaultPlan().disorder(1)
+    answer = run(ask(engine(scenario(), now=30, faults=plan), "west", start=20, end=30))
+    heartbeat, late = answer.records[:2]
+    assert isinstance(heartbeat, HeartbeatRecord)
+    assert isinstance(late, DataChangeRecord)
+    assert heartbeat.timestamp == late.commit_timestamp + 1
+
+
+def test_no_order_is_broken_in_a_query_that_suffers_a_fault() -> None:
+    plan = FaultPlan().disorder(1).rule(Fault(FaultKind.UNAVAILABLE, after=2), token="left")
+    served = engine(scenario(), now=30, faults=plan)
+    assert run(ask(served, "left")).shown == ["change 5", "change 10"]
+    assert run(ask(served, "left")).shown[:2] == ["change 10", "change 5"]

@@ -22,6 +22,8 @@ class Link:
         self._lock = threading.Lock()
         self._speaking = threading.Event()
         self._speaking.set()
+        self._up = threading.Event()
+        self._up.set()
         self._ended = threading.Event()
         self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -35,6 +37,15 @@ class Link:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
                 end.shutdown(socket.SHUT_RDWR)
         return len(cut) // 2
+
+    def down(self) -> None:
+        """Resets every connection, and new ones too, until :meth:`up`."""
+        self._up.clear()
+        self.cut()
+
+    def up(self) -> None:
+        """New connections are accepted again."""
+        self._up.set()
 
     def fall_silent(self) -> None:
         """Nothing passes any more, in either direction, and no connection ends."""
@@ -58,6 +69,10 @@ class Link:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            if not self._up.is_set():
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+                near.close()
+                continue
             try:
                 far = socket.create_connection(self._target)
             except OSError:

@@ -76,7 +76,7 @@ def test_every_way_in_which_a_stream_may_break_is_come_through(
             assert daemon.stop().code == 0
         assert "is sent again" in daemon.said
     assert all(trouble.struck for trouble in script), [trouble for trouble in script if not trouble.struck]
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 def test_connections_that_are_cut_and_a_server_that_goes_and_comes_cost_nothing(
@@ -103,7 +103,7 @@ def test_connections_that_are_cut_and_a_server_that_goes_and_comes_cost_nothing(
             await_progress(daemon, tmp_path)
             assert daemon.stop().code == 0
     finished_at(last_commit(workload), sample, tmp_path, {"start": source["start"]})
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_an_outage_while_the_end_is_waited_for_is_come_through(database: MakeDat
             daemon.await_log("does not answer", timeout=60)  # the client has given up once
             denied.times = 0
             assert daemon.wait().code == 0
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 @pytest.mark.slow  # 30 s of silence; the campaign's seeds, and the cases of tests/peers, are silent for less
@@ -138,4 +138,4 @@ def test_a_stream_that_looks_alive_and_says_nothing_is_given_up_and_asked_again(
             daemon.await_log("no message for 30 s", timeout=60)
             await_watermark(daemon, tmp_path, workload)
             assert daemon.stop().code == 0
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)

@@ -15,9 +15,9 @@ from connector import consumers
 from connector.spool import Spool
 from connector.summaries import held_bytes
 from connector.timestamps import SECOND, format_rfc3339
-from emulator import SampleDatabase
+from emulator import CommittedMod, SampleDatabase
 from tests.integration.commands import configuration, manifests, reading, until, watermark
-from tests.integration.delivered import rows
+from tests.integration.delivered import returned, rows
 from tests.integration.servers import MakeDatabase
 
 pytestmark = pytest.mark.emulator
@@ -33,16 +33,27 @@ class BigRows:
     def __init__(self, sample: SampleDatabase) -> None:
         sample.run_ddl("CREATE TABLE Big (Id INT64 NOT NULL, Data STRING(MAX)) PRIMARY KEY (Id)")
         self._database = sample.database
-        self.count = 0
-        self.last_commit_ns = 0
+        self.committed: list[CommittedMod] = []
+
+    @property
+    def count(self) -> int:
+        """How many rows there are; their ids count from 0."""
+        return len(self.committed)
+
+    @property
+    def last_commit_ns(self) -> int:
+        return self.committed[-1].commit_timestamp_ns
 
     def commit(self, rows_per_commit: int = 10) -> None:
         with self._database.batch() as batch:
             data = [base64.b64encode(os.urandom(VALUE * 3 // 4)).decode() for _ in range(rows_per_commit)]
             batch.insert("Big", ["Id", "Data"], [[self.count + at, text] for at, text in enumerate(data)])
-        self.count += rows_per_commit
         stamp = batch.committed.timestamp_pb()
-        self.last_commit_ns = int(stamp.seconds) * SECOND + int(stamp.nanos)
+        at, first = int(stamp.seconds) * SECOND + int(stamp.nanos), self.count
+        self.committed += [
+            CommittedMod(at, first, "Big", "INSERT", {"Id": str(first + number)}, {}, {}, {})
+            for number in range(rows_per_commit)
+        ]
 
     def commit_bytes(self, size: int) -> None:
         """No faster than 20 MB/s: the emulator gives up on a partition that has more than 128 MB."""
@@ -103,12 +114,13 @@ def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_lose
                 done += 1
                 consumers.record(spool, CONSUMER, done, now=time.time_ns())
                 assert sum(file.stat().st_size for file in (path / "segments").glob("*.arrow")) < limit + 160 * MB
-            return len(seen) >= big.count
+            return done == spool.latest() and watermark(path) >= big.last_commit_ns
 
         until(consume, "all rows", timeout=120, more=lambda: daemon.said)
         memory = daemon.peak_memory
         assert daemon.stop().code == 0
-    assert seen == list(range(big.count))
+    left = returned(sample, big.committed, (big.committed[number].commit_timestamp_ns for number in seen))
+    assert seen == [int(str(mod.keys["Id"])) for mod in left]
     with capsys.disabled():
         os.write(
             1, f"\npeak memory {memory // MB} MB with a limit of {limit // MB} MB, {load // MB} MB read\n".encode()

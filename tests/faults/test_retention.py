@@ -84,7 +84,9 @@ def test_what_was_lost_while_the_daemon_was_down_is_named_and_a_gap_on_record_is
         assert done.code == 0, done.err
         assert " WARNING the spool goes on after a gap" in done.err
     kept = assert_delivered(
-        spool, [*before, *(mod for mod in workload.committed if mod.commit_timestamp_ns >= parse(later))]
+        spool,
+        [*before, *(mod for mod in workload.committed if mod.commit_timestamp_ns >= parse(later))],
+        official=sample,
     )
     assert len(workload.committed) > sum(manifest.rows for manifest in kept), "nothing was lost"
     assert [manifest.epoch for manifest in kept if manifest.gap] == [sealed + 1, sealed + 2]
@@ -116,7 +118,7 @@ def test_retention_that_runs_out_while_the_daemon_reads_ends_it_with_what_was_se
     assert done.code == 3
     reached = format_rfc3339(watermark(tmp_path / "spool"))
     assert f"what was committed after {reached} is lost, up to when Spanner does not say" in done.complaint
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 def test_where_retention_runs_out_before_the_first_seal_another_start_is_the_way_on(

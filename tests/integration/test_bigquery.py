@@ -43,6 +43,7 @@ from tests.integration.bigquery_tables import (
     spanner_tables,
 )
 from tests.integration.commands import Done, configuration, run
+from tests.integration.delivered import unless_skipped
 from tests.integration.lives import Life, Victim, victims
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
 from tests.integration.test_read import last_commit
@@ -221,7 +222,8 @@ def campaign(
         did["micro-batches"] += life.batches
     assert ended.code == 0, ended.err
     assert not list((folder / "dead-letters").rglob("*")), "rows were refused"
-    did["rows compared"] = assert_delivered(sample, server, mode, workload.committed)
+    with unless_skipped(sample, lambda: workload.committed, folder / "spool"):
+        did["rows compared"] = assert_delivered(sample, server, mode, workload.committed)
     did["mods committed"], did["transactions"] = len(workload.committed), workload.transactions
     return did
 

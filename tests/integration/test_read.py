@@ -46,14 +46,14 @@ def test_read_ends_at_its_end_and_a_later_end_goes_on_from_there(
     workload.run(seconds=3, rate=60)
     first = {"start": start, "end": last_commit(workload)}
     assert run("read", configuration(tmp_path, sample, source=first)).code == 0
-    ended = assert_delivered(tmp_path / "spool", workload.committed)[-1]
+    ended = assert_delivered(tmp_path / "spool", workload.committed, official=sample)[-1]
     assert ended.final
     assert format_rfc3339(ended.watermark_high) == first["end"]
 
     workload.run(seconds=3, rate=60)
     config = configuration(tmp_path, sample, source={"start": start, "end": last_commit(workload)})
     assert run("read", config).code == 0
-    kept = assert_delivered(tmp_path / "spool", workload.committed)
+    kept = assert_delivered(tmp_path / "spool", workload.committed, official=sample)
     assert kept[-1].epoch > ended.epoch
 
     again = run("read", config)
@@ -76,7 +76,7 @@ def test_a_signal_drains_and_a_restart_goes_on_without_loss(
     assert_sound(tmp_path / "spool", manifests(tmp_path / "spool"))
     config = configuration(tmp_path, sample, source={"start": start, "end": last_commit(workload)})
     assert run("read", config).code == 0
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 0), (SIGINT, 130)])
@@ -103,7 +103,7 @@ def test_start_now_is_resolved_once_whatever_happens_before_the_first_seal(
     assert workload.committed[0].commit_timestamp_ns >= started
     assert run("read", configuration(tmp_path, sample, source={"end": last_commit(workload)})).code == 0
     assert Spool.at(tmp_path / "spool").header().start == started
-    assert_delivered(tmp_path / "spool", workload.committed)
+    assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 def test_tables_that_are_left_out_have_no_rows_and_hold_up_nothing(database: MakeDatabase, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from connector.timestamps import format_rfc3339
 from emulator import CommittedMod, SampleDatabase, Workload
 from tests.integration.commands import Background, Done, options, tail, until
 from tests.integration.contract import assert_in_commit_order, assert_valid
-from tests.integration.delivered import differences, in_unified_types, of_events
+from tests.integration.delivered import differences, in_unified_types, of_events, returned
 from tests.integration.servers import MakeDatabase
 
 pytestmark = pytest.mark.emulator
@@ -130,6 +130,7 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
         and mod.commit_timestamp_ns >= json.loads(first)["sort_keys"][1]
     ]
     events = [json.loads(line) for line in out.splitlines()]
+    kept = returned(sample, kept, (event["sort_keys"][1] for event in events))
     committed, delivered = in_unified_types(kept, sample, "NEW_ROW"), of_events(events)
     assert delivered == committed, differences(committed, delivered)
     assert {mod.transaction for mod in kept} & set(range(earlier, workload.transactions))

@@ -12,6 +12,7 @@ _began = time.monotonic()
 _steps: list[tuple[float, int]] = []
 _stepped: set[int] = set()
 _tell: list[Callable[[int], object]] = []
+_still: list[tuple[float, float]] = []
 
 
 def time_ns() -> int:
@@ -22,11 +23,31 @@ def time_ns() -> int:
             _stepped.add(number)
             for tell in _tell:
                 tell(number)
-    return _nanoseconds() + sum(_steps[number][1] for number in _stepped)
+    return _nanoseconds() - _behind(past) + sum(_steps[number][1] for number in _stepped)
 
 
-def set_by(steps: Sequence[tuple[float, int]], tell: Callable[[int], object]) -> None:
-    """Sets this process's clock: each step by so many nanoseconds, after so many seconds; `tell` gets its number."""
+def _behind(past: float) -> int:
+    """How far a clock that stands still is behind by now, in nanoseconds; afterwards it is right again."""
+    for after, seconds in _still:
+        if after <= past < after + seconds:
+            for tell in _tell:
+                tell(STILL)
+            return int((past - after) * 1e9)
+    return 0
+
+
+STILL = -1
+"""What is told where the clock stands still."""
+
+
+def set_by(
+    steps: Sequence[tuple[float, int]], tell: Callable[[int], object], still: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Sets this process's clock: each step by so many nanoseconds, after so many seconds; `tell` gets its number.
+
+    It stands `still` for so many seconds, after so many.
+    """
     _steps[:] = steps
+    _still[:] = still
     _tell[:] = [tell]
     time.time_ns = time_ns

@@ -34,6 +34,9 @@ def spark_session(folder: Path) -> SparkSession:
     return session(SparkConfig(master="local[2]", config=memory), own, verbose=False)
 
 
+_IN_PASSING = ("failed to connect back", "CANNOT_OPEN_SOCKET")
+
+
 class LiveSink:
     """A file sink that runs in a thread until :meth:`finish`, which delivers what is sealed."""
 
@@ -43,6 +46,11 @@ class LiveSink:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
         self._thread.start()
+
+    @property
+    def has_failed_in_passing(self) -> bool:
+        """Whether it has failed of what Spark itself does under load, which a restart heals."""
+        return self._failure is not None and any(words in str(self._failure) for words in _IN_PASSING)
 
     def check(self) -> None:
         """Raises where it has failed."""

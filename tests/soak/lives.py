@@ -7,21 +7,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP
 
+from tests.faults.link import Link
 from tests.soak.family import command, family, is_driver, is_jvm, is_reader, is_worker, kill
-from tests.soak.patches import FULL, SINK_FULL
+from tests.soak.ordeal import OLD_COPIES, Ordeal, SaidWhyError, is_lost_and_told, is_told_of
+from tests.soak.patches import FULL, SINK_FULL, STILL
 from tests.soak.plan import Life, Plan, afterwards
 from tests.soak.trouble import ENVIRONMENT, marks
 
 ROOT = Path(__file__).parents[2]
 _POLL = 0.01
+_SEALED_BEFORE = 3
+"""How many epochs there are when something begins to stand still."""
+
 _READY = "spark_sink: ready"
-_ORPHANS = 90.0
+_MOVING = ("life-*.log", "spool/manifests/*", "spool/segments/*", "checkpoint/commits/*", "marks-*/*")
+STANDSTILL_SECONDS, SPARK_STANDSTILL_SECONDS = 60.0, 120.0
+"""Within which something has to move; Spark, by which the sink lives on too, takes its time to start."""
 
 
 class SeedError(AssertionError):
@@ -38,9 +45,31 @@ class Deadline:
     def within(cls, seconds: float) -> "Deadline":
         return cls(time.monotonic() + seconds)
 
-    def check(self, what: str) -> None:
+    def check(self, what: Callable[[], str]) -> None:
         if time.monotonic() > self.at:
-            raise SeedError(f"it does not end: {what}")
+            raise SeedError(f"it does not end: {what()}")
+
+
+class Standstill:
+    """Fails a run in which nothing moves: no epoch is sealed, nothing is delivered, no life ends."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._state: object = None
+        self._since = self._looked = time.monotonic()
+
+    def check(self, what: Callable[[], str]) -> None:
+        """Looks once a second."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return
+        self._looked = now
+        state = [sum(1 for _ in self._folder.glob(pattern)) for pattern in _MOVING]
+        if state != self._state:
+            self._state, self._since = state, now
+        if now - self._since > self._seconds:
+            raise SeedError(f"it stands still: nothing has moved for {self._seconds:.0f} s: {what()}")
 
 
 def environment(trouble: str) -> dict[str, str]:
@@ -55,27 +84,37 @@ def environment(trouble: str) -> dict[str, str]:
 class Lives:
     """Runs `spanner-cdc read` or `run` on a configuration until it has reached its end; counts what happened."""
 
-    def __init__(self, plan: Plan, config: Path, deadline: Deadline, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, config: Path, deadline: Deadline, link: Link, say: Callable[[str], None]) -> None:
         self._plan = plan
         self._config = config
         self._deadline = deadline
+        self._link = link
         self._say = say
+        seconds = SPARK_STANDSTILL_SECONDS if plan.with_spark or plan.live_sink else STANDSTILL_SECONDS
+        self._standstill = Standstill(config.parent, seconds)
         self.told: Counter[str] = Counter()
+        self.stood_still = False
+        """Whether what the plan lets stand still has done so."""
+        self.said_why = False
+        """Whether a life has ended with a line that tells of what the seed goes through."""
         self.newest_before_last = 0
         """The newest epoch when the last life began, 0 for none."""
 
-    def run(self, newest_epoch: Callable[[], int], check: Callable[[], None]) -> None:
+    def run(self, newest_epoch: Callable[[], int], check: Callable[[], None], between: Callable[[bool], bool]) -> None:
         """Until one ends with code 0.
 
         Args:
             newest_epoch: the number of the newest epoch, 0 for none.
             check: called now and then; raises where something else has failed.
+            between: called after each life with whether it has reached the end; whether another has to follow all the
+                same.
         """
         for number in count():
             lives = self._plan.lives
             life = lives[number] if number < len(lives) else afterwards(self._plan, number)
             self.newest_before_last = newest_epoch()
-            if self._live(number, life, check):
+            ended = self._live(number, life, check)
+            if not between(ended) and ended:
                 return
 
     def _live(self, number: int, life: Life, check: Callable[[], None]) -> bool:
@@ -92,6 +131,8 @@ class Lives:
         self.told["restarts: in all"] += number > 0
         self._count(marks(folder), killed, life)
         said = log.read_text(errors="replace")
+        if self._says_why(code, said):
+            return False
         if " ERROR " in said:
             raise SeedError(f"an error was logged in {log}: {_tail(said, 'ERROR')}")
         if code == 0:
@@ -99,6 +140,20 @@ class Lives:
         if not killed and not self._is_a_full_disk(code, said, marks(folder)):
             raise SeedError(f"spanner-cdc ended with code {code}, see {log}: {_tail(said)}")
         return False
+
+    def _says_why(self, code: int, said: str) -> bool:
+        """Whether a life has ended with code 1 and a line that tells of what the seed goes through.
+
+        Raises:
+            SaidWhyError: there is no going on after it.
+        """
+        lines = [line for line in _complaints(said) if is_told_of(self._plan.ordeal, line)]
+        if code != 1 or not lines:
+            return False
+        self.said_why = True
+        if self._plan.ordeal in OLD_COPIES or is_lost_and_told(lines[0]):
+            raise SaidWhyError(lines[0])
+        return True
 
     def _until_its_end(
         self, process: subprocess.Popen[bytes], life: Life, folder: Path, log: Path, check: Callable[[], None]
@@ -108,8 +163,10 @@ class Lives:
         killed = ""
         worker_dies = list(self._plan.worker_dies)
         while process.poll() is None:
-            self._deadline.check(f"{command(process.pid)}, {log}: {_tail(log.read_text(errors='replace'))}")
+            for bound in (self._deadline, self._standstill):
+                bound.check(lambda: f"{command(process.pid)}, {log}: {_tail(log.read_text(errors='replace'))}")
             check()
+            self._let_stand_still(process.pid, folder)
             if worker_dies and time.monotonic() - started >= worker_dies[0]:
                 del worker_dies[0]
                 self.told["workers of the daemon: killed"] += kill(list(filter(is_reader, family(process.pid)))[:1])
@@ -124,6 +181,27 @@ class Lives:
         if process.returncode == -SIGKILL and not killed:
             killed = "the daemon"
         return killed
+
+    def _let_stand_still(self, root: int, folder: Path) -> None:
+        """Once epochs are sealed, stops the daemon, or puts Spanner out of reach, for as long as the plan says."""
+        plan = self._plan
+        if plan.ordeal is Ordeal.CLOCK_STILL:
+            self.stood_still = self.stood_still or STILL in marks(folder)
+        if self.stood_still or plan.ordeal not in (Ordeal.STOPPED, Ordeal.OUTAGE):
+            return
+        if sum(1 for _ in self._config.parent.glob("spool/manifests/*")) < _SEALED_BEFORE:
+            return
+        self.stood_still = True
+        self._say(f"{plan.ordeal}: {plan.still:.1f} s")
+        if plan.ordeal is Ordeal.OUTAGE:
+            self._link.down()
+            time.sleep(plan.still)
+            self._link.up()
+            return
+        stopped = family(root) if plan.with_family else [root]
+        _signal(stopped, SIGSTOP)
+        time.sleep(plan.still)
+        _signal(stopped, SIGCONT)
 
     def _count(self, happened: dict[str, int], killed: str, life: Life) -> None:
         told = self.told
@@ -145,6 +223,12 @@ class Lives:
         if self._plan.with_spark:
             return code == 1 and full and (FULL in happened or SINK_FULL in happened)
         return code == 1 and full and FULL in happened and len(_complaints(said)) == 1
+
+
+def _signal(processes: list[int], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def _kill(root: int, life: Life, waits: int | None) -> str:

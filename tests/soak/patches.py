@@ -24,6 +24,7 @@ from tests.soak import clock
 from tests.soak.trouble import Points, Trouble, mark
 
 FULL = "the disk is full"
+STILL = "the clock stood still"
 SINK_FULL = "the sink's disk is full"
 _KINDS = {
     "segments": "a segment",
@@ -36,9 +37,16 @@ _KINDS = {
 
 
 def set_clock(trouble: Trouble) -> None:
-    """The clock steps."""
-    if trouble.steps:
-        clock.set_by(trouble.steps, lambda number: mark(trouble, f"clock step {number}"))
+    """The clock steps, and stands still."""
+    told: set[int] = set()
+
+    def tell(number: int) -> None:
+        if number not in told:
+            told.add(number)
+            mark(trouble, STILL if number == clock.STILL else f"clock step {number}")
+
+    if trouble.steps or trouble.still:
+        clock.set_by(trouble.steps, tell, trouble.still)
 
 
 def trouble_disk(trouble: Trouble, *, full_at: int, name: str) -> None:

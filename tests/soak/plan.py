@@ -5,9 +5,12 @@ from random import Random
 from typing import Literal
 
 from connector.timestamps import SECOND
-from emulator.fault_plan import FaultPlan
+from emulator.fault_plan import FaultKind, FaultPlan
 from emulator.framing import Framing
 from emulator.scenario import Scenario
+from tests.soak.keyless import with_keyless_table
+from tests.soak.late_server import DRAWN, LateServer
+from tests.soak.ordeal import OLD_COPIES, STANDSTILLS, Ordeal, ordeal_of
 from tests.soak.trouble import END_POINTS, PRUNE_POINTS, SEAL_POINTS, SINK_POINTS, START_POINTS, Trouble
 
 HOUR = 3600 * SECOND
@@ -46,6 +49,11 @@ class Plan:
     lives: tuple[Life, ...]
     with_spark: bool
     live_sink: bool
+    ordeal: Ordeal | None
+    still: float
+    """For how many seconds something stands still, in the ordeals of that kind."""
+    with_family: bool
+    """Whether all that the daemon has started is stopped with it."""
     source: dict[str, object]
     spool: dict[str, object]
     sink: dict[str, object]
@@ -55,10 +63,26 @@ class Plan:
     cut_files: bool
 
     def faults(self) -> FaultPlan:
-        return FaultPlan(self.seed, share=0.25, most=2)
+        """What goes wrong in queries."""
+        random = Random(f"soak {self.seed} faults of an ordeal")
+        if self.ordeal is Ordeal.LATE_SERVER:
+            seconds = random.uniform(3.0, 5.0)
+            pause = int(seconds * self.speed * SECOND)
+            return LateServer(self.seed, pause=pause, seconds=seconds, tokens=random.randint(2, 4))
+        # Where heartbeats are a minute apart, silence is noticed late.
+        kinds = DRAWN - {FaultKind.SILENCE} if self.ordeal in STANDSTILLS else DRAWN
+        plan = FaultPlan(self.seed, share=0.25, most=2, kinds=kinds)
+        if self.ordeal is Ordeal.OUT_OF_ORDER:
+            plan.disorder(random.randint(1, 2))
+        return plan
 
     @classmethod
     def of_seed(cls, seed: int) -> "Plan":
+        """What is drawn from a seed."""
+        return _through(ordeal_of(seed), cls._of_seed(seed))
+
+    @classmethod
+    def _of_seed(cls, seed: int) -> "Plan":
         random = Random(f"soak {seed}")
         with_spark = seed % EVERY_SPARK_SEED == 0
         live_sink = not with_spark and random.random() < 0.4
@@ -88,6 +112,9 @@ class Plan:
             lives=_with_spark(random) if with_spark else _of_the_daemon(random, prunes=live_sink),
             with_spark=with_spark,
             live_sink=live_sink,
+            ordeal=None,
+            still=0.0,
+            with_family=False,
             source={"heartbeat": random.choice(("1s", "2s")), "workers": workers},
             spool={
                 "seal_interval": random.choice(("50ms", "150ms", "400ms")),
@@ -102,6 +129,59 @@ class Plan:
             columns=Random(f"soak {seed} columns").random() < 0.7,
             cut_files=Random(f"soak {seed} cut files").random() < 0.7,
         )
+
+
+def _through(ordeal: Ordeal | None, plan: Plan) -> Plan:
+    """The plan with what its seed has to go through."""
+    random = Random(f"soak {plan.seed} ordeal")
+    plan = replace(plan, ordeal=ordeal)
+    if ordeal in STANDSTILLS:
+        return _standing_still(plan, random)
+    if ordeal is Ordeal.KEYLESS_TABLE:
+        return replace(plan, scenario=with_keyless_table(plan.scenario, random))
+    if ordeal is Ordeal.DROPPED_TABLE:
+        names = sorted(table.name for table in plan.scenario.tables)
+        plan = replace(plan, source={**plan.source, "tables": {"include": names}})
+    if (ordeal is Ordeal.DROPPED_TABLE or ordeal in OLD_COPIES) and not plan.with_spark:
+        # One that is killed in any case, so that something happens between two lives.
+        lives = (Life(Trouble(), moment=random.uniform(1.5, 2.5)), *plan.lives)
+        plan = replace(plan, lives=lives, live_sink=plan.live_sink or ordeal in OLD_COPIES)
+    return plan
+
+
+def _standing_still(plan: Plan, random: Random) -> Plan:
+    """A scenario of three quiet hours that pass in some seconds, in some of which half an hour and more pass unseen.
+
+    Whatever is committed tells of Spanner's clock: where hardly anything is, only asking for it does.
+    """
+    seconds, lasts, minutes = 3 * 3600.0, random.uniform(22.0, 26.0), random.uniform(35.0, 55.0)
+    speed = seconds / lasts
+    still = minutes * 60 / speed
+    scenario = Scenario.generate(
+        plan.seed,
+        origin=plan.scenario.history.origin,
+        seconds=seconds,
+        mode=random.choice(("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")),
+        value_capture_type=None,
+        transactions=random.choice((6, 12, 40)),
+        churn=random.choice((0, 0, 6)),
+        first_partitions=random.randint(1, 4),
+    )
+    trouble = Trouble(prunes=plan.live_sink or plan.with_spark)
+    if plan.ordeal is Ordeal.CLOCK_STILL:
+        trouble = replace(trouble, still=((random.uniform(4.0, 7.0), still),))
+    return replace(
+        plan,
+        scenario=scenario,
+        begins=scenario.history.origin,
+        end=scenario.history.horizon + random.choice((0, 1, SECOND)),
+        speed=speed,
+        lives=(Life(trouble),),
+        source={**plan.source, "heartbeat": "60s"},
+        worker_dies=(),
+        still=still,
+        with_family=random.random() < 0.5,
+    )
 
 
 def _workers(random: Random) -> tuple[int, tuple[float, ...]]:

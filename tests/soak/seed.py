@@ -3,7 +3,8 @@
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,18 +15,26 @@ from pyspark.sql import SparkSession
 from connector.config import load
 from connector.spool import Spool
 from connector.timestamps import format_rfc3339
+from emulator.fault_plan import DISORDER, FaultPlan
 from emulator.scripted_server import ScriptedServer
+from tests.faults.link import linked
 from tests.integration.commands import manifests
 from tests.integration.delivered import assert_sound
 from tests.property.test_whole_reader import of_seed
+from tests.soak.between import Between
+from tests.soak.late_server import LateServer
 from tests.soak.live_sink import LiveSink
 from tests.soak.lives import Deadline, Lives, SeedError
+from tests.soak.ordeal import STANDSTILLS, Ordeal, SaidWhyError, is_told_of
 from tests.soak.plan import Plan
 from tests.soak.truth import committed, compare, event_files
 
 Kind = Literal["real processes", "Spark killed too", "one process"]
-SECONDS, SPARK_SECONDS = 90.0, 240.0
-"""Within which a seed must have ended."""
+SECONDS, SPARK_SECONDS = 240.0, 420.0
+"""Within which a seed must have ended, on a machine however slow; what stands still fails much earlier."""
+
+_RESTARTS = 5
+"""Of a sink that lives on, at most."""
 
 _FACTOR = 10.0
 """What is too long for the daemon, times this, is too long for a worker as a whole."""
@@ -91,21 +100,31 @@ class _Run:
         self._spool = folder / "spool"
         self._deadline = Deadline.within(SPARK_SECONDS if plan.with_spark else SECONDS)
         self._sink: LiveSink | None = None
+        self._restarts = 0
+        self._why = ""
+        """The line with which it ended, where it had to end before all was delivered."""
 
     def run(self) -> None:
         plan, scenario, faults = self._plan, self._plan.scenario, self._plan.faults()
-        with ScriptedServer.started(
-            scenario, faults=faults, begins=plan.begins, speed=plan.speed, framing=plan.framing
-        ) as server:
-            config = self._configuration(server.host)
-            lives = Lives(plan, config, self._deadline, self._say)
+        with (
+            ScriptedServer.started(
+                scenario, faults=faults, begins=plan.begins, speed=plan.speed, framing=plan.framing
+            ) as server,
+            linked(server.host) as link,
+        ):
+            config = self._configuration(link.host if plan.ordeal is Ordeal.OUTAGE else server.host)
+            between = Between(plan, server, self._folder, lambda: self._watch_sink(config), self._stop_sink, self._say)
+            lives = Lives(plan, config, self._deadline, link, self._say)
             try:
-                lives.run(self._newest_epoch, lambda: self._watch_sink(config))
+                lives.run(self._newest_epoch, lambda: self._watch_sink(config), between)
                 self._deliver(config)
+            except SaidWhyError as error:
+                self._why = str(error)
+                self._say(f"it has said why it ends: {self._why}")
             finally:
-                if self._sink is not None:
-                    self._sink.abandon()
+                self._stop_sink()
                 self._told.update(lives.told)
+        self._count(plan, faults, lives, between)
         self._told.update({f"faults: {name}": number for name, number in faults.struck.items()})
         self._told.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
         self._told[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
@@ -148,22 +167,78 @@ class _Run:
         )
         return path
 
-    def _watch_sink(self, config: Path) -> None:
+    def _stop_sink(self) -> None:
         if self._sink is not None:
-            self._sink.check()
+            self._sink.abandon()
+            self._sink = None
+
+    def _watch_sink(self, config: Path) -> None:
+        if self._sink is not None and self._sink.has_failed_in_passing and self._restarts < _RESTARTS:
+            self._restarts += 1
+            self._told["restarts: of the sink that lives on, for Spark's own errors"] += 1
+            self._sink = LiveSink(self._spark(), load(config))
+        elif self._sink is not None:
+            with self._saying_why():
+                self._sink.check()
         elif self._plan.live_sink and (self._spool / "spool.json").exists():
             self._sink = LiveSink(self._spark(), load(config))
+
+    @contextmanager
+    def _saying_why(self) -> Iterator[None]:
+        """A sink may fail of what it has to be told of."""
+        try:
+            yield
+        except AssertionError as error:
+            if is_told_of(self._plan.ordeal, str(error)):
+                raise SaidWhyError(str(error)) from error
+            raise
 
     def _deliver(self, config: Path) -> None:
         if self._plan.with_spark:
             return
-        if self._sink is None:
-            self._sink = LiveSink(self._spark(), load(config))
-        self._sink.finish(max(5.0, self._deadline.at - time.monotonic()))
+        while True:
+            if self._sink is None:
+                self._sink = LiveSink(self._spark(), load(config))
+            try:
+                with self._saying_why():
+                    self._sink.finish(max(5.0, self._deadline.at - time.monotonic()))
+                break
+            except AssertionError:
+                if not self._sink.has_failed_in_passing or self._restarts >= _RESTARTS:
+                    raise
+            self._watch_sink(config)
         self._sink = None
         self._say("the sink has delivered")
 
+    def _count(self, plan: Plan, faults: FaultPlan, lives: Lives, between: Between) -> None:
+        """What the ordeal has come to."""
+        told, ordeal = self._told, plan.ordeal
+        if ordeal is None:
+            told["ordeals: none"] += 1
+            return
+        happened = {
+            Ordeal.LATE_SERVER: isinstance(faults, LateServer) and faults.waited_for > 0,
+            Ordeal.OUT_OF_ORDER: faults.struck[DISORDER] > 0,
+            Ordeal.KEYLESS_TABLE: True,
+        }.get(ordeal, lives.stood_still or between.happened)
+        told[f"ordeals: {ordeal}"] += happened
+        told[f"ordeals that did not come to pass: {ordeal}"] += not happened
+        if self._why or lives.said_why:
+            told[f"ordeals told of in one line: {ordeal}"] += 1
+        if ordeal in STANDSTILLS:
+            told[f"ordeals, in the mode: {plan.scenario.mode}"] += happened
+
+    def _check_what_came(self) -> None:
+        """Of a run that had to end, and said why: what it has delivered is as it was committed, once, in order."""
+        verdict = compare(committed(self._plan.scenario), event_files(self._folder / "events"))
+        wrong = [problem for problem in verdict.problems if not problem.startswith("lost: ")]
+        if wrong:
+            raise SeedError("; ".join(wrong))
+
     def _check(self, lives: Lives) -> None:
+        if self._why:
+            self._check_what_came()
+            return
         kept = manifests(self._spool)
         assert_sound(self._spool, kept, first=Spool.at(self._spool).floor())
         if kept[-1].epoch > lives.newest_before_last:  # the last writer has sealed, and so has swept

@@ -11,6 +11,10 @@ KINDS: dict[Kind, str] = {
     "one process": "seeds in one process, on virtual time",
 }
 _GROUPS = (
+    "ordeals",
+    "ordeals, in the mode",
+    "ordeals told of in one line",
+    "ordeals that did not come to pass",
     "kills",
     "killed",
     "workers of the daemon",

@@ -59,6 +59,7 @@ class Trouble:
     """What befalls a process, and those that it starts.
 
     `marks` is a folder for what came to pass. The process dies at the `nth` time that it comes to `point`. Its clock
+    stands `still` for so many seconds, so many seconds after it began, and
     is set by `steps`: so many nanoseconds, so many seconds after it began. Each fsync takes `sync_seconds`. The disk
     is full at the daemon's `full_at`-th file, or the sink's `sink_full_at`-th; 0 is never. What was consumed is
     pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are. With `cut_files`
@@ -69,6 +70,7 @@ class Trouble:
     point: str = ""
     nth: int = 1
     steps: tuple[tuple[float, int], ...] = ()
+    still: tuple[tuple[float, float], ...] = ()
     sync_seconds: float = 0.0
     full_at: int = 0
     sink_full_at: int = 0
@@ -83,6 +85,7 @@ class Trouble:
     def of_environment(cls) -> "Trouble":
         node = json.loads(os.environ[ENVIRONMENT])
         node["steps"] = tuple((float(after), int(step)) for after, step in node["steps"])
+        node["still"] = tuple((float(after), float(seconds)) for after, seconds in node["still"])
         return cls(**node)
 
 
