@@ -86,6 +86,12 @@ class BigQueryClient:
                 return False
         return True
 
+    def ignores_case(self, dataset: str) -> bool:
+        """Whether the names of its tables are the same in capital and in small letters; it is there."""
+        with self._faults(f"dataset {dataset}"):
+            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+        return bool(found.is_case_insensitive)
+
     def create_dataset(self, dataset: str, location: str) -> None:
         """Makes a dataset; one that is there is left as it is."""
         made = bigquery.Dataset(self._dataset(dataset))

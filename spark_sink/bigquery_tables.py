@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from connector.bigquery_client import BigQueryClient, ExistingTable
-from connector.bigquery_table import MERGE, BigQueryTable, BigQueryTarget, Shape, bigquery_table, table_faults
+from connector.bigquery_table import (
+    MERGE,
+    WAYS_APART,
+    BigQueryTable,
+    BigQueryTarget,
+    Shape,
+    bigquery_table,
+    table_faults,
+)
 from connector.consumers import BIGQUERY
 from connector.manifest import VERSION
 from connector.schemas import TableSchema
@@ -46,6 +54,10 @@ class _Document(BaseModel):
 
     version: int = VERSION
     tables: dict[str, _Known]
+
+
+class TableError(SinkError):
+    """One table cannot be written until somebody has repaired it; the others can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,8 @@ class BigQueryTables:
         repaired, and they stay stopped for the sink until :meth:`resume`.
 
         Raises:
-            SinkError: BigQuery refuses, or somebody dropped what was made.
+            TableError: somebody dropped what was made, or it was made for another mode.
+            SinkError: BigQuery refuses.
         """
         out: dict[str, Prepared] = {}
         before = dict(self._tables())
@@ -109,7 +122,7 @@ class BigQueryTables:
     def schema_key(self, table: BigQueryTable) -> str:
         """The key of a table's schema as the sink met it last; empty where that is not known."""
         known = self._tables().get(self._name(table))
-        return known.schema_key if known else ""
+        return known.schema_key if known is not None and known.source == table.source else ""
 
     def _name(self, table: BigQueryTable) -> str:
         return f"{self.target.project}.{table.dataset}.{table.name}"
@@ -117,8 +130,9 @@ class BigQueryTables:
     def _prepare(self, table: BigQueryTable, shape: Shape, key: str, *, replaying: bool) -> Prepared:
         name = self._name(table)
         known = self._tables().get(name)
-        if known is not None and known.source != table.source:
-            why = f"the tables {known.source} and {table.source} would both be {name} in BigQuery"
+        other = self._of_that_name(table, name)
+        if other is not None:
+            why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {WAYS_APART}"
             return Prepared(table, f"table {table.source} is stopped: {why}")
         if known is not None and known.mode not in ("", shape.mode):
             raise _other_mode(name, f"for mode {known.mode}")
@@ -147,6 +161,14 @@ class BigQueryTables:
             source=table.source, columns=columns, stopped=still, schema_key=met, mode=shape.mode
         )
         return Prepared(table, None)
+
+    def _of_that_name(self, table: BigQueryTable, name: str) -> str | None:
+        """Another table of the source that has a table's name already; datasets may be made to ignore case."""
+        others = {made: known.source for made, known in self._tables().items() if known.source != table.source}
+        if name in others:
+            return others[name]
+        alike = [source for made, source in others.items() if made.lower() == name.lower()]
+        return alike[0] if alike and self._client.ignores_case(table.dataset) else None
 
     def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
         if existing is None:
@@ -187,14 +209,14 @@ def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None
     if known is None or not known.columns:
         return
     if existing is None:
-        raise SinkError(
+        raise TableError(
             f"table {name} was dropped in BigQuery, and with it what was written",
             hint="Restore it (bq cp TABLE@TIME TABLE), or make an empty one like it to go on without. Nothing is lost"
             " of what came since.",
         )
     gone = [column for column in known.columns if column.lower() not in existing.fields]
     if gone:
-        raise SinkError(
+        raise TableError(
             f"column {gone[0]} of table {name} was dropped in BigQuery",
             hint=f"Add it again (ALTER TABLE ... ADD COLUMN {gone[0]} {known.columns[gone[0]]}): nothing is lost of"
             " what came since.",
@@ -209,8 +231,8 @@ def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> Non
             raise _other_mode(name, f"in another mode: its {field.name} has other fields")
 
 
-def _other_mode(name: str, how: str) -> SinkError:
-    return SinkError(
+def _other_mode(name: str, how: str) -> TableError:
+    return TableError(
         f"table {name} was made {how}", hint="Choose another sink.dataset or sink.prefix for this mode, or go back."
     )
 

@@ -458,6 +458,62 @@ def test_of_two_tables_that_would_be_one_only_the_second_is_stopped(
     assert name in reason
 
 
+@pytest.mark.parametrize("ignores_case", [False, True])
+def test_tables_whose_names_differ_in_case_are_two_but_in_a_dataset_that_ignores_it(
+    bigquery_double: BigQueryDouble, make: MakeTrial, ignores_case: bool
+) -> None:
+    trial = make(bigquery_double, "append-only")
+    dataset = bigquery.Dataset(f"{trial.server.project}.{trial.dataset}")
+    dataset.is_case_insensitive = ignores_case
+    trial.client.create_dataset(dataset)
+    Sealing(trial)([1], "Singers", "singers")
+    trial.run()
+    assert ids_of(trial) == [1]
+    assert letters_of(trial) == ({"singers": 1} if ignores_case else {})
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_replay_says_which_two_tables_would_be_one_and_sends_the_letters_of_the_others(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    seal([1], "a.b")
+    seal([2, 3], "a_b", values={"Name": "bad"})
+    seal([4], "a.b", "Singers", values={"Name": "bad"})
+    seal([5], "a_b")
+    trial.run()
+    bigquery_double.take_all()
+    assert replay(trial) == Replayed(sent=2, refused=3)
+    assert (ids_of(trial, "a.b"), ids_of(trial)) == ([1, 4], [4])
+    assert letters_of(trial) == {"a_b": 3}
+    (said,) = [line.fields for line in caplog.records if hasattr(line, "fields") and line.levelname == "WARNING"]
+    assert said["table"] == "a_b"
+    assert said["reason"].startswith("table a_b is stopped: the tables a.b and a_b would both be ")
+    assert said["reason"].endswith("or leave one of them out (source.tables.exclude)")
+    assert replay(trial, dataset="{}_{schema}") == Replayed(sent=3)
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_table_that_was_dropped_keeps_its_letters_and_holds_up_no_others_in_a_replay(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    seal([1], "A", "B")
+    seal([2], "A", "B", values={"Name": "bad"})
+    trial.run()
+    bigquery_double.take_all()
+    definition = like(trial, "A")
+    bigquery_double.drop(*trial.place("A"))
+    assert replay(trial) == Replayed(sent=1, refused=1)
+    assert (ids_of(trial, "B"), letters_of(trial)) == ([1, 2], {"A": 1})
+    trial.client.create_table(definition)
+    assert replay(trial) == Replayed(sent=1)
+
+
 def test_a_table_without_a_key_is_stopped_where_it_would_be_merged(
     bigquery_double: BigQueryDouble, make: MakeTrial
 ) -> None:
