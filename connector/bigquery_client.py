@@ -50,11 +50,15 @@ _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD"
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be."""
+    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be.
+
+    ``clustering`` has the columns that it is clustered by.
+    """
 
     fields: dict[str, Field]
     primary_key: tuple[str, ...]
     max_staleness: str | None
+    clustering: tuple[str, ...] = ()
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -109,7 +113,7 @@ class BigQueryClient:
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else []
         fields = {field.name.lower(): _field(field) for field in found.schema}
-        return ExistingTable(fields, tuple(key), found.max_staleness)
+        return ExistingTable(fields, tuple(key), found.max_staleness, tuple(found.clustering_fields or ()))
 
     def create(self, table: BigQueryTable) -> None:
         """Makes a table, clustered by its key; one that is there is left as it is."""

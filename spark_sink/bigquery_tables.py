@@ -27,6 +27,7 @@ from connector.manifest import VERSION
 from connector.schemas import TableSchema
 from connector.spool import Spool, to_json
 from connector.timestamps import SECOND
+from spark_sink.bigquery_misfits import misfits
 from spark_sink.errors import SinkError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
@@ -143,10 +144,10 @@ class BigQueryTables:
         faults = list(table_faults(table, shape))
         if not faults:
             existing = self._client.find(table.dataset, table.name)
-            _check_drops(name, known, existing)
+            _check_drops(name, known, existing, table.primary_key)
             if existing is not None:
                 _check_mode(name, table, existing)
-                faults += _misfits(table, existing)
+                faults += misfits(name, table, existing)
         if faults:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
             still = stopped if not replaying else known.stopped if known else None
@@ -205,7 +206,7 @@ class BigQueryTables:
         self._spool.storage.replace(_PATH, to_json(_Document(tables=self._tables())))
 
 
-def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None) -> None:
+def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None, key: Iterable[str]) -> None:
     if known is None or not known.columns:
         return
     if existing is None:
@@ -217,10 +218,20 @@ def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None
     gone = [column for column in known.columns if column.lower() not in existing.fields]
     if gone:
         raise TableError(
-            f"column {gone[0]} of table {name} was dropped in BigQuery",
-            hint=f"Add it again (ALTER TABLE ... ADD COLUMN {gone[0]} {known.columns[gone[0]]}): nothing is lost of"
-            " what came since.",
+            f"column {gone[0]} of table {name} was dropped in BigQuery", hint=_way_back(gone[0], known, key)
         )
+
+
+def _way_back(column: str, known: _Known, key: Iterable[str]) -> str:
+    if column in key:
+        return (
+            "A key's column cannot be added: restore the table (bq cp TABLE@TIME TABLE), or make an empty one like it."
+            " Nothing is lost of what came since."
+        )
+    return (
+        f"Add it again (ALTER TABLE ... ADD COLUMN {column} {known.columns[column]}): nothing is lost of what came"
+        " since; rows from before have NULL in it until they are written again."
+    )
 
 
 def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> None:
@@ -235,26 +246,6 @@ def _other_mode(name: str, how: str) -> TableError:
     return TableError(
         f"table {name} was made {how}", hint="Choose another sink.dataset or sink.prefix for this mode, or go back."
     )
-
-
-def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
-    """Why a table that is there cannot be written as it is."""
-    for field in table.fields:
-        there = existing.fields.get(field.name.lower())
-        if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
-            yield (
-                f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}:"
-                " drop or rename it there"
-            )
-    if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
-        yield (
-            f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be"
-            f" ({', '.join(table.primary_key)}): drop or rename the table there"
-        )
-
-
-def _names(key: Iterable[str]) -> set[str]:
-    return {name.lower() for name in key}
 
 
 def _seconds(interval: str | None) -> float | None:

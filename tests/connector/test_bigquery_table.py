@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 
 from connector.bigquery_table import (
-    WAYS_APART,
     MERGE,
+    WAYS_APART,
     Field,
     Mode,
     Shape,
