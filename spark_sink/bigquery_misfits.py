@@ -54,8 +54,8 @@ def _retyped(name: str, table: BigQueryTable, there: Field, field: Field) -> str
         return f"ALTER TABLE `{name}` ALTER COLUMN {there.name} SET DATA TYPE {field.type}"
     until = " until they are written again (or the table is backfilled, once there is a backfill)"
     return (
-        f"ALTER TABLE `{name}` RENAME COLUMN {there.name} TO {there.name}_before, or DROP COLUMN {there.name}, and it is"
-        f" added anew; rows that are there have NULL in it{until if table.primary_key else ''}"
+        f"ALTER TABLE `{name}` RENAME COLUMN {there.name} TO {there.name}_before, or DROP COLUMN {there.name}, and it"
+        f" is added anew; rows that are there have NULL in it{until if table.primary_key else ''}"
     )
 
 

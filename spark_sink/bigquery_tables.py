@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from connector.bigquery_client import BigQueryClient, ExistingTable
 from connector.bigquery_table import (
     MERGE,
+    MERGE_LOAD,
     WAYS_APART,
     BigQueryTable,
     BigQueryTarget,
@@ -27,6 +28,7 @@ from connector.manifest import VERSION
 from connector.schemas import TableSchema
 from connector.spool import Spool, to_json
 from connector.timestamps import SECOND
+from spark_sink.bigquery_fold import too_long
 from spark_sink.bigquery_misfits import misfits
 from spark_sink.errors import SinkError
 
@@ -142,6 +144,8 @@ class BigQueryTables:
             return Prepared(table, known.stopped)
         met = key if not replaying else known.schema_key if known else ""
         faults = list(table_faults(table, shape))
+        if shape.mode == MERGE_LOAD and not faults and (why := too_long(table, self.target.project)):
+            faults.append(why)
         if not faults:
             existing = self._client.find(table.dataset, table.name)
             _check_drops(name, known, existing, table.primary_key)
