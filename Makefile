@@ -26,7 +26,7 @@ test-spark:
 OLDEST := $(VENV)/oldest
 CALLERS := $(addprefix tests/connector/test_,$(addsuffix .py,check config dead_letters_command events gcs_storage opencdc \
     reader rows storage_contract transport walk)) tests/emulator/test_bigquery_double*.py tests/emulator/test_container.py \
-  $(addprefix tests/spark/test_,$(addsuffix .py,avro batch bigquery_refusals bigquery_rows bigquery_tables file_writer \
+  $(addprefix tests/spark/test_,$(addsuffix .py,avro batch bigquery_names bigquery_refusals bigquery_rows file_writer \
     gcs_destination))
 
 test-lower-bounds: $(OLDEST)/.installed
