@@ -128,7 +128,9 @@ class Transport:
 
     async def close(self) -> None:
         """Ends all calls and closes all channels."""
-        for call in (*self._pumps, *self._calls):  # before grpcio 1.83 a channel that is closed leaves its calls open
+        for pump in tuple(self._pumps):
+            await pump.end()
+        for call in tuple(self._calls):  # before grpcio 1.83 a channel that is closed leaves its calls open
             await call.end()
         self._threads.shutdown()
         for pumped in self._pumped:

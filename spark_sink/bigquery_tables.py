@@ -144,8 +144,8 @@ class BigQueryTables:
             return Prepared(table, known.stopped)
         met = key if not replaying else known.schema_key if known else ""
         faults = list(table_faults(table, shape))
-        if shape.mode == MERGE_LOAD and not faults and (why := too_long(table, self.target.project)):
-            faults.append(why)
+        long = too_long(table, self.target.project) if shape.mode == MERGE_LOAD and not faults else None
+        faults += [long] if long else []
         if not faults:
             existing = self._client.find(table.dataset, table.name)
             _check_drops(name, known, existing, table.primary_key)
