@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-all-but-spark test-spark lint format bench scale soak campaigns setup clean
+.PHONY: demo test test-all-but-spark test-spark test-lower-bounds lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -20,6 +20,24 @@ test-all-but-spark:
 
 test-spark:
 	@$(BIN)/python -m pytest $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
+
+# The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
+# Old libraries warn of what they will end; only here a warning is no error.
+OLDEST := $(VENV)/oldest
+CALLERS := $(addprefix tests/connector/test_,$(addsuffix .py,check config dead_letters_command events gcs_storage opencdc \
+    reader rows storage_contract transport walk)) tests/emulator/test_bigquery_double*.py tests/emulator/test_container.py \
+  $(addprefix tests/spark/test_,$(addsuffix .py,avro batch bigquery_names bigquery_refusals bigquery_rows file_writer \
+    gcs_destination))
+
+test-lower-bounds: $(OLDEST)/.installed
+	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(CALLERS)
+
+$(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
+	@echo "Installing the oldest versions into $(OLDEST)..."
+	@$(PYTHON) -m venv --clear $(OLDEST)
+	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
+	@touch $@
 
 lint: setup
 	@$(BIN)/ruff format --check .

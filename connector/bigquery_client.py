@@ -50,11 +50,15 @@ _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD"
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be."""
+    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be.
+
+    ``clustering`` has the columns that it is clustered by.
+    """
 
     fields: dict[str, Field]
     primary_key: tuple[str, ...]
     max_staleness: str | None
+    clustering: tuple[str, ...] = ()
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -86,6 +90,12 @@ class BigQueryClient:
                 return False
         return True
 
+    def ignores_case(self, dataset: str) -> bool:
+        """Whether the names of its tables are the same in capital and in small letters; it is there."""
+        with self._faults(f"dataset {dataset}"):
+            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+        return bool(found.is_case_insensitive)
+
     def create_dataset(self, dataset: str, location: str) -> None:
         """Makes a dataset; one that is there is left as it is."""
         made = bigquery.Dataset(self._dataset(dataset))
@@ -103,7 +113,7 @@ class BigQueryClient:
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else []
         fields = {field.name.lower(): _field(field) for field in found.schema}
-        return ExistingTable(fields, tuple(key), found.max_staleness)
+        return ExistingTable(fields, tuple(key), found.max_staleness, tuple(found.clustering_fields or ()))
 
     def create(self, table: BigQueryTable) -> None:
         """Makes a table, clustered by its key; one that is there is left as it is."""

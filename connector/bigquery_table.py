@@ -223,6 +223,12 @@ def table_faults(table: BigQueryTable, shape: Shape) -> Iterator[str]:
             )
 
 
+WAYS_APART = (
+    "give each schema a dataset of its own ({schema} in sink.dataset), or leave one of them out (source.tables.exclude)"
+)
+"""What helps where two tables would be one."""
+
+
 def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
     """For each name that several tables would have, what is wrong."""
     named: dict[tuple[str, str], list[str]] = {}
@@ -230,7 +236,8 @@ def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
         named.setdefault((table.dataset, table.name), []).append(table.source)
     for (dataset, name), sources in named.items():
         if len(sources) > 1:
-            yield f"the tables {' and '.join(sorted(sources))} would both be {dataset}.{name} in BigQuery"
+            both = f"the tables {' and '.join(sorted(sources))} would both be {dataset}.{name} in BigQuery"
+            yield f"{both}: {WAYS_APART}"
 
 
 WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")

@@ -93,6 +93,7 @@ class Transport:
         self._awaited: list[_Held[grpc.aio.Channel]] = []
         self._pumped: list[_Held[grpc.Channel]] = []
         self._pumps: set[Pump] = set()
+        self._calls: set[Awaited] = set()
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
 
     async def unary(self, method: str, request: bytes, metadata: tuple[tuple[str, str], ...], within: float) -> bytes:
@@ -130,15 +131,19 @@ class Transport:
         else:
             with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
                 awaited = Awaited(channel.unary_stream(method)(request, metadata=metadata))
+                self._calls.add(awaited)
                 try:
                     yield awaited.take
                 finally:
+                    self._calls.discard(awaited)
                     await awaited.end()
 
     async def close(self) -> None:
         """Ends all calls and closes all channels."""
         for pump in tuple(self._pumps):
             await pump.end()
+        for call in tuple(self._calls):  # before grpcio 1.83 a channel that is closed leaves its calls open
+            await call.end()
         self._threads.shutdown()
         for pumped in self._pumped:
             pumped.channel.close()

@@ -46,8 +46,16 @@ class Table:
         """A text that changes with the definition, and is no other table's."""
         return f"table-{self._number}-{self._version}"
 
+    def make_contents(self, definition: Definition) -> None:
+        """Gives the rows another key, by which none of them was changed."""
+        rows = self.contents.rows(self.schema)
+        streamed = self.contents.streamed
+        self.contents = Contents(_as_written(definition))
+        if streamed is not None:
+            self.contents.append(rows, streamed)
+
     def redefine(self, definition: Definition) -> None:
-        """Gives the table another definition of the same key."""
+        """Gives the table another definition; its contents have that key."""
         self.definition = definition
         self._version += 1
 
@@ -120,13 +128,25 @@ class Catalog:
             raise invalid(f'Invalid table ID "{name}".')
         self.check_access(dataset, name)
         self.dataset(dataset)
-        definition = _definition(resource)
+        return self.resource(self.add(dataset, name, _definition(resource)))
+
+    def add(self, dataset: str, name: str, definition: Definition) -> Table:
+        """Makes a table; refuses a name that there is."""
         with self.lock:
             if (dataset, name) in self._tables:
                 raise RefusedError(Reason.DUPLICATE, f"Already Exists: Table {self.label(dataset, name)}")
             table = Table(dataset, name, definition, self.now(), next(self._numbers))
             self._tables[dataset, name] = table
-            return self.resource(table)
+            return table
+
+    def rename(self, dataset: str, name: str, to: str) -> None:
+        """Gives a table another name; refuses one that there is."""
+        with self.lock:
+            if (dataset, to) in self._tables:
+                raise RefusedError(Reason.DUPLICATE, f"Already Exists: Table {self.label(dataset, to)}")
+            table = self._tables.pop((dataset, name))
+            table.name = to
+            self._tables[dataset, to] = table
 
     def patch_table(self, dataset: str, name: str, resource: Json, if_match: str | None) -> Json:
         """Changes a table as far as BigQuery lets it be changed; `if_match` is the etag it must still have."""
@@ -182,9 +202,12 @@ class Catalog:
             del self._tables[dataset, name]
 
     def retype(self, dataset: str, name: str, column: str, kind: str) -> None:
-        """Gives a column another type; KeyError without the table."""
+        """Drops a column and adds it with another type; KeyError without the table."""
         with self.lock:
             table = self._tables[dataset, name]
+            if column in (*table.definition.key, *table.definition.clustering):
+                raise invalid(f"Cannot drop column {column}: it is of the primary key or of the clustering")
+            table.contents.rename(column, None)
             schema = tuple(replace(one, type=kind) if one.name == column else one for one in table.schema)
             table.redefine(replace(table.definition, schema=schema))
 

@@ -1,7 +1,7 @@
 """A strict test double of BigQuery, in this process: tables over REST, rows over the Storage Write API, on loopback.
 
 It takes less than BigQuery does, and refuses with BigQuery's own codes; what it takes it holds in memory as Python
-values, and shows. It knows no query but the one that sets a table's max_staleness. It is written by BigQuery's
+values, and shows. It knows no query, but the statements that alter, copy and drop a table. It is written by BigQuery's
 documentation and what its clients tell of it, and has not been compared with the service.
 """
 

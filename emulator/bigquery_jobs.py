@@ -1,4 +1,4 @@
-"""The jobs of the BigQuery double: the one statement it knows, which sets a table's max_staleness.
+"""The jobs of the BigQuery double, which run the statements it knows (:mod:`emulator.bigquery_statements`).
 
 A job is done when it is made. Its id is used up, whether it did its work or failed.
 """
@@ -8,19 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from emulator.bigquery_catalog import Catalog
 from emulator.bigquery_refusals import Reason, RefusedError, invalid
 from emulator.bigquery_schema import Json
+from emulator.bigquery_statements import read
 
-_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
-_ALTER = re.compile(
-    r"\s*ALTER\s+TABLE\s+`([^`.]+)\.([^`.]+)\.([^`.]+)`\s+SET\s+OPTIONS\s*"
-    rf"\(\s*max_staleness\s*=\s*INTERVAL\s+(\d{{1,9}})\s+({'|'.join(_SECONDS)})\s*\)\s*;?\s*",
-    re.IGNORECASE,
-)
 _EVERYWHERE = ("US", "EU")  # where a job is found without its location
 
 
@@ -80,14 +74,8 @@ class Jobs:
     def _run(self, query: Json, configuration: Json, job_id: str | None, location: str | None) -> _Job:
         if query.get("useLegacySql", True):
             raise RefusedError(Reason.INVALID_QUERY, "The double reads GoogleSQL only: set useLegacySql to false")
-        match = _ALTER.fullmatch(str(query.get("query") or ""))
-        if match is None:
-            raise RefusedError(
-                Reason.INVALID_QUERY,
-                "The double knows one statement only:"
-                " ALTER TABLE `project.dataset.table` SET OPTIONS (max_staleness = INTERVAL number unit)",
-            )
-        project, dataset, table, number, unit = match.groups()
+        statement = read(str(query.get("query") or ""))
+        project, dataset = statement.project, statement.dataset
         if project != self._catalog.project:
             raise RefusedError(
                 Reason.ACCESS_DENIED, f"Access Denied: Project {project}: User does not have permission."
@@ -100,7 +88,7 @@ class Jobs:
             refusal = None
             try:
                 self._check_location(dataset, place, location)
-                self._catalog.set_max_staleness(dataset, table, timedelta(seconds=int(number) * _SECONDS[unit.upper()]))
+                statement.work(self._catalog)
             except RefusedError as error:
                 refusal = error
             job = _Job(self._resource(job_id, location or place, configuration, refusal), location or place, refusal)

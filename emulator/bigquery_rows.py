@@ -25,6 +25,7 @@ from emulator.bigquery_values import Convert, converter
 _CHANGE_TYPE = "_CHANGE_TYPE"
 _SEQUENCE = "_CHANGE_SEQUENCE_NUMBER"
 _PSEUDO = (_CHANGE_TYPE, _SEQUENCE)
+_MOST_COLUMNS_OF_CHANGES = 2000
 _SECTIONS = re.compile(r"[0-9A-Fa-f]{1,16}(?:/[0-9A-Fa-f]{1,16}){0,3}")
 
 
@@ -32,7 +33,8 @@ class RowReader:
     """Reads rows that are written with one schema for a table of some columns and key.
 
     Raises WriteError if the schema does not fit the table. `changes` tells whether rows may be changes by key, which
-    they are where the writer's schema has a field _CHANGE_TYPE.
+    they are where the writer's schema has a field _CHANGE_TYPE. The rules of changes, and the format of their numbers,
+    are those of https://cloud.google.com/bigquery/docs/change-data-capture.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class RowReader:
                 "The given value is not a valid CHANGE_TYPE in insert mode: changes are written to the default stream"
                 " of a table with a primary key"
             )
+        if len(schema) > _MOST_COLUMNS_OF_CHANGES:
+            raise unwritable(f"Tables with active CDC have at most {_MOST_COLUMNS_OF_CHANGES} top-level columns")
         for name in _PSEUDO:
             if name in names and compiled.fields_by_name[name].type != FieldDescriptorProto.TYPE_STRING:
                 raise unwritable(f"{name} must be a string")
@@ -60,6 +64,11 @@ class RowReader:
         for name in key:
             if name.lower() not in lower:
                 raise unwritable(f"The primary key column {name} is missing in the writer's schema")
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rows are changes by key."""
+        return self._typed
 
     def read(self, raw: bytes) -> Change:
         """A row. Raises ValueError, with what a person reads, if it is bad."""

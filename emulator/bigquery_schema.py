@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,11 +18,13 @@ _LEGACY = {new: old for old, new in _GOOGLE_SQL.items()}
 _STORAGE = {"FLOAT64": "DOUBLE"}
 _TYPES = {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "GEOGRAPHY", "INT64", "INTERVAL", "JSON",
           "NUMERIC", "STRING", "STRUCT", "TIME", "TIMESTAMP"}  # fmt: skip
-_KEY_TYPES = {"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"}
-_CLUSTER_TYPES = _KEY_TYPES | {"GEOGRAPHY"}
+# https://cloud.google.com/bigquery/docs/primary-foreign-keys (limitations), .../docs/clustered-tables
+_KEY_TYPES = {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"}
+_CLUSTER_TYPES = {"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "GEOGRAPHY", "INT64", "NUMERIC", "STRING", "TIMESTAMP"}
 _MODES = ("NULLABLE", "REQUIRED", "REPEATED")
 _MOST_KEY_COLUMNS = 16
 _MOST_CLUSTER_COLUMNS = 4
+_MOST_COLUMNS = 10_000  # https://cloud.google.com/bigquery/quotas#all_tables
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER", "_CHANGE_TYPE",
              "_CHANGE_SEQUENCE_NUMBER", "_CHANGE_TIMESTAMP")  # fmt: skip
@@ -59,9 +62,10 @@ def read_columns(schema: Json) -> tuple[Column, ...]:
     columns = tuple(_read_column(column) for column in given)
     if not columns:
         raise invalid("Schema has no fields")
-    names = [column.name.lower() for column in columns]
-    for name in names:
-        if names.count(name) > 1:
+    if len(columns) > _MOST_COLUMNS:
+        raise invalid(f"Too many columns: {len(columns)}, and {_MOST_COLUMNS} is the most")
+    for name, count in Counter(column.name.lower() for column in columns).items():
+        if count > 1:
             raise invalid(f"Duplicate field name: {name}. Field names are unique, ignoring their case.")
     return columns
 

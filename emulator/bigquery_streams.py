@@ -149,7 +149,7 @@ class Streams:
             for name in names:
                 stream = self._pending[name]
                 stream.committed = now
-                table.contents.append(stream.rows)
+                table.contents.append(stream.rows, now)
                 stream.rows = []
             return now, []
 

@@ -123,6 +123,7 @@ class _Connection:
         self._stream = ""
         self._writer_schema: bytes | None = None
         self._seen: tuple[Column, ...] | None = None
+        self._changes: bool | None = None
 
     def answer(self, raw: bytes, failure: Failure | None) -> Any:
         """The answer to a request; raises WriteError or RefusedError where it is the call's end."""
@@ -182,13 +183,16 @@ class _Connection:
             raise unwritable("Offset cannot be specified for the default stream")
         changes = self._read(given, table.definition, default=True)
         with self._api.catalog.lock:
-            table.contents.apply(changes)
+            table.contents.apply(changes, self._api.catalog.now())
         self._api.traffic.appended(len(given), size)
         return None
 
     def _read(self, given: Sequence[bytes], definition: Definition, *, default: bool) -> list[Change]:
         assert self._writer_schema is not None
         reader = _reader(self._writer_schema, definition.schema, definition.key, changes=default)
+        if self._changes not in (None, reader.changes):
+            raise unwritable("The given value is not a valid CHANGE_TYPE: changes and other rows in one connection")
+        self._changes = reader.changes
         if not self._api.check:
             return []
         changes, errors = [], []

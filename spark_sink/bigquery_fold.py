@@ -25,7 +25,10 @@ from spark_sink import bigquery_reasons
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
-gone; whether it is new, so that what is not present is NULL."""
+gone; whether it is new, so that what is not present is NULL. A table that has such a column itself: :func:`added`."""
+
+LONGEST_STATEMENT = 1_000_000
+"""Characters of a statement that BigQuery takes (https://cloud.google.com/bigquery/quotas#query_jobs: 1 MB)."""
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
@@ -54,6 +57,7 @@ class Fold:
         self._columns = {column.name: column for column in table.columns}
         self._keys = [column.name for column in table.columns if column.is_key]
         self._rows: dict[tuple[object, ...], _Row] = {}
+        self._present, self._deleted, self._replaced = added(table)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,7 +69,7 @@ class Fold:
             Field(field.name, "STRING" if field.type == "JSON" else field.type, field.repeated, fields=field.fields)
             for field in self._table.fields
         ]
-        return [*own, Field(PRESENT, "STRING"), Field(DELETED, "BOOL"), Field(REPLACED, "BOOL")]
+        return [*own, Field(self._present, "STRING"), Field(self._deleted, "BOOL"), Field(self._replaced, "BOOL")]
 
     def add(self, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         """Adds events of the table, in commit order; returns the index of each that does not fit, and why."""
@@ -118,43 +122,75 @@ class Fold:
             if column.name in row.values
         }
         line[METADATA] = {"uuid": uuid, "source_timestamp": moment, "change_sequence_number": number}
-        line[PRESENT] = "".join("01"[column.name in row.values] for column in self._table.columns)
-        line[DELETED], line[REPLACED] = row.deleted, row.replaced
+        line[self._present] = "".join("01"[column.name in row.values] for column in self._table.columns)
+        line[self._deleted], line[self._replaced] = row.deleted, row.replaced
         return orjson.dumps(line)
+
+
+def added(table: BigQueryTable) -> tuple[str, ...]:
+    """:data:`PRESENT`, :data:`DELETED` and :data:`REPLACED`, or names alike that no column of a table has."""
+    return _free(table, PRESENT, DELETED, REPLACED)
+
+
+def _free(table: BigQueryTable, *names: str) -> tuple[str, ...]:
+    """Names with as many underscores after them as it takes until no column is called so."""
+    taken = {field.name.lower() for field in table.fields}
+    while not taken.isdisjoint(names):
+        names = tuple(f"{name}_" for name in names)
+    return names
 
 
 def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
     """The ``uuid`` of each line in table ``staging`` that comes after later changes of its row in table ``into``."""
+    t, s = _free(table, "t", "s")
     return (
-        f"SELECT s.{METADATA}.uuid FROM `{staging}` s JOIN `{into}` t ON {_same_row(table)}"
-        f" WHERE t.{METADATA}.change_sequence_number > s.{METADATA}.change_sequence_number"
+        f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {_same_row(table, t, s)}"
+        f" WHERE {t}.{METADATA}.change_sequence_number > {s}.{METADATA}.change_sequence_number"
     )
 
 
-def _same_row(table: BigQueryTable) -> str:
-    return " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.primary_key)
+def _same_row(table: BigQueryTable, t: str, s: str) -> str:
+    return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
 
 
 def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing."""
-    newer = f"s.{METADATA}.change_sequence_number > COALESCE(t.{METADATA}.change_sequence_number, '')"
+    t, s = _free(table, "t", "s")
+    present, deleted, replaced = added(table)
+    newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
     changed = [
-        f"`{column.field.name}` = IF(s.{REPLACED} OR SUBSTR(s.{PRESENT}, {place}, 1) = '1',"
-        f" s.`{column.field.name}`, t.`{column.field.name}`)"
+        f"`{column.field.name}` = IF({s}.{replaced} OR SUBSTR({s}.{present}, {place}, 1) = '1',"
+        f" {s}.`{column.field.name}`, {t}.`{column.field.name}`)"
         for place, column in enumerate(table.columns, 1)
         if not column.is_key
     ]
-    changed.append(f"{METADATA} = s.{METADATA}")
+    changed.append(f"{METADATA} = {s}.{METADATA}")
     names = ", ".join(f"`{field.name}`" for field in table.fields)
-    values = ", ".join(f"s.`{field.name}`" for field in table.fields)
+    values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
     documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
     lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` t USING {lines} s ON {_same_row(table)}"
-        f" WHEN MATCHED AND {newer} AND s.{DELETED} THEN DELETE"
+        f"MERGE `{into}` {t} USING {lines} {s} ON {_same_row(table, t, s)}"
+        f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
-        f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({names}) VALUES ({values})"
+        f" WHEN NOT MATCHED AND NOT {s}.{deleted} THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def too_long(table: BigQueryTable, project: str) -> str | None:
+    """Why a table has too many columns, or too long names of them, to be merged into; None if it has not."""
+    path = f"{project}.{table.dataset}"
+    size = len(merge_statement(table, f"{path}.{table.name}", f"{path}.{'x' * _LONGEST_STAGING}"))
+    if size <= LONGEST_STATEMENT:
+        return None
+    return (
+        f"the MERGE of its {len(table.columns)} columns would have {size:,} characters, and BigQuery takes"
+        f" {LONGEST_STATEMENT:,}: take mode merge or append-only, or leave the table out"
+    )
+
+
+_LONGEST_STAGING = 200
+"""Characters of a staging table's name, and more."""
 
 
 def _parsed(field: Field) -> str:

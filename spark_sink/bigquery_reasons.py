@@ -17,7 +17,7 @@ def too_fine_key(column: Column) -> str:
     """A key's timestamp would be cut, and might be another's then."""
     return (
         f"the key column {column.name} holds digits below a microsecond, which BigQuery's TIMESTAMP has not:"
-        " set sink.timestamps: text"
+        " set sink.timestamps: text, and take another sink.dataset, for a key's column keeps its type"
     )
 
 

@@ -22,6 +22,7 @@ from connector.config import BigQueryConfig, Config
 from connector.consumers import BIGQUERY, find, sink_lock
 from connector.errors import SpoolError
 from connector.locations import absolute
+from connector.log import Log
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, options_of
@@ -29,12 +30,14 @@ from spark_sink.bigquery_fold import late_statement
 from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
-from spark_sink.bigquery_tables import BigQueryTables
+from spark_sink.bigquery_tables import BigQueryTables, Prepared, TableError
 from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
 from spark_sink.errors import SinkError
 from spark_sink.files import pieces_of
+
+_log = Log(__name__)
 
 
 @contextmanager
@@ -76,6 +79,7 @@ class _Letters:
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
         self._repaired: set[str] = set()
+        self._said: dict[str, str] = {}
         self._ledger = Ledger(spool)
         self._noted: list[str] = []
         consumer = find(spool, BIGQUERY)
@@ -93,10 +97,9 @@ class _Letters:
         if SCHEMA_IN_DATASET in shape.dataset:
             shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
         newest = rows.column("schema_key")[rows.num_rows - 1].as_py()
-        key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), shape)) or newest
-        prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
-        if prepared.stopped is not None:
-            return [(index, prepared.stopped) for index in range(rows.num_rows)]
+        prepared = self._prepared(source, newest, shape)
+        if isinstance(prepared, str):
+            return [(index, prepared) for index in range(rows.num_rows)]
         self._repaired.add(source)
         table, name = prepared.table, _name(rows, prepared.table)
         if not shape.merges:
@@ -109,6 +112,22 @@ class _Letters:
             refused = [*refused, *self._late(sent, table, wrote)]
             merge_staging(self._target, table, wrote)
         return [*partial.items(), *((whole[index], why) for index, why in dict(refused).items())]
+
+    def _prepared(self, source: str, newest: str, shape: Shape) -> Prepared | str:
+        """A table that is ready, or why its letters stay; nothing of one table holds up the letters of others."""
+        try:
+            key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), shape)) or newest
+            prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
+        except TableError as error:
+            why = str(error)
+        else:
+            if prepared.stopped is None:
+                return prepared
+            why = prepared.stopped
+        if why != self._said.get(source):
+            _log.warning("dead letters of a table stay", table=source, reason=why)
+            self._said[source] = why
+        return why
 
     def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Refusals:
         """The rows that the merge will leave out, for later changes of their rows are there."""

@@ -13,12 +13,23 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from connector.bigquery_client import BigQueryClient, ExistingTable
-from connector.bigquery_table import MERGE, BigQueryTable, BigQueryTarget, Shape, bigquery_table, table_faults
+from connector.bigquery_table import (
+    MERGE,
+    MERGE_LOAD,
+    WAYS_APART,
+    BigQueryTable,
+    BigQueryTarget,
+    Shape,
+    bigquery_table,
+    table_faults,
+)
 from connector.consumers import BIGQUERY
 from connector.manifest import VERSION
 from connector.schemas import TableSchema
 from connector.spool import Spool, to_json
 from connector.timestamps import SECOND
+from spark_sink.bigquery_fold import too_long
+from spark_sink.bigquery_misfits import misfits
 from spark_sink.errors import SinkError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
@@ -46,6 +57,10 @@ class _Document(BaseModel):
 
     version: int = VERSION
     tables: dict[str, _Known]
+
+
+class TableError(SinkError):
+    """One table cannot be written until somebody has repaired it; the others can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +99,8 @@ class BigQueryTables:
         repaired, and they stay stopped for the sink until :meth:`resume`.
 
         Raises:
-            SinkError: BigQuery refuses, or somebody dropped what was made.
+            TableError: somebody dropped what was made, or it was made for another mode.
+            SinkError: BigQuery refuses.
         """
         out: dict[str, Prepared] = {}
         before = dict(self._tables())
@@ -109,7 +125,7 @@ class BigQueryTables:
     def schema_key(self, table: BigQueryTable) -> str:
         """The key of a table's schema as the sink met it last; empty where that is not known."""
         known = self._tables().get(self._name(table))
-        return known.schema_key if known else ""
+        return known.schema_key if known is not None and known.source == table.source else ""
 
     def _name(self, table: BigQueryTable) -> str:
         return f"{self.target.project}.{table.dataset}.{table.name}"
@@ -117,8 +133,9 @@ class BigQueryTables:
     def _prepare(self, table: BigQueryTable, shape: Shape, key: str, *, replaying: bool) -> Prepared:
         name = self._name(table)
         known = self._tables().get(name)
-        if known is not None and known.source != table.source:
-            why = f"the tables {known.source} and {table.source} would both be {name} in BigQuery"
+        other = self._of_that_name(table, name)
+        if other is not None:
+            why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {WAYS_APART}"
             return Prepared(table, f"table {table.source} is stopped: {why}")
         if known is not None and known.mode not in ("", shape.mode):
             raise _other_mode(name, f"for mode {known.mode}")
@@ -127,12 +144,14 @@ class BigQueryTables:
             return Prepared(table, known.stopped)
         met = key if not replaying else known.schema_key if known else ""
         faults = list(table_faults(table, shape))
+        long = too_long(table, self.target.project) if shape.mode == MERGE_LOAD and not faults else None
+        faults += [long] if long else []
         if not faults:
             existing = self._client.find(table.dataset, table.name)
-            _check_drops(name, known, existing)
+            _check_drops(name, known, existing, table.primary_key)
             if existing is not None:
                 _check_mode(name, table, existing)
-                faults += _misfits(table, existing)
+                faults += misfits(name, table, existing)
         if faults:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
             still = stopped if not replaying else known.stopped if known else None
@@ -147,6 +166,14 @@ class BigQueryTables:
             source=table.source, columns=columns, stopped=still, schema_key=met, mode=shape.mode
         )
         return Prepared(table, None)
+
+    def _of_that_name(self, table: BigQueryTable, name: str) -> str | None:
+        """Another table of the source that has a table's name already; datasets may be made to ignore case."""
+        others = {made: known.source for made, known in self._tables().items() if known.source != table.source}
+        if name in others:
+            return others[name]
+        alike = [source for made, source in others.items() if made.lower() == name.lower()]
+        return alike[0] if alike and self._client.ignores_case(table.dataset) else None
 
     def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
         if existing is None:
@@ -183,22 +210,32 @@ class BigQueryTables:
         self._spool.storage.replace(_PATH, to_json(_Document(tables=self._tables())))
 
 
-def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None) -> None:
+def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None, key: Iterable[str]) -> None:
     if known is None or not known.columns:
         return
     if existing is None:
-        raise SinkError(
+        raise TableError(
             f"table {name} was dropped in BigQuery, and with it what was written",
             hint="Restore it (bq cp TABLE@TIME TABLE), or make an empty one like it to go on without. Nothing is lost"
             " of what came since.",
         )
     gone = [column for column in known.columns if column.lower() not in existing.fields]
     if gone:
-        raise SinkError(
-            f"column {gone[0]} of table {name} was dropped in BigQuery",
-            hint=f"Add it again (ALTER TABLE ... ADD COLUMN {gone[0]} {known.columns[gone[0]]}): nothing is lost of"
-            " what came since.",
+        raise TableError(
+            f"column {gone[0]} of table {name} was dropped in BigQuery", hint=_way_back(gone[0], known, key)
         )
+
+
+def _way_back(column: str, known: _Known, key: Iterable[str]) -> str:
+    if column in key:
+        return (
+            "A key's column cannot be added: restore the table (bq cp TABLE@TIME TABLE), or make an empty one like it."
+            " Nothing is lost of what came since."
+        )
+    return (
+        f"Add it again (ALTER TABLE ... ADD COLUMN {column} {known.columns[column]}): nothing is lost of what came"
+        " since; rows from before have NULL in it until they are written again."
+    )
 
 
 def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> None:
@@ -209,30 +246,10 @@ def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> Non
             raise _other_mode(name, f"in another mode: its {field.name} has other fields")
 
 
-def _other_mode(name: str, how: str) -> SinkError:
-    return SinkError(
+def _other_mode(name: str, how: str) -> TableError:
+    return TableError(
         f"table {name} was made {how}", hint="Choose another sink.dataset or sink.prefix for this mode, or go back."
     )
-
-
-def _misfits(table: BigQueryTable, existing: ExistingTable) -> Iterable[str]:
-    """Why a table that is there cannot be written as it is."""
-    for field in table.fields:
-        there = existing.fields.get(field.name.lower())
-        if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
-            yield (
-                f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}:"
-                " drop or rename it there"
-            )
-    if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
-        yield (
-            f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be"
-            f" ({', '.join(table.primary_key)}): drop or rename the table there"
-        )
-
-
-def _names(key: Iterable[str]) -> set[str]:
-    return {name.lower() for name in key}
 
 
 def _seconds(interval: str | None) -> float | None:

@@ -7,6 +7,7 @@ import pytest
 
 from connector.bigquery_table import (
     MERGE,
+    WAYS_APART,
     Field,
     Mode,
     Shape,
@@ -205,13 +206,13 @@ def test_a_table_is_in_the_dataset_of_all_or_of_its_schema(
 def test_tables_that_would_be_one_are_refused_and_those_of_other_schemas_datasets_are_not() -> None:
     tables = [schema(KEY, table=name) for name in ("a_b", "a.b", "c")]
     assert list(collisions([bigquery_table(table, shape()) for table in tables])) == [
-        "the tables a.b and a_b would both be ds.a_b in BigQuery"
+        f"the tables a.b and a_b would both be ds.a_b in BigQuery: {WAYS_APART}"
     ]
     own = shape(dataset="{schema}", default_schema="public")
     assert list(collisions([bigquery_table(table, own) for table in tables])) == []
     same = shape(dataset="{schema}", default_schema="a")
     assert list(collisions([bigquery_table(schema(KEY, table=name), same) for name in ("b", "a.b")])) == [
-        "the tables a.b and b would both be a.b in BigQuery"
+        f"the tables a.b and b would both be a.b in BigQuery: {WAYS_APART}"
     ]
 
 

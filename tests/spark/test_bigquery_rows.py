@@ -333,7 +333,9 @@ def test_a_key_that_would_lose_digits_is_refused() -> None:
     built = builder_of(columns, "merge").build(batch, now=NOW)
     assert [refused.index for refused in built.refused] == [0, 3, 5]
     cannot = "the key column T holds digits below a microsecond, which BigQuery's TIMESTAMP has not"
-    assert {refused.reason for refused in built.refused} == {f"{cannot}: set sink.timestamps: text"}
+    assert {refused.reason for refused in built.refused} == {
+        f"{cannot}: set sink.timestamps: text, and take another sink.dataset, for a key's column keeps its type"
+    }
     assert len(builder_of(columns, "merge", timestamps="text").build(batch, now=NOW).rows) == 6
     assert len(builder_of(columns, "append-only").build(batch, now=NOW).rows) == 6
 
