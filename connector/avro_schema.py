@@ -13,8 +13,8 @@ from enum import Enum, auto
 import orjson
 import pyarrow as pa
 
-from connector.envelope import SOURCE_METADATA
 from connector.schemas import TableSchema
+from connector.source_metadata import written_fields
 
 SOURCE, PAYLOAD = "source_metadata", "payload"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -125,8 +125,14 @@ def collisions(schema: TableSchema) -> Iterator[str]:
             yield f"the columns {' and '.join(columns)} of table {schema.table} would both be called {name} in Avro"
 
 
-def avro_schema(table: str, columns: Iterable[AvroColumn]) -> bytes:
-    """The schema of a file of the table's events, as JSON; equal for equal columns."""
+def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool = True) -> bytes:
+    """The schema of a file of the table's events, as JSON; equal for equal columns.
+
+    Args:
+        table: the table's name.
+        columns: the payload's.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+    """
     record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
         record += "_"  # a name is defined once
@@ -141,7 +147,11 @@ def avro_schema(table: str, columns: Iterable[AvroColumn]) -> bytes:
         "schema_key": "string",
         "sort_keys": {"type": "array", "items": ["string", "long"]},
         SOURCE: _record(
-            SOURCE, [{"name": field.name, "type": _metadata_type(field.type)} for field in SOURCE_METADATA]
+            SOURCE,
+            [
+                {"name": name, "type": _metadata_type(kind)}
+                for name, kind in written_fields(sort_fields=sort_fields).items()
+            ],
         ),
         PAYLOAD: _record(
             PAYLOAD,

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from connector.pieces import Pieces, bytes_of, ends_of, joined
 from connector.schemas import TableSchema
+from connector.source_metadata import REPEATED, written_columns
 from connector.texts import json_texts, rfc3339_texts
 
 Converter = Callable[[object], object]
@@ -72,10 +73,12 @@ class EventWriter:
 
     Args:
         schema_of: the schema that a schema key names.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
     """
 
-    def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
         self._schema_of = schema_of
+        self._sort_fields = sort_fields
         self._converters: dict[str, dict[str, Converter]] = {}
         self._payloads: dict[str, _Payloads] = {}
 
@@ -105,20 +108,21 @@ class EventWriter:
             rows.column(json_texts(batch.column(name)))
         rows.literal(b"," + _named("uuid"))
         rows.column(json_texts(batch.column("uuid")))
-        metadata = batch.column("source_metadata")
         rows.literal(b"," + _named("read_timestamp") + b'"')
         rows.column(rfc3339_texts(batch.column("read_timestamp").cast(pa.int64()).to_numpy() * 1000))
         rows.literal(b'",' + _named("source_timestamp"))
-        rows.column(json_texts(_field(metadata, "commit_timestamp")))
+        rows.column(json_texts(pc.struct_field(batch.column("source_metadata"), "commit_timestamp")))
         keys = batch.column("sort_keys")
         for number, opening in enumerate((b"," + _named("sort_keys") + b"[", b",", b",", b",")):
             rows.literal(opening)
             key = pc.list_element(keys, pa.scalar(number))
             rows.column(json_texts(key) if number == 2 else key)
         opening = b"]," + _named("source_metadata") + b"{"
-        for field in metadata.type:
-            rows.literal(opening + _named(field.name))
-            rows.column(json_texts(_field(metadata, field.name)))
+        texts: dict[str, pa.Array] = {}
+        for name, column in written_columns(batch, sort_fields=self._sort_fields):
+            rows.literal(opening + _named(name))
+            texts[name] = texts[REPEATED[name]] if name in REPEATED else json_texts(column)
+            rows.column(texts[name])
             opening = b","
         rows.literal(b"}," + _named("payload"))
         rows.column(self._payload_column(batch))
@@ -158,11 +162,6 @@ class EventWriter:
 
 def _named(name: str) -> bytes:
     return f'"{name}":'.encode()
-
-
-def _field(struct: pa.StructArray, name: str) -> pa.Array:
-    """A field of a column; unlike ``struct.field`` it knows of slices and of nulls."""
-    return pc.struct_field(struct, name)
 
 
 _LINE_FEED = ord("\n")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from connector.avro_schema import AvroColumn, Kind, avro_schema, collisions, columns_of
 from connector.pieces import Pieces
 from connector.schemas import TableSchema
+from connector.source_metadata import written_columns
 from spark_sink import avro_columns
 from spark_sink.avro_columns import varint
 from spark_sink.avro_payload import PayloadReader
@@ -50,15 +51,24 @@ class Avro:
         schema_of: the schema that a schema key names.
         deflate: whether blocks are compressed, with Avro's codec of that name.
         timestamps: ``micros``, what is finer is cut off; or ``text``, which has all digits.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
     """
 
     ending = "avro"
     gzipped = False
     needs_before = False
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool, timestamps: str = "micros") -> None:
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        deflate: bool,
+        timestamps: str = "micros",
+        sort_fields: bool = True,
+    ) -> None:
         self._schema_of = schema_of
         self._timestamps = timestamps
+        self._sort_fields = sort_fields
         self._deflate = deflate
         self._tables: dict[str, _Table] = {}
 
@@ -84,9 +94,8 @@ class Avro:
         for name in ("object", "read_method", "stream_name", "schema_key"):
             avro_columns.add_texts(row, _filled(rows.column(name), name))
         _add_sort_keys(row, rows.column("sort_keys"))
-        metadata = rows.column("source_metadata")
-        for field in metadata.type:
-            _add_metadata(row, _filled(pc.struct_field(metadata, field.name), field.name))
+        for name, values in written_columns(rows, sort_fields=self._sort_fields):
+            _add_metadata(row, _filled(values, name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
             _add_value(row, column.kind, values)
         return EncodedRows.of(row.joined())
@@ -124,7 +133,8 @@ class Avro:
                     fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
                 )
             columns = columns_of(schema, timestamps=self._timestamps)
-            known = _Table(avro_schema(schema.table, columns), columns, PayloadReader(schema.table, columns))
+            text = avro_schema(schema.table, columns, sort_fields=self._sort_fields)
+            known = _Table(text, columns, PayloadReader(schema.table, columns))
             self._tables[schema_key] = known
         return known
 

@@ -96,12 +96,13 @@ class JsonLines:
     Args:
         schema_of: the schema that a schema key names.
         gzip: whether files are compressed.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
     """
 
     needs_before = False
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> None:
-        self._events = EventWriter(schema_of)
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, gzip: bool, sort_fields: bool = True) -> None:
+        self._events = EventWriter(schema_of, sort_fields=sort_fields)
         self.gzipped = gzip
         self.ending = "jsonl.gz" if gzip else "jsonl"
 

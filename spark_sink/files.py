@@ -68,7 +68,7 @@ class FileWriter:
         self._destination = destination
         self._shape = shape
         self._encoding = _encoding_of(shape, spool.schema)
-        self._schemas = Avro(spool.schema, deflate=False, timestamps=shape.timestamps)
+        self._schemas = _avro(shape, spool.schema, deflate=False)
         self._described: set[str] = set()
 
     def write(self, group: FileGroup) -> Iterator[WrittenFile]:
@@ -280,13 +280,17 @@ class _OpenFile:
 def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> Encoding:
     match shape.format:
         case "avro":
-            return Avro(schema_of, deflate=shape.gzip, timestamps=shape.timestamps)
+            return _avro(shape, schema_of, deflate=shape.gzip)
         case "opencdc-jsonl":
             return OpenCdc.lines(schema_of, gzip=shape.gzip)
         case "opencdc-protobuf":
             return OpenCdc.messages(schema_of, gzip=shape.gzip)
         case _:
-            return JsonLines(schema_of, gzip=shape.gzip)
+            return JsonLines(schema_of, gzip=shape.gzip, sort_fields=shape.sort_fields)
+
+
+def _avro(shape: FileShape, schema_of: Callable[[str], TableSchema], *, deflate: bool) -> Avro:
+    return Avro(schema_of, deflate=deflate, timestamps=shape.timestamps, sort_fields=shape.sort_fields)
 
 
 def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:

@@ -17,13 +17,17 @@ from connector.manifest import Manifest, SegmentFile
 from connector.timestamps import MINUTE
 from spark_sink.admission import runs
 
+_BEFORE = {"sort_fields": False}
+"""What differs from an option's default where files were begun before there was such an option."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileShape:
     """The options that decide which files there are, their names and bytes.
 
     ``by_minute`` false means a file for each epoch; ``timestamps`` is ``micros`` or ``text``, for Avro; with
-    ``schema_files`` each schema has a file too.
+    ``schema_files`` each schema has a file too. Without ``sort_fields`` the source metadata lacks those of
+    :mod:`connector.source_metadata`, as in files that an older program began.
     """
 
     gzip: bool
@@ -32,6 +36,7 @@ class FileShape:
     format: str = "jsonl"
     timestamps: str = "micros"
     schema_files: bool = False
+    sort_fields: bool = True
 
     def to_text(self) -> str:
         """As it is pinned in the spool and in the checkpoint."""
@@ -39,13 +44,13 @@ class FileShape:
 
     @classmethod
     def from_text(cls, text: str) -> "FileShape":
-        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
+        """Reads what :meth:`to_text` wrote; an option that was not there yet is as files were then.
 
         Raises:
             SpoolError: there is an option that this program does not know.
         """
         try:
-            return cls(**orjson.loads(text))
+            return cls(**{**_BEFORE, **orjson.loads(text)})
         except (TypeError, ValueError) as error:
             raise SpoolError(
                 f"options of the file sink that this program does not know are pinned: {text}",
