@@ -78,8 +78,10 @@ def _faults_of_place(config: Config) -> list[str]:
     """What is wrong with where the sink writes files."""
     sink = config.sink
     if isinstance(sink, FilesConfig):
-        return _faults_of_location("sink.path", sink.path, sink.endpoint)
-    faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
+        faults = _faults_of_location("sink.path", sink.path, sink.endpoint)
+        faults += _faults_of_location("sink.dead_letters", sink.dead_letters, sink.endpoint)
+    else:
+        faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
     if not config.spark.master.startswith("local") and not in_cloud_storage(sink.dead_letters):
         faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
     return faults

@@ -199,8 +199,9 @@ class FilesConfig(_Section):
     timestamps: Literal["micros", "text"] = "micros"
     schema_files: bool = False
     endpoint: str | None = None
+    dead_letters: str = "./dead-letters"
 
-    @field_validator("path")
+    @field_validator("path", "dead_letters")
     @classmethod
     def _location(cls, value: str) -> str:
         return checked(value)

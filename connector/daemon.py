@@ -121,10 +121,11 @@ class SpoolSink:
         self._metrics.spool_bytes = self._writer.bytes
 
     async def _ask_the_sink(self) -> None:
-        """Takes what a sink tells of itself into the metrics; what cannot be told is not worth an end."""
+        """Takes what the sinks tell of themselves into the metrics; what cannot be told is not worth an end."""
         with suppress(SpoolError):
-            report = await asyncio.to_thread(report_of, self._spool, consumers.BIGQUERY)
-            self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
+            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in consumers.SINKS]
+            self._metrics.dead_letters = sum(report.refused for report in reports)
+            self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
 
     def _warn_of_full_spool(self) -> None:
         now = time.monotonic()

@@ -58,6 +58,10 @@ class DataLostError(SpannerCdcError):
         self.earliest = earliest
 
 
+class EventError(SpannerCdcError):
+    """An event cannot be written: a value is not of its type. The message names no value."""
+
+
 class StreamError(SpannerCdcError):
     """Reading the change stream cannot go on."""
 

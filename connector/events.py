@@ -9,6 +9,7 @@ looked at; all others are taken over as the bytes they are. A payload that this 
 (:meth:`EventWriter.payload`), to the same values.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -17,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.errors import EventError
 from connector.pieces import Pieces, bytes_of, ends_of, joined
 from connector.schemas import TableSchema
 from connector.source_metadata import REPEATED, written_columns
@@ -29,7 +31,22 @@ def _integer(value: object) -> object:
     try:
         return int(value) if isinstance(value, str) else value
     except ValueError:  # its text holds the value
-        raise ValueError("a value of an integer type is no integer") from None
+        raise EventError("a value of an integer type is no integer") from None
+
+
+def json_object(text: str) -> dict[str, object]:
+    """The members of a payload.
+
+    Raises:
+        EventError: it is not a JSON object.
+    """
+    try:
+        row = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        row = None
+    if not isinstance(row, dict):
+        raise EventError("the payload is not a JSON object")
+    return row
 
 
 def _on_one_line(text: str) -> str:
@@ -38,7 +55,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _nested_json(value: object) -> object:
-    return orjson.Fragment(_on_one_line(value)) if isinstance(value, str) else value
+    return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
 
 
 _CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
@@ -83,9 +100,13 @@ class EventWriter:
         self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
-        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent."""
+        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent.
+
+        Raises:
+            EventError: it is not a JSON object, or a value is not of its type.
+        """
         converters = self._of(schema_key)
-        row = orjson.loads(text)
+        row = json_object(text)
         for name, convert in converters.items():
             value = row.get(name)
             if value is not None:
@@ -204,10 +225,10 @@ class _Payloads:
             return None
         try:
             rows = self._decoder.decode(data)
-        except msgspec.MsgspecError:
+            for field in self._nested:
+                _nest(rows, field)
+        except (msgspec.MsgspecError, EventError):
             return None
-        for field in self._nested:
-            _nest(rows, field)
         out = self._encoder.encode_lines(rows)
         ends = np.flatnonzero(np.frombuffer(out, np.uint8) == _LINE_FEED)
         if len(ends) != len(payloads):
@@ -229,5 +250,21 @@ def _nest(rows: list[msgspec.Struct], field: str) -> None:
             setattr(row, field, [None if item is None else _raw(item) for item in value])
 
 
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
 def _raw(text: str) -> msgspec.Raw:
-    return msgspec.Raw(_on_one_line(text).encode())
+    """The JSON of a text, which is checked: one that is not JSON would spoil its file.
+
+    Raises:
+        EventError: it is not JSON.
+    """
+    text = _on_one_line(text)
+    try:
+        return _ANY.decode(text)
+    except msgspec.MsgspecError:
+        try:
+            json.loads(text, parse_constant=int)  # which takes half of a surrogate pair, and here no NaN
+        except ValueError:  # its text holds the value
+            raise EventError("a value of type JSON is not JSON") from None
+        return msgspec.Raw(text.encode())

@@ -19,7 +19,7 @@ from spark_sink import avro_columns
 from spark_sink.avro_columns import varint
 from spark_sink.avro_payload import PayloadReader
 from spark_sink.encodings import EncodedRows, Series
-from spark_sink.errors import SinkError
+from spark_sink.errors import SinkError, TableRefusedError
 
 _MAGIC = b"Obj\x01"
 _BLOCK = 1024 * 1024
@@ -100,11 +100,15 @@ class Avro:
             _add_value(row, column.kind, values)
         return EncodedRows.of(row.joined())
 
+    def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
+        """Those whose payload cannot be written."""
+        return self._table(series.schema_key).payloads.unfit(rows.column("payload"))
+
     def schema(self, schema_key: str) -> bytes:
         """The Avro schema of the files of a schema key, as JSON.
 
         Raises:
-            SinkError: two columns would have one name.
+            TableRefusedError: two columns would have one name.
         """
         return self._table(schema_key).schema
 
@@ -129,7 +133,7 @@ class Avro:
         if known is None:
             schema = self._schema_of(schema_key)
             for fault in collisions(schema):
-                raise SinkError(
+                raise TableRefusedError(
                     fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
                 )
             columns = columns_of(schema, timestamps=self._timestamps)

@@ -95,6 +95,21 @@ class PayloadReader:
                 raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
         return out
 
+    def unfit(self, payloads: pa.Array) -> dict[int, str]:
+        """The payloads that :meth:`columns` refuses, by their index, and why."""
+        found: dict[int, str] = {}
+        rows: dict[int, Any] = {}
+        for index in range(len(payloads)):
+            try:
+                (rows[index],) = self._parsed(payloads.slice(index, 1))
+            except SinkError as error:
+                found[index] = str(error)
+        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
+            if not _is_read(read, list(map(value, rows.values()))):
+                why = str(self._misfit(f"column {column.name}"))
+                found |= {index: why for index, row in rows.items() if not _is_read(read, [value(row)])}
+        return found
+
     def _parsed(self, payloads: pa.Array) -> list[Any]:
         if self._decoder is not None and not payloads.null_count:
             try:
@@ -159,6 +174,14 @@ def _fitted(value: object, kind: Kind) -> object:
 
 
 Read = Callable[[list[Any]], pa.Array]
+
+
+def _is_read(read: Read, values: list[Any]) -> bool:
+    try:
+        read(values)
+    except (pa.ArrowException, TypeError, ValueError):
+        return False
+    return True
 
 
 def _lists(read: Read) -> Read:

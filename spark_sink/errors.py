@@ -16,6 +16,10 @@ class SinkError(SpannerCdcError):
     """The destination cannot be written."""
 
 
+class TableRefusedError(SinkError):
+    """None of a table's events can be written, whatever they hold."""
+
+
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
 

@@ -103,10 +103,11 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class FilesRoot:
-    """Where files go: a path or URL, and an emulator's address, if any."""
+    """Where files go, and where dead letters do: paths or URLs, and an emulator's address, if any."""
 
     path: str
-    endpoint: str = ""
+    endpoint: str
+    dead_letters: str
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from spark_sink.destination import LocalDestination
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.spark.processes import Program, eventually, program
-from tests.spark.spools import START, SpoolMaker, record
+from tests.spark.spools import LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +39,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     return contents(root)

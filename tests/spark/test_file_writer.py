@@ -21,7 +21,7 @@ from spark_sink.destination import LocalDestination, LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.files import FileWriter, WrittenFile
 from spark_sink.minutes import FileShape, file_groups
-from tests.spark.spools import NAME, SINGERS, START, SpoolMaker, record
+from tests.spark.spools import LETTERS, NAME, SINGERS, START, SpoolMaker, record
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
 BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
@@ -31,7 +31,7 @@ AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
     manifests = spool.spool.manifests(1, spool.spool.latest())
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
 
 
@@ -152,10 +152,10 @@ def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path)
     first, second = file_groups(spool.spool.manifests(1, 2), by_minute=True)
 
     def other() -> None:
-        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape).write(second))
+        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS).write(second))
 
     destination = Meanwhile(tmp_path / "out", other)
-    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape).write(first))
+    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS).write(first))
     written(spool, tmp_path / "expected", shape)
     assert contents(tmp_path / "out") == contents(tmp_path / "expected")
     assert len(contents(tmp_path / "out")) == 3
@@ -217,7 +217,7 @@ def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: Spoo
     for at in (START + SECOND, START + 2 * SECOND, START + MINUTE):
         spool.seal(record(at, [1]), record(at + 1, [2], table="B"))
     destination = Recorded(tmp_path / "out")
-    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE)
+    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, LETTERS)
     for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
         for file in writer.write(group):
             folder = file.path.rpartition("/")[0]
