@@ -156,14 +156,20 @@ async def _to_the_end(work: Callable[[], T]) -> T:
         raise
 
 
-async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None:
+async def read(config: Config, stop: Stop, *, emulator_host: str | None, metrics: ReaderMetrics | None = None) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
+
+    Args:
+        config: the configuration.
+        stop: drains.
+        emulator_host: an emulator's address.
+        metrics: what is counted and served, if others count there too.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart goes on from there.
     """
     spool = Spool.at(config.spool.path)
-    metrics = ReaderMetrics()
+    metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
         async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
             header = await _header(spool, stream, config.source)

@@ -38,6 +38,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
     "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
+    "sink_restarts": ("Sinks that ended with an error of Spark's and were started again", lambda m: m.sink_restarts),
     "late_records": ("Records that the watermark had passed before they came", lambda m: m.late_records),
     "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),

@@ -36,6 +36,11 @@ def refused(path: Path, error: OSError) -> SinkError:
     return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether the connector or a sink raised an error, which Spark may have wrapped; else it is Spark's own."""
+    return isinstance(error, SpannerCdcError) or _LINE.search(str(error)) is not None
+
+
 def clear_line(error: BaseException) -> str:
     """The one line that says what went wrong, out of an exception that Spark wrapped, traceback and all.
 
