@@ -156,7 +156,14 @@ async def _to_the_end(work: Callable[[], T]) -> T:
         raise
 
 
-async def read(config: Config, stop: Stop, *, emulator_host: str | None, metrics: ReaderMetrics | None = None) -> None:
+async def read(
+    config: Config,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    metrics: ReaderMetrics | None = None,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
 
     Args:
@@ -164,6 +171,7 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None, metrics
         stop: drains.
         emulator_host: an emulator's address.
         metrics: what is counted and served, if others count there too.
+        on_open: called with the change stream before anything is read.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart goes on from there.
@@ -172,6 +180,7 @@ async def read(config: Config, stop: Stop, *, emulator_host: str | None, metrics
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
         async with serving(config.status, metrics), opened(config.source, emulator_host=emulator_host) as stream:
+            on_open(stream)
             header = await _header(spool, stream, config.source)
             at = checkpoint(spool, header)
             _tell_of_gap(spool, at)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from connector.daemon import read
 from connector.errors import SpoolError
 from connector.log import Log
 from connector.metrics import ReaderMetrics
+from connector.reader import OpenStream
 from connector.sink_process import Patience, SinkProcess
 from connector.spool import Spool
 from connector.stopping import Stop
@@ -29,9 +31,19 @@ async def run(
     *,
     emulator_host: str | None,
     verbose: bool,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
     """Runs both until the end is reached and the sink has it all, or until ``stop``.
+
+    Args:
+        config: the configuration.
+        path: its file, for the sink's process.
+        stop: drains.
+        emulator_host: an emulator's address.
+        verbose: whether the sink gives tracebacks.
+        on_open: called with the change stream before anything is read.
+        patience: for a sink that makes no progress.
 
     Raises:
         SpannerCdcError: one clear line, of whichever failed first.
@@ -54,7 +66,9 @@ async def run(
         patience=patience,
     )
     writing = asyncio.create_task(sink.run(), name="sink")
-    reading = asyncio.create_task(read(config, stop, emulator_host=emulator_host, metrics=metrics), name="daemon")
+    reading = asyncio.create_task(
+        read(config, stop, emulator_host=emulator_host, metrics=metrics, on_open=on_open), name="daemon"
+    )
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():

@@ -19,11 +19,17 @@ from connector.schemas import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What all rows of a file share."""
+    """What all rows of a file share; ``schema`` is the table's, which a table of the default schema is not named by."""
 
     table: str
     schema_key: str
     read_method: str
+    schema: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of the table's folder, which Datastream calls the object."""
+        return f"{self.schema}_{self.table.rpartition('.')[2]}"
 
 
 class EncodedRows:
@@ -123,6 +129,14 @@ class Encoding(Protocol):
         """The bytes of :meth:`framed`, before any compression."""
 
 
+def with_object(rows: pa.RecordBatch, series: Series, object_names: str) -> pa.RecordBatch:
+    """The rows, their objects named as is wished."""
+    if object_names == "table":
+        return rows
+    names = pa.repeat(pa.scalar(series.folder, pa.string()), rows.num_rows)
+    return rows.set_column(rows.schema.get_field_index("object"), "object", names)
+
+
 class JsonLines:
     """One JSON object a line.
 
@@ -130,12 +144,21 @@ class JsonLines:
         schema_of: the schema that a schema key names.
         gzip: whether files are compressed.
         sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        object_names: ``table``, or ``schema_table``, the folder's name.
     """
 
     needs_before = False
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, gzip: bool, sort_fields: bool = True) -> None:
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        gzip: bool,
+        sort_fields: bool = True,
+        object_names: str = "table",
+    ) -> None:
         self._events = EventWriter(schema_of, sort_fields=sort_fields)
+        self._object_names = object_names
         self.gzipped = gzip
         self.ending = "jsonl.gz" if gzip else "jsonl"
 
@@ -145,7 +168,7 @@ class JsonLines:
 
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """Each row's line."""
-        return EncodedRows.of(self._events.encoded(rows))
+        return EncodedRows.of(self._events.encoded(with_object(rows, series, self._object_names)))
 
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
         """Those whose payload cannot be written."""

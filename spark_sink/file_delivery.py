@@ -127,6 +127,8 @@ def shape_of(config: Config, sink: FilesConfig) -> FileShape:
         format=format_of(config, sink),
         timestamps=sink.timestamps,
         schema_files=sink.schema_files,
+        object_names=sink.object,
+        arrays=sink.arrays,
     )
 
 

@@ -133,17 +133,22 @@ class FileWriter:
     def _write_schemas(self, files: "_TableFiles") -> None:
         """The Avro schema of each schema key, in the table's folder; the same bytes whenever it is written again."""
         table = files.folder.partition("/")[0]
-        for key in sorted(files.schema_keys - self._described):
-            name = f"{key}.avsc" if self._shape.timestamps == "micros" else f"{key}_{self._shape.timestamps}.avsc"
-            with suppress(TableRefusedError):  # which `check` tells; the events are dead letters, or JSON has them
-                self._destination.put(f"{table}/{name}", self._schemas.schema(key))
-            self._described.add(key)
+        for key, series in files.described.items():
+            if key not in self._described:
+                with suppress(TableRefusedError):  # which `check` tells; the events are dead letters, or JSON has them
+                    self._destination.put(f"{table}/{self._shape.schema_name(key)}", self._schemas.schema(series))
+                self._described.add(key)
+
+
+def _schema(rows: pa.RecordBatch) -> str:
+    """The schema of the table that rows are of."""
+    name: str = rows.column("source_metadata")[0]["schema"].as_py()
+    return name
 
 
 def _folder(rows: pa.RecordBatch, minute: int) -> str:
     """The folder of a table's files of a minute."""
-    metadata = rows.column("source_metadata")
-    name = f"{metadata.field('schema')[0].as_py()}_{metadata.field('table')[0].as_py()}"
+    name = f"{_schema(rows)}_{rows.column('source_metadata').field('table')[0].as_py()}"
     time = format_rfc3339(minute * MINUTE)
     return "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
 
@@ -175,7 +180,7 @@ class _TableFiles:
         self.folder = folder
         self._letters = letters
         self.waiting = 0
-        self.schema_keys: set[str] = set()
+        self.described: dict[str, Series] = {}  # by schema key
         self._output = output
         self._stem = stem
         self._rows: list[pa.RecordBatch] = []
@@ -189,7 +194,7 @@ class _TableFiles:
             self.encode()
             self._close()
             self._series = series
-            self.schema_keys.add(series.schema_key)
+            self.described.setdefault(series.schema_key, series)
         self._rows.append(rows)
         self.waiting += size_of(rows)
         if self.waiting >= _PIECE:
@@ -325,25 +330,35 @@ def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> E
         case "opencdc-protobuf":
             return OpenCdc.messages(schema_of, gzip=shape.gzip)
         case _:
-            return JsonLines(schema_of, gzip=shape.gzip, sort_fields=shape.sort_fields)
+            return JsonLines(schema_of, gzip=shape.gzip, sort_fields=shape.sort_fields, object_names=shape.object_names)
 
 
 def _avro(shape: FileShape, schema_of: Callable[[str], TableSchema], *, deflate: bool) -> Avro:
-    return Avro(schema_of, deflate=deflate, timestamps=shape.timestamps, sort_fields=shape.sort_fields)
+    return Avro(
+        schema_of,
+        deflate=deflate,
+        timestamps=shape.timestamps,
+        sort_fields=shape.sort_fields,
+        exact_keys=shape.exact_keys,
+        object_names=shape.object_names,
+        arrays=shape.arrays,
+    )
 
 
 def by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
     """The rows of a batch by table, each table's in runs of one schema and read method, in order."""
     for table, rows in by_table(batch):
+        schema = _schema(rows)
         if len(pc.unique(rows.column("schema_key"))) == len(pc.unique(rows.column("read_method"))) == 1:
-            yield Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
+            key, method = rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()
+            yield Series(table, key, method, schema), rows
             continue
         keys = rows.column("schema_key").to_pylist()
         methods = rows.column("read_method").to_pylist()
         first = 0
         for index in range(1, rows.num_rows + 1):
             if index == rows.num_rows or (keys[index], methods[index]) != (keys[first], methods[first]):
-                yield Series(table, keys[first], methods[first]), rows.slice(first, index - first)
+                yield Series(table, keys[first], methods[first], schema), rows.slice(first, index - first)
                 first = index
 
 

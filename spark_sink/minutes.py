@@ -17,7 +17,7 @@ from connector.manifest import Manifest, SegmentFile
 from connector.timestamps import MINUTE
 from spark_sink.admission import runs
 
-_BEFORE = {"sort_fields": False}
+_BEFORE = {"sort_fields": False, "exact_keys": False}
 """What differs from an option's default where files were begun before there was such an option."""
 
 
@@ -27,7 +27,9 @@ class FileShape:
 
     ``by_minute`` false means a file for each epoch; ``timestamps`` is ``micros`` or ``text``, for Avro; with
     ``schema_files`` each schema has a file too. Without ``sort_fields`` the source metadata lacks those of
-    :mod:`connector.source_metadata`, as in files that an older program began.
+    :mod:`connector.source_metadata`, and without ``exact_keys`` a key's timestamp is cut in Avro, as in files that an
+    older program began. ``object_names`` are ``table`` or ``schema_table``; ``arrays`` of Avro ``json`` or
+    ``multidimensional``.
     """
 
     gzip: bool
@@ -37,6 +39,18 @@ class FileShape:
     timestamps: str = "micros"
     schema_files: bool = False
     sort_fields: bool = True
+    exact_keys: bool = True
+    object_names: str = "table"
+    arrays: str = "json"
+
+    def schema_name(self, schema_key: str) -> str:
+        """The name of the file of an Avro schema, which these options decide."""
+        odd = [
+            option
+            for option, plain in ((self.timestamps, "micros"), (self.object_names, "table"), (self.arrays, "json"))
+            if option != plain
+        ]
+        return f"{'_'.join([schema_key, *odd])}.avsc"
 
     def to_text(self) -> str:
         """As it is pinned in the spool and in the checkpoint."""

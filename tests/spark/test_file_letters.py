@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from connector import consumers
-from connector.records import ColumnType, DataChangeRecord
+from connector.records import ColumnType, DataChangeRecord, Mod
 from connector.sink_report import SinkReport, report_of, tell
 from connector.timestamps import SECOND
 from spark_sink import sifting
@@ -124,6 +124,31 @@ def test_lines_and_messages_have_dead_letters_too(
     files, _ = written(spool, tmp_path / "out", shape)
     assert {file.table: file.rows for file in files} == {"Singers": 2, "Albums": 1}
     assert letters_in(tmp_path / "out") == {"Singers": [(2, why)]}
+
+
+MOMENTS = (ColumnType("At", '{"code":"TIMESTAMP"}', True, 1), ColumnType("Id", '{"code":"INT64"}', False, 2))
+
+
+@pytest.mark.parametrize(("timestamps", "refused"), [("micros", [2]), ("text", [])])
+def test_a_key_that_avros_microseconds_would_cut_makes_a_dead_letter(
+    spool: SpoolMaker, tmp_path: Path, timestamps: str, refused: list[int]
+) -> None:
+    moments = {
+        1: "2026-03-01T10:00:00.123456Z",
+        2: "2026-03-01T10:00:00.123456001Z",
+        3: "2026-03-01T10:00:00.123456000Z",
+    }
+    records = [replace(record(START + n, [n], columns=MOMENTS), record_sequence=f"{n:08d}") for n in moments]
+    spool.seal(
+        *(
+            replace(one, mods=(Mod(f'{{"At":"{moments[n]}"}}', f'{{"Id":"{n}"}}', "{}"),))
+            for n, one in enumerate(records, 1)
+        )
+    )
+    files, _ = written(spool, tmp_path / "out", replace(AVRO, timestamps=timestamps))
+    assert ids_in(tmp_path / "out", files) == {"Singers": [n for n in moments if n not in refused]}
+    why = "column At in the key of table Singers has digits below a microsecond, which would be cut"
+    assert letters_in(tmp_path / "out").get("Singers", []) == [(n, why) for n in refused]
 
 
 def test_a_letter_gives_the_event_back_but_for_old_values_that_the_format_has_not(

@@ -215,7 +215,7 @@ def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> 
     spool.fill(2)
     (tmp_path / "out").write_text("a file where a folder should be")
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
-        assert sink.code() == 1
+        assert sink.code() == 1, sink.said()
     *_, line = sink.said().splitlines()
     assert line.startswith(f"spark_sink: cannot write {tmp_path}/out/d_Singers/")
     assert line.endswith("or choose another with sink.path.")
@@ -226,7 +226,7 @@ def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> 
 def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
-        assert sink.code() == 1
+        assert sink.code() == 1, sink.said()
     assert sink.said().startswith("spark_sink: Spark needs Java 17, and there is none. Install it")
 
 
