@@ -203,3 +203,25 @@ def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
     path.write_text("source: {project: p, instance: in, database: d, change_stream: S, start: 2026-01-01T00:00:00Z}")
     with pytest.raises(ConfigurationError, match="quotes"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("sink", "envelope", "fault"),
+    [
+        ({"object": "schema_table"}, "opencdc", "sink.object: it is of the datastream envelope"),
+        ({"arrays": "multidimensional"}, "datastream", "sink.arrays: it is of format avro"),
+        ({"arrays": "nested"}, "datastream", "sink.arrays: Input should be"),
+    ],
+)
+def test_what_only_some_files_can_look_like_is_refused_elsewhere(
+    sink: dict[str, object], envelope: str, fault: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        validated({"source": SOURCE, "sink": sink, "envelope": {"format": envelope}})
+    assert fault in str(caught.value)
+
+
+def test_files_look_like_before_unless_asked_otherwise() -> None:
+    sink = validated({"source": SOURCE}).sink
+    assert isinstance(sink, FilesConfig)
+    assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters")
