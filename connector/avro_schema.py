@@ -13,8 +13,8 @@ from enum import Enum, auto
 import orjson
 import pyarrow as pa
 
-from connector.envelope import SOURCE_METADATA
 from connector.schemas import TableSchema
+from connector.source_metadata import written_fields
 
 SOURCE, PAYLOAD = "source_metadata", "payload"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -79,11 +79,12 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroColumn:
-    """A column of a table: its name in Spanner, its name in Avro, and its kind."""
+    """A column of a table: its name in Spanner, its name in Avro, and its kind; its elements' if ``is_array``."""
 
     name: str
     avro_name: str
     kind: Kind
+    is_array: bool = False
 
 
 def kind_of(type_json: str) -> Kind:
@@ -104,15 +105,23 @@ def avro_name(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def columns_of(schema: TableSchema, *, timestamps: str = "micros") -> list[AvroColumn]:
-    """The columns, in the schema's order; ``timestamps`` are numbers of ``micros``, or ``text`` with all digits."""
-    kinds = [kind_of(column.type) for column in schema.columns]
-    if timestamps == "text":
-        kinds = [Kind.STRING if kind is Kind.TIMESTAMP else kind for kind in kinds]
-    return [
-        AvroColumn(column.name, avro_name(column.name), kind)
-        for column, kind in zip(schema.columns, kinds, strict=True)
-    ]
+def columns_of(schema: TableSchema, *, timestamps: str = "micros", arrays: str = "json") -> list[AvroColumn]:
+    """The columns, in the schema's order.
+
+    Args:
+        schema: the table's.
+        timestamps: numbers of ``micros``, or ``text`` with all digits.
+        arrays: ``json``, or ``multidimensional``: records of elements, each of its type.
+    """
+    return [_column(column.name, column.type, timestamps, arrays) for column in schema.columns]
+
+
+def _column(name: str, type_json: str, timestamps: str, arrays: str) -> AvroColumn:
+    element = orjson.loads(type_json).get("array_element_type") if arrays == "multidimensional" else None
+    kind = kind_of(type_json if element is None else orjson.dumps(element).decode())
+    if kind is Kind.TIMESTAMP and timestamps == "text":
+        kind = Kind.STRING
+    return AvroColumn(name, avro_name(name), kind, element is not None)
 
 
 def collisions(schema: TableSchema) -> Iterator[str]:
@@ -125,11 +134,18 @@ def collisions(schema: TableSchema) -> Iterator[str]:
             yield f"the columns {' and '.join(columns)} of table {schema.table} would both be called {name} in Avro"
 
 
-def avro_schema(table: str, columns: Iterable[AvroColumn]) -> bytes:
-    """The schema of a file of the table's events, as JSON; equal for equal columns."""
+def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool = True) -> bytes:
+    """The schema of a file of the table's events, as JSON; equal for equal columns.
+
+    Args:
+        table: the table's name.
+        columns: the payload's.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+    """
     record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
         record += "_"  # a name is defined once
+    types = _Types()
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     fields = {
         "uuid": "string",
@@ -141,14 +157,48 @@ def avro_schema(table: str, columns: Iterable[AvroColumn]) -> bytes:
         "schema_key": "string",
         "sort_keys": {"type": "array", "items": ["string", "long"]},
         SOURCE: _record(
-            SOURCE, [{"name": field.name, "type": _metadata_type(field.type)} for field in SOURCE_METADATA]
+            SOURCE,
+            [
+                {"name": name, "type": _metadata_type(kind)}
+                for name, kind in written_fields(sort_fields=sort_fields).items()
+            ],
         ),
         PAYLOAD: _record(
             PAYLOAD,
-            [{"name": column.avro_name, "type": ["null", _TYPES[column.kind]], "default": None} for column in columns],
+            [{"name": column.avro_name, "type": ["null", types.of(column)], "default": None} for column in columns],
         ),
     }
     return orjson.dumps(_record(record, [{"name": name, "type": kind} for name, kind in fields.items()]))
+
+
+ARRAY_RECORD = "multidimensionalArray"
+"""What Datastream calls the record of an array; there is one for each type of elements, in a namespace of its own."""
+
+
+class _Types:
+    """The types of a payload's columns; the record of arrays of one type is defined where it is met first."""
+
+    def __init__(self) -> None:
+        self._defined: set[Kind] = set()
+
+    def of(self, column: AvroColumn) -> object:
+        value = _TYPES[column.kind]
+        if not column.is_array:
+            return value
+        namespace = f"arrays.{column.kind.name.lower()}"
+        if column.kind in self._defined:
+            return f"{namespace}.{ARRAY_RECORD}"
+        self._defined.add(column.kind)
+        elements = {"type": "array", "items": f"{namespace}.{ARRAY_RECORD}"}
+        return {
+            "type": "record",
+            "name": ARRAY_RECORD,
+            "namespace": namespace,
+            "fields": [
+                {"name": "nestedArray", "type": ["null", elements], "default": None},
+                {"name": "elementValue", "type": ["null", value], "default": None},
+            ],
+        }
 
 
 def _record(name: str, fields: list[dict[str, object]]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from connector.avro_schema import collisions
@@ -10,20 +11,38 @@ from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET, BigQueryTarget, b
 from connector.config import BigQueryConfig, Config, FilesConfig
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
+from connector.log import Log
 from connector.manifest import CutToken, Manifest, SegmentFile
 from connector.reader import OpenStream, opened
 from connector.records import INITIAL_TOKEN
 from connector.schemas import TableSchema
+from connector.sink_warnings import warnings_of_files
 from connector.spool import Spool
+
+_log = Log(__name__)
 
 _NEEDED_BYTES = 100 * 1024 * 1024
 _PATIENCE = 10.0
 """Seconds that Cloud Storage has to answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong with what a configuration points at, and what to know of it that is not wrong."""
+
+    faults: list[str]
+    warnings: list[str]
+
+
 async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
     """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
+    return (await findings_of(config, emulator_host=emulator_host)).faults
+
+
+async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
+    """Everything that is to be said of what a valid configuration points at."""
     faults, newest = _faults_of_spool(config)
+    warnings: list[str] = []
     sink = config.sink
     faults += _faults_of_place(config)
     datasets = {sink.dataset} if isinstance(sink, BigQueryConfig) else set()
@@ -31,6 +50,7 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
         async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
             stream.warn_of_tables()
             faults += faults_of_sink(config, stream)
+            warnings = warnings_of(config, stream)
             if isinstance(sink, BigQueryConfig):
                 shape = sink.shape(stream.source.default_schema)
                 datasets = {bigquery_table(table, shape).dataset for table in _tables_of(stream)} or datasets
@@ -43,7 +63,21 @@ async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
         faults += _faults_of_bigquery(sink.target(config.source), sorted(datasets), sink.location)
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         faults.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
-    return faults
+    return Findings(faults, warnings)
+
+
+def warnings_of(config: Config, stream: OpenStream) -> list[str]:
+    """What to know of the sink before it writes, which keeps nothing from being written."""
+    sink, found = config.sink, stream.stream
+    if not isinstance(sink, FilesConfig):
+        return []
+    return list(warnings_of_files(sink, found.name, found.value_capture_type, stream.dialect.name, _tables_of(stream)))
+
+
+def warn(config: Config, stream: OpenStream) -> None:
+    """Logs these, before anything is read."""
+    for line in warnings_of(config, stream):
+        _log.warning("to know before the sink's files are read", what=line)
 
 
 def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
@@ -80,8 +114,10 @@ def _faults_of_place(config: Config) -> list[str]:
     """What is wrong with where the sink writes files."""
     sink = config.sink
     if isinstance(sink, FilesConfig):
-        return _faults_of_location("sink.path", sink.path, sink.endpoint)
-    faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
+        faults = _faults_of_location("sink.path", sink.path, sink.endpoint)
+        faults += _faults_of_location("sink.dead_letters", sink.dead_letters, sink.endpoint)
+    else:
+        faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
     if not config.spark.master.startswith("local") and not in_cloud_storage(sink.dead_letters):
         faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
     return faults

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer
 """
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import click
 import orjson
 
 from connector import gaps, log, reports, service
-from connector.check import check_sink, faults_of
+from connector.check import check_sink, findings_of, warn
 from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
@@ -182,7 +183,14 @@ def run_command(*, common: _Common, config: Path) -> None:
 
     async def work() -> None:
         await check_sink(loaded, emulator_host=common.emulator_host)
-        await service.run(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose)
+        await service.run(
+            loaded,
+            config,
+            stop,
+            emulator_host=common.emulator_host,
+            verbose=common.verbose,
+            on_open=functools.partial(warn, loaded),
+        )
 
     _run(stop, work())
 
@@ -204,11 +212,13 @@ def discover_command(*, common: _Common, as_json: bool, **source: object) -> Non
 @click.argument("config", type=click.Path(path_type=Path))
 @_common
 def check_command(*, common: _Common, config: Path) -> None:
-    """Every fault of CONFIG and of what it points at, at once."""
+    """Every fault of CONFIG and of what it points at, at once, and what to know before it runs."""
     loaded = load(config)
-    faults = asyncio.run(faults_of(loaded, emulator_host=common.emulator_host))
-    if faults:
-        raise ConfigurationError(faults)
+    found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host))
+    for warning in found.warnings:
+        click.echo(f"{config}: to know: {warning}")
+    if found.faults:
+        raise ConfigurationError(found.faults)
     click.echo(f"{config}: no faults")
 
 

@@ -200,8 +200,11 @@ class FilesConfig(_Section):
     timestamps: Literal["micros", "text"] = "micros"
     schema_files: bool = False
     endpoint: str | None = None
+    dead_letters: str = "./dead-letters"
+    object: Literal["table", "schema_table"] = "table"
+    arrays: Literal["json", "multidimensional"] = "json"
 
-    @field_validator("path")
+    @field_validator("path", "dead_letters")
     @classmethod
     def _location(cls, value: str) -> str:
         return checked(value)
@@ -363,6 +366,10 @@ class Config(_Section):
             raise ValueError("sink.format: protobuf is of the opencdc envelope: with datastream write jsonl or avro")
         if self.sink.schema_files and opencdc:
             raise ValueError("sink.schema_files: they are of the datastream envelope, and opencdc has none")
+        if self.sink.object != "table" and opencdc:
+            raise ValueError("sink.object: it is of the datastream envelope, and opencdc has none")
+        if self.sink.arrays != "json" and self.sink.format != "avro":
+            raise ValueError(f"sink.arrays: it is of format avro: {self.sink.format} has arrays of its own")
         return self
 
 

@@ -146,10 +146,11 @@ class SpoolSink:
         self._warn_of_strays()
 
     async def _ask_the_sink(self) -> None:
-        """Takes what a sink tells of itself into the metrics; what cannot be told is not worth an end."""
+        """Takes what the sinks tell of themselves into the metrics; what cannot be told is not worth an end."""
         with suppress(SpoolError):
-            report = await asyncio.to_thread(report_of, self._spool, consumers.BIGQUERY)
-            self._metrics.dead_letters, self._metrics.stopped_tables = report.refused, report.stopped
+            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in consumers.SINKS]
+            self._metrics.dead_letters = sum(report.refused for report in reports)
+            self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
 
     def _warn_of_strays(self) -> None:
         strays, now = self._writer.strays, time.monotonic()
@@ -191,19 +192,34 @@ async def _to_the_end(work: Callable[[], T]) -> T:
         raise
 
 
-async def read(config: Config, stop: Stop, *, emulator_host: str | None) -> None:
+async def read(
+    config: Config,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    metrics: ReaderMetrics | None = None,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
+
+    Args:
+        config: the configuration.
+        stop: drains.
+        emulator_host: an emulator's address.
+        metrics: what is counted and served, if others count there too.
+        on_open: called with the change stream before anything is read.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart goes on from there.
     """
     spool = Spool.at(config.spool.path)
-    metrics = ReaderMetrics()
+    metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
         async with (
             serving(config.status, metrics),
             opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
         ):
+            on_open(stream)
             header = await _header(spool, stream, config.source)
             at = await _to_the_end(functools.partial(_begun, spool, header))
             stream.warn_of_tables()

@@ -6,6 +6,12 @@ the commands promise: 0 done, 1 failed, 2 refused, 3 data no longer retained, 13
 
 from typing import ClassVar
 
+TRANSIENT = 75
+"""The exit code of a sink's process that has met an error of Spark's, not of ours: EX_TEMPFAIL of sysexits.h."""
+
+REASON_TO = "SPANNER_CDC_REASON_TO"
+"""The environment's variable that names the file descriptor to which a sink writes why it ends with an error."""
+
 
 class SpannerCdcError(Exception):
     """An error with one clear line; ``hint`` says what to do."""
@@ -56,6 +62,10 @@ class DataLostError(SpannerCdcError):
     def __init__(self, message: str, *, hint: str = "", earliest: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.earliest = earliest
+
+
+class EventError(SpannerCdcError):
+    """An event cannot be written: a value is not of its type. The message names no value."""
 
 
 class StreamError(SpannerCdcError):

@@ -9,6 +9,7 @@ looked at; all others are taken over as the bytes they are. A payload that this 
 (:meth:`EventWriter.payload`), to the same values.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -17,8 +18,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.errors import EventError
 from connector.pieces import Pieces, bytes_of, ends_of, joined
 from connector.schemas import TableSchema
+from connector.source_metadata import REPEATED, written_columns
 from connector.texts import json_texts, rfc3339_texts
 
 Converter = Callable[[object], object]
@@ -28,7 +31,22 @@ def _integer(value: object) -> object:
     try:
         return int(value) if isinstance(value, str) else value
     except ValueError:  # its text holds the value
-        raise ValueError("a value of an integer type is no integer") from None
+        raise EventError("a value of an integer type is no integer") from None
+
+
+def json_object(text: str) -> dict[str, object]:
+    """The members of a payload.
+
+    Raises:
+        EventError: it is not a JSON object.
+    """
+    try:
+        row = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        row = None
+    if not isinstance(row, dict):
+        raise EventError("the payload is not a JSON object")
+    return row
 
 
 def _on_one_line(text: str) -> str:
@@ -37,7 +55,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _nested_json(value: object) -> object:
-    return orjson.Fragment(_on_one_line(value)) if isinstance(value, str) else value
+    return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
 
 
 _CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
@@ -72,17 +90,23 @@ class EventWriter:
 
     Args:
         schema_of: the schema that a schema key names.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
     """
 
-    def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
         self._schema_of = schema_of
+        self._sort_fields = sort_fields
         self._converters: dict[str, dict[str, Converter]] = {}
         self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
-        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent."""
+        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent.
+
+        Raises:
+            EventError: it is not a JSON object, or a value is not of its type.
+        """
         converters = self._of(schema_key)
-        row = orjson.loads(text)
+        row = json_object(text)
         for name, convert in converters.items():
             value = row.get(name)
             if value is not None:
@@ -105,20 +129,21 @@ class EventWriter:
             rows.column(json_texts(batch.column(name)))
         rows.literal(b"," + _named("uuid"))
         rows.column(json_texts(batch.column("uuid")))
-        metadata = batch.column("source_metadata")
         rows.literal(b"," + _named("read_timestamp") + b'"')
         rows.column(rfc3339_texts(batch.column("read_timestamp").cast(pa.int64()).to_numpy() * 1000))
         rows.literal(b'",' + _named("source_timestamp"))
-        rows.column(json_texts(_field(metadata, "commit_timestamp")))
+        rows.column(json_texts(pc.struct_field(batch.column("source_metadata"), "commit_timestamp")))
         keys = batch.column("sort_keys")
         for number, opening in enumerate((b"," + _named("sort_keys") + b"[", b",", b",", b",")):
             rows.literal(opening)
             key = pc.list_element(keys, pa.scalar(number))
             rows.column(json_texts(key) if number == 2 else key)
         opening = b"]," + _named("source_metadata") + b"{"
-        for field in metadata.type:
-            rows.literal(opening + _named(field.name))
-            rows.column(json_texts(_field(metadata, field.name)))
+        texts: dict[str, pa.Array] = {}
+        for name, column in written_columns(batch, sort_fields=self._sort_fields):
+            rows.literal(opening + _named(name))
+            texts[name] = texts[REPEATED[name]] if name in REPEATED else json_texts(column)
+            rows.column(texts[name])
             opening = b","
         rows.literal(b"}," + _named("payload"))
         rows.column(self._payload_column(batch))
@@ -158,11 +183,6 @@ class EventWriter:
 
 def _named(name: str) -> bytes:
     return f'"{name}":'.encode()
-
-
-def _field(struct: pa.StructArray, name: str) -> pa.Array:
-    """A field of a column; unlike ``struct.field`` it knows of slices and of nulls."""
-    return pc.struct_field(struct, name)
 
 
 _LINE_FEED = ord("\n")
@@ -205,10 +225,10 @@ class _Payloads:
             return None
         try:
             rows = self._decoder.decode(data)
-        except msgspec.MsgspecError:
+            for field in self._nested:
+                _nest(rows, field)
+        except (msgspec.MsgspecError, EventError):
             return None
-        for field in self._nested:
-            _nest(rows, field)
         out = self._encoder.encode_lines(rows)
         ends = np.flatnonzero(np.frombuffer(out, np.uint8) == _LINE_FEED)
         if len(ends) != len(payloads):
@@ -230,5 +250,21 @@ def _nest(rows: list[msgspec.Struct], field: str) -> None:
             setattr(row, field, [None if item is None else _raw(item) for item in value])
 
 
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
 def _raw(text: str) -> msgspec.Raw:
-    return msgspec.Raw(_on_one_line(text).encode())
+    """The JSON of a text, which is checked: one that is not JSON would spoil its file.
+
+    Raises:
+        EventError: it is not JSON.
+    """
+    text = _on_one_line(text)
+    try:
+        return _ANY.decode(text)
+    except msgspec.MsgspecError:
+        try:
+            json.loads(text, parse_constant=int)  # which takes half of a surrogate pair, and here no NaN
+        except ValueError:  # its text holds the value
+            raise EventError("a value of type JSON is not JSON") from None
+        return msgspec.Raw(text.encode())

@@ -34,6 +34,7 @@ class ReaderMetrics:
     standstills: int = 0
     workers: int = 0
     worker_restarts: int = 0
+    sink_restarts: int = 0
     dead_letters: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
     mods_by_type: Counter[str] = field(default_factory=Counter)

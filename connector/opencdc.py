@@ -18,7 +18,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.errors import SpannerCdcError
+from connector.errors import EventError
+from connector.events import json_object
 from connector.position import documents
 from connector.schemas import TableSchema
 
@@ -81,7 +82,8 @@ class OpenCdcWriter:
         """One record a row.
 
         Raises:
-            SpannerCdcError: a mod type that OpenCDC has no operation for.
+            EventError: a mod type that OpenCDC has no operation for, a payload that is not a JSON object, or a value
+                that is not of its type.
         """
         source = batch.column("source_metadata")
         keys = pc.struct_field(source, "primary_keys").to_pylist()
@@ -98,24 +100,28 @@ class OpenCdcWriter:
         ):
             operation = "snapshot" if snapshot else OPERATIONS.get(mod_type)
             if operation is None:
-                raise SpannerCdcError(
+                raise EventError(
                     f"OpenCDC has no operation for mod type {mod_type}",
                     hint="The envelope datastream names it as it is.",
                 )
-            values = self._values(payload, schema_key)
+            values = self.values(payload, schema_key)
             yield OpenCdcRecord(
                 position,
                 operation,
                 metadata,
                 {name: values[name] for name in key if name in values},
-                None if before is None or operation == "create" else self._values(before, schema_key),
+                None if before is None or operation == "create" else self.values(before, schema_key),
                 None if operation == "delete" else values,
             )
 
-    def _values(self, text: str, schema_key: str) -> dict[str, object]:
-        """A JSON object of Spanner's values, converted."""
+    def values(self, text: str, schema_key: str) -> dict[str, object]:
+        """A JSON object of Spanner's values, converted.
+
+        Raises:
+            EventError: it is not a JSON object, or a value is not of its type.
+        """
         converters = self._of(schema_key)
-        row: dict[str, object] = orjson.loads(text)
+        row = json_object(text)
         for name, value in row.items():
             if value is not None:
                 convert = converters.get(name, _exact)
@@ -185,7 +191,7 @@ def _integer(value: object) -> object:
     try:
         number = int(value) if isinstance(value, str) else value
     except ValueError:  # its text holds the value
-        raise ValueError("a value of an integer type is no integer") from None
+        raise EventError("a value of an integer type is no integer") from None
     return _exact(number)
 
 
@@ -203,7 +209,11 @@ def _exact(value: object) -> object:
 def _nested_json(value: object) -> object:
     if not isinstance(value, str):
         return _exact(value)
-    return _whole(_JSON.decode(value)) if _SURROGATE.search(value) else _JSON.decode(value)
+    try:
+        node = _JSON.decode(value)
+    except ValueError:  # its text holds the value
+        raise EventError("a value of type JSON is not JSON") from None
+    return _whole(node) if _SURROGATE.search(value) else node
 
 
 def _whole(value: object) -> object:

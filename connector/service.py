@@ -1,21 +1,21 @@
-"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, as one service.
-
-The sink is a process of its own, ``python -m spark_sink CONFIG``, so that Spark's threads and the reader's do not
-share an interpreter. Its standard input is its lifeline: when it ends, whether by us or because we were killed, the
-sink delivers what is sealed and ends too.
-"""
+"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, as one service."""
 
 import asyncio
 import os
 import sys
-from asyncio.subprocess import Process
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from connector.config import Config
+from connector.consumers import find
 from connector.daemon import read
-from connector.errors import SpannerCdcError
+from connector.errors import SpoolError
 from connector.log import Log
+from connector.metrics import ReaderMetrics
+from connector.reader import OpenStream
+from connector.sink_process import Patience, SinkProcess
+from connector.spool import Spool
 from connector.stopping import Stop
 from connector.timestamps import SECOND
 
@@ -24,57 +24,65 @@ EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 _log = Log(__name__)
 
 
-class SinkError(SpannerCdcError):
-    """The Spark sink ended with an error; it has told which on stderr."""
-
-
-async def run(config: Config, path: Path, stop: Stop, *, emulator_host: str | None, verbose: bool) -> None:
+async def run(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
     """Runs both until the end is reached and the sink has it all, or until ``stop``.
+
+    Args:
+        config: the configuration.
+        path: its file, for the sink's process.
+        stop: drains.
+        emulator_host: an emulator's address.
+        verbose: whether the sink gives tracebacks.
+        on_open: called with the change stream before anything is read.
+        patience: for a sink that makes no progress.
 
     Raises:
         SpannerCdcError: one clear line, of whichever failed first.
     """
-    environment = {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})}
-    arguments = [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])]
-    # Its own session: a Ctrl-C at the terminal is ours to hand on, by the lifeline, once the daemon has drained.
-    sink = await asyncio.create_subprocess_exec(
-        *arguments, stdin=asyncio.subprocess.PIPE, env=environment, start_new_session=True
+    spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # then it is not known to have made any
+            consumer = find(spool, config.sink.type)
+        return consumer.epoch if consumer else 0
+
+    sink = SinkProcess(
+        [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
     )
-    ended = asyncio.create_task(sink.wait(), name="sink")
-    reading = asyncio.create_task(read(config, stop, emulator_host=emulator_host), name="daemon")
+    writing = asyncio.create_task(sink.run(), name="sink")
+    reading = asyncio.create_task(
+        read(config, stop, emulator_host=emulator_host, metrics=metrics, on_open=on_open), name="daemon"
+    )
     try:
-        await asyncio.wait({ended, reading}, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
+        await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
             stop.ask()
         elif reading.exception() is None:
             _log.info("the daemon is done; the sink delivers what is left")
         await reading
     except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            sink.kill()
+        writing.cancel()
         raise
     finally:
-        assert sink.stdin is not None
-        sink.stdin.close()
-        await _ended(sink, ended, stop, drain=config.drain_timeout / SECOND)
-    if ended.result() != 0:
-        raise SinkError(f"the Spark sink ended with code {ended.result()}", hint="Its own line above says why.")
-
-
-async def _ended(sink: Process, ended: asyncio.Task[int], stop: Stop, *, drain: float) -> None:
-    """Waits for the sink, whose lifeline is cut; ``drain`` seconds after a stop only for the batch under way."""
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    try:
-        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({ended}, timeout=drain)
-        if not ended.done():
-            _log.warning("the sink's drain took too long; what is not delivered is delivered next time")
-            with suppress(ProcessLookupError):
-                sink.terminate()
-            await asyncio.wait({ended}, timeout=drain)
-    finally:
-        stopping.cancel()
-        if not ended.done():
-            with suppress(ProcessLookupError):
-                sink.kill()
-    await ended
+        has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
+        sink.finish(again=not has_failed)
+        await asyncio.wait({writing})
+        if has_failed and not writing.cancelled():
+            writing.exception()  # it is told on stderr; the daemon's is what comes first
+    await writing

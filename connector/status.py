@@ -38,6 +38,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
     "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
+    "sink_restarts": ("Sinks that ended with an error of Spark's and were started again", lambda m: m.sink_restarts),
     "standstills": (
         "Times that the watermark stood still while Spanner's clock went on, and its partitions were asked anew",
         lambda m: m.standstills,

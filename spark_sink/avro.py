@@ -6,6 +6,7 @@ A file's sync marker is made of its path, so that a replay writes the same bytes
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ import pyarrow.compute as pc
 from connector.avro_schema import AvroColumn, Kind, avro_schema, collisions, columns_of
 from connector.pieces import Pieces
 from connector.schemas import TableSchema
+from connector.source_metadata import written_columns
 from spark_sink import avro_columns
 from spark_sink.avro_columns import varint
 from spark_sink.avro_payload import PayloadReader
-from spark_sink.encodings import EncodedRows, Series
-from spark_sink.errors import SinkError
+from spark_sink.encodings import EncodedRows, Series, with_object
+from spark_sink.errors import SinkError, TableRefusedError
 
 _MAGIC = b"Obj\x01"
 _BLOCK = 1024 * 1024
@@ -50,15 +52,33 @@ class Avro:
         schema_of: the schema that a schema key names.
         deflate: whether blocks are compressed, with Avro's codec of that name.
         timestamps: ``micros``, what is finer is cut off; or ``text``, which has all digits.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        object_names: ``table``, or ``schema_table``, the folder's name; the record is called by it then, too.
+        arrays: ``json``, or ``multidimensional``, records as Datastream has them.
+        exact_keys: whether an event is refused whose key's timestamp would be cut, for it might be another row's then.
     """
 
     ending = "avro"
     gzipped = False
     needs_before = False
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, deflate: bool, timestamps: str = "micros") -> None:
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        deflate: bool,
+        timestamps: str = "micros",
+        sort_fields: bool = True,
+        exact_keys: bool = True,
+        object_names: str = "table",
+        arrays: str = "json",
+    ) -> None:
         self._schema_of = schema_of
         self._timestamps = timestamps
+        self._sort_fields = sort_fields
+        self._exact_keys = exact_keys
+        self._object_names = object_names
+        self._arrays = arrays
         self._deflate = deflate
         self._tables: dict[str, _Table] = {}
 
@@ -66,7 +86,7 @@ class Avro:
         """The schema, the codec and the sync marker."""
         metadata = {
             "avro.codec": b"deflate" if self._deflate else b"null",
-            "avro.schema": self._table(series.schema_key).schema,
+            "avro.schema": self._table(series).schema,
         }
         entries = b"".join(
             varint(len(name)) + name.encode() + varint(len(value)) + value for name, value in metadata.items()
@@ -75,7 +95,8 @@ class Avro:
 
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """Each row's record."""
-        table = self._table(series.schema_key)
+        table = self._table(series)
+        rows = with_object(rows, series, self._object_names)
         row = Pieces(rows.num_rows)
         avro_columns.add_texts(row, _filled(rows.column("uuid"), "uuid"))
         for name in ("read_timestamp", "source_timestamp"):
@@ -84,20 +105,26 @@ class Avro:
         for name in ("object", "read_method", "stream_name", "schema_key"):
             avro_columns.add_texts(row, _filled(rows.column(name), name))
         _add_sort_keys(row, rows.column("sort_keys"))
-        metadata = rows.column("source_metadata")
-        for field in metadata.type:
-            _add_metadata(row, _filled(pc.struct_field(metadata, field.name), field.name))
+        for name, values in written_columns(rows, sort_fields=self._sort_fields):
+            _add_metadata(row, _filled(values, name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
-            _add_value(row, column.kind, values)
+            if column.is_array:
+                avro_columns.add_arrays(row, values, partial(_add_value, column.kind))
+            else:
+                _add_value(column.kind, row, values)
         return EncodedRows.of(row.joined())
 
-    def schema(self, schema_key: str) -> bytes:
-        """The Avro schema of the files of a schema key, as JSON.
+    def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
+        """Those whose payload cannot be written."""
+        return self._table(series).payloads.unfit(rows.column("payload"))
+
+    def schema(self, series: Series) -> bytes:
+        """The Avro schema of the files of a series, as JSON.
 
         Raises:
-            SinkError: two columns would have one name.
+            TableRefusedError: two columns would have one name.
         """
-        return self._table(schema_key).schema
+        return self._table(series).schema
 
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes:
         """Blocks of the rows, each with the file's sync marker behind it."""
@@ -115,17 +142,22 @@ class Avro:
         blocks = ((varint(count), len(block)) for count, block in _blocks(rows, first, stop))
         return sum(len(count) + len(varint(size)) + size + _MARKER for count, size in blocks)
 
-    def _table(self, schema_key: str) -> _Table:
-        known = self._tables.get(schema_key)
+    def _table(self, series: Series) -> _Table:
+        known = self._tables.get(series.schema_key)
         if known is None:
-            schema = self._schema_of(schema_key)
+            schema = self._schema_of(series.schema_key)
             for fault in collisions(schema):
-                raise SinkError(
+                raise TableRefusedError(
                     fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
                 )
-            columns = columns_of(schema, timestamps=self._timestamps)
-            known = _Table(avro_schema(schema.table, columns), columns, PayloadReader(schema.table, columns))
-            self._tables[schema_key] = known
+            columns = columns_of(schema, timestamps=self._timestamps, arrays=self._arrays)
+            exact = schema.primary_keys if self._exact_keys else ()
+            repeated = [column.name for column in columns if column.is_array]
+            payloads = PayloadReader(schema.table, columns, repeated=repeated, null_arrays=True, exact=exact)
+            name = schema.table if self._object_names == "table" else series.folder
+            text = avro_schema(name, columns, sort_fields=self._sort_fields)
+            known = _Table(text, columns, payloads)
+            self._tables[series.schema_key] = known
         return known
 
 
@@ -170,7 +202,7 @@ def _add_metadata(row: Pieces, values: pa.Array) -> None:
         avro_columns.add_texts(row, values)
 
 
-def _add_value(row: Pieces, kind: Kind, values: pa.Array) -> None:
+def _add_value(kind: Kind, row: Pieces, values: pa.Array) -> None:
     match kind:
         case Kind.BOOLEAN:
             avro_columns.add_booleans(row, values, nullable=True)

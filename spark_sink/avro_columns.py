@@ -5,6 +5,8 @@ of its type in the union, which has null first. What a row of several columns is
 :class:`connector.pieces.Pieces`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +21,7 @@ NULL, VALUE = b"\x00", b"\x02"
 EMPTY = pa.scalar(b"", pa.binary())
 _NO_VALUE = pa.scalar(NULL, pa.binary())
 _TAG = pa.scalar(VALUE, pa.binary())
+_END_OF_ARRAY = pa.scalar(b"\x00", pa.binary())
 _SEPARATOR = pa.scalar("\0", pa.string())
 _Matrix = npt.NDArray[np.uint8]
 
@@ -127,6 +130,20 @@ def _text_list(texts: list[str]) -> bytes:
     encoded = [text.encode() for text in texts]
     block = varint(len(texts)) + b"".join(varint(len(text)) + text for text in encoded)
     return block + b"\x00" if texts else b"\x00"
+
+
+def add_arrays(row: Pieces, values: pa.ListArray, add_elements: Callable[[Pieces, pa.Array], None]) -> None:
+    """A column of lists, any of them null, as records of an array of elements, which are such records of one value."""
+    elements = values.flatten()
+    one = Pieces(len(elements))
+    one.literal(NULL)  # nested further there is nothing
+    add_elements(one, elements)
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    written = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), one.joined()), EMPTY)
+    blocks = pc.binary_join_element_wise(varints(lengths), written, _END_OF_ARRAY, EMPTY)
+    arrays = pc.if_else(pa.array(lengths > 0), blocks, _END_OF_ARRAY)
+    _add(row, values, pc.binary_join_element_wise(_TAG, arrays, _NO_VALUE, EMPTY), nullable=True)
 
 
 def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) -> None:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 import orjson
 
+from connector.avro_schema import ARRAY_RECORD
 from connector.timestamps import format_rfc3339
 from spark_sink.errors import EventFileError
 from spark_sink.event_rows import FileEvent
@@ -76,14 +77,24 @@ def _nested(schema: object) -> frozenset[str]:
         field["name"]
         for field in payload["fields"]
         for kind in field["type"]
-        if isinstance(kind, Mapping) and kind.get("logicalType") == "json"
+        if (isinstance(kind, Mapping) and kind.get("logicalType") == "json") or _is_of_json(kind)
     )
+
+
+def _is_of_json(kind: object) -> bool:
+    """Whether it is the record of an array of JSON texts, or its name."""
+    name = kind.get("name") if isinstance(kind, Mapping) else kind
+    return name in (f"arrays.json.{ARRAY_RECORD}", f"arrays.unknown.{ARRAY_RECORD}")
 
 
 def _value(value: object, *, nested: bool) -> object:
     match value:
         case str():
             return orjson.Fragment(value) if nested else value
+        case {"nestedArray": elements, **_rest} if elements is not None:
+            return [_value(element, nested=nested) for element in elements]
+        case {"nestedArray": None, "elementValue": element}:
+            return None if element is None else _value(element, nested=nested)
         case float():
             if math.isnan(value):
                 return "NaN"

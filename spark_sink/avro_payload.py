@@ -50,6 +50,8 @@ class PayloadReader:
         table: the table's name, for errors.
         columns: the schema's.
         repeated: the names of columns that are arrays, and read as lists of their kind.
+        null_arrays: whether an array that is NULL or absent is null, and not an empty list.
+        exact: the names of columns whose timestamps are not to be cut.
         purpose: what is to become of them, for errors.
         hint: what else could, for errors.
     """
@@ -60,6 +62,8 @@ class PayloadReader:
         columns: Sequence[AvroColumn],
         *,
         repeated: Collection[str] = (),
+        null_arrays: bool = False,
+        exact: Collection[str] = (),
         purpose: str = "written as Avro",
         hint: str = "Write JSON lines (sink.format: jsonl), which take every value as it is.",
     ) -> None:
@@ -77,8 +81,12 @@ class PayloadReader:
         self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
         self._values = [attrgetter(name) for name in names]
         self._read = [
-            _lists(_READ[column.kind]) if column.name in self._repeated else _READ[column.kind] for column in columns
+            _lists(_READ[column.kind], nulls=null_arrays) if column.name in self._repeated else _READ[column.kind]
+            for column in columns
         ]
+        for number, column in enumerate(columns):
+            if column.kind is Kind.TIMESTAMP and column.name in exact:
+                self._read[number] = _uncut_timestamps
 
     def columns(self, payloads: pa.Array) -> list[pa.Array]:
         """The values of each column, in the schema's order.
@@ -89,11 +97,42 @@ class PayloadReader:
         rows = self._parsed(payloads)
         out = []
         for column, value, read in zip(self._columns, self._values, self._read, strict=True):
-            try:
-                out.append(read(list(map(value, rows))))
-            except (pa.ArrowException, TypeError, ValueError):
-                raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+            out.append(self._column(column, read, list(map(value, rows))))
         return out
+
+    def _column(self, column: AvroColumn, read: "Read", values: list[Any]) -> pa.Array:
+        try:
+            return read(values)
+        except _CutError:
+            raise SinkError(
+                f"column {column.name} in the key of table {self._table} has digits below a microsecond, which would be"
+                " cut",
+                hint="Set sink.timestamps: text.",
+            ) from None
+        except (pa.ArrowException, TypeError, ValueError):
+            raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+
+    def unfit(self, payloads: pa.Array) -> dict[int, str]:
+        """The payloads that :meth:`columns` refuses, by their index, and why."""
+        found: dict[int, str] = {}
+        rows: dict[int, Any] = {}
+        for index in range(len(payloads)):
+            try:
+                (rows[index],) = self._parsed(payloads.slice(index, 1))
+            except SinkError as error:
+                found[index] = str(error)
+        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
+            if self._why_unread(column, read, list(map(value, rows.values()))):
+                whys = {index: self._why_unread(column, read, [value(row)]) for index, row in rows.items()}
+                found |= {index: why for index, why in whys.items() if why}
+        return found
+
+    def _why_unread(self, column: AvroColumn, read: "Read", values: list[Any]) -> str:
+        try:
+            self._column(column, read, values)
+        except SinkError as error:
+            return str(error)
+        return ""
 
     def _parsed(self, payloads: pa.Array) -> list[Any]:
         if self._decoder is not None and not payloads.null_count:
@@ -161,12 +200,13 @@ def _fitted(value: object, kind: Kind) -> object:
 Read = Callable[[list[Any]], pa.Array]
 
 
-def _lists(read: Read) -> Read:
+def _lists(read: Read, *, nulls: bool) -> Read:
     def lists(values: list[Any]) -> pa.Array:
         elements = read(list(chain.from_iterable(filter(None, values))))
         lengths = [len(value) if value else 0 for value in values]
         offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int32)))
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)
+        mask = pa.array([value is None for value in values], pa.bool_()) if nulls else None
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)
 
     return lists
 
@@ -211,6 +251,20 @@ def _dates(values: list[Any]) -> pa.Array:
 
 def _timestamps(values: list[Any]) -> pa.Array:
     return timestamps(_texts(values))
+
+
+class _CutError(ValueError):
+    """A timestamp has digits below a microsecond."""
+
+
+_BELOW_MICROSECONDS = r"\.[0-9]{6}[0-9]*[1-9]"
+
+
+def _uncut_timestamps(values: list[Any]) -> pa.Array:
+    texts = _texts(values)
+    if pc.any(pc.match_substring_regex(texts, _BELOW_MICROSECONDS)).as_py():
+        raise _CutError
+    return timestamps(texts)
 
 
 def timestamps(texts: pa.Array) -> pa.Array:

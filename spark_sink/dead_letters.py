@@ -15,7 +15,7 @@ Several processes may write at once. The letters hold rows, and so may reasons: 
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -76,7 +76,7 @@ class LetterFile:
     @property
     def name(self) -> str:
         """The name under which it was put; a very long one is cut."""
-        return unquote(self.path.rpartition("/")[2].removesuffix(_ENDING))
+        return _name(self.path)
 
     @property
     def letters(self) -> int:
@@ -118,10 +118,11 @@ class DeadLetters:
         Those stay that begin with one of ``but`` and a ``_``.
         """
         kept = tuple(f"{_safe(table)}/{_safe(other)}_" for other in but)
-        for path in self._place.paths(_safe(table), f"{_safe(name)}_"):
-            if not path.startswith(kept):
-                with suppress(FileNotFoundError):
-                    self._place.delete(path, self._place.read(path)[1])
+        self._delete(path for path in self._place.paths(_safe(table), f"{_safe(name)}_") if not path.startswith(kept))
+
+    def discard_all(self, unwanted: Callable[[str], bool]) -> None:
+        """Removes the files of all tables that are unwanted by their names."""
+        self._delete(path for path in self._place.paths() if unwanted(_name(path)))
 
     def files(self, table: str | None = None) -> list[LetterFile]:
         """The files, or those of a table: the one with the oldest change first, those with the same by name.
@@ -153,6 +154,11 @@ class DeadLetters:
         if not rows.num_rows:
             return self.remove(file)
         return self._place.write(file.path, _encoded(rows, reasons), file.version)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._place.delete(path, self._place.read(path)[1])
 
     def _counted(self, path: str) -> LetterFile | None:
         try:
@@ -365,6 +371,10 @@ def _parsed(path: str, data: bytes, decoder: "msgspec.json.Decoder[_Read]") -> I
                 f"cannot read {path}: line {number} is no dead letter",
                 hint="Move that file away if something else wrote it.",
             ) from None
+
+
+def _name(path: str) -> str:
+    return unquote(path.rpartition("/")[2].removesuffix(_ENDING))
 
 
 def _path(file: Path) -> str:

@@ -16,6 +16,10 @@ class SinkError(SpannerCdcError):
     """The destination cannot be written."""
 
 
+class TableRefusedError(SinkError):
+    """None of a table's events can be written, whatever they hold."""
+
+
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
 
@@ -30,6 +34,11 @@ def refused(path: Path, error: OSError) -> SinkError:
         case _:
             hint = "Repair the disk, or choose another path with sink.path."
     return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether the connector or a sink raised an error, which Spark may have wrapped; else it is Spark's own."""
+    return isinstance(error, SpannerCdcError) or _LINE.search(str(error)) is not None
 
 
 def clear_line(error: BaseException) -> str:

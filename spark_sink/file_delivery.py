@@ -1,18 +1,22 @@
 """The delivery of files: what :mod:`spark_sink.file_source` is told, and says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
 from connector.config import Config, FilesConfig
 from connector.consumers import find
+from connector.filters import RecordFilter
 from connector.locations import absolute
+from connector.sink_report import report_of, tell
 from connector.spool import Spool
 from connector.timestamps import parse
 from spark_sink import file_source
 from spark_sink.admission import EpochWeight
 from spark_sink.begun import BegunBatches
+from spark_sink.dead_letters import DeadLetters
+from spark_sink.file_letters import discard_others
 from spark_sink.minutes import FileShape, Holding
 
 
@@ -31,14 +35,14 @@ class FileDelivery:
         self._root = absolute(sink.path)
         self._endpoint = sink.endpoint or ""
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
-        self._shape = FileShape(
-            sink.gzip,
-            sink.rotate_bytes,
-            sink.rotate_interval > 0,
-            format=format_of(config, sink),
-            timestamps=sink.timestamps,
-            schema_files=sink.schema_files,
-        )
+        self._shape = shape_of(config, sink)
+
+        self._letters = absolute(sink.dead_letters)
+        self._spool = Spool.at(absolute(config.spool.path))
+        tables = config.source.tables
+        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._said: dict[str, str] = {}
+        self._has_run = False
 
     @property
     def destination(self) -> str:
@@ -64,25 +68,68 @@ class FileDelivery:
             "endpoint": self._endpoint,
             "shape": self._shape.to_text(),
             "holding": self._holding.to_text(),
+            "dead_letters": self._letters,
         }
 
     def run(self, told: DataFrame) -> str:
         """Has the files written."""
-        written = told.collect()
-        return f"{len(written)} files, {sum(row.rows for row in written)} events" if written else ""
+        rows = told.collect()
+        if not rows:
+            return ""
+        self._discard(rows)
+        files = [row for row in rows if row.path]
+        refused = sum(row.refused for row in rows)
+        letters = f", {refused} to the dead letters at {self._letters}" if refused else ""
+        said = f"{len(files)} files, {sum(file.rows for file in files)} events{letters}"
+        return "; ".join([said, *self._report(rows, refused)])
 
     def waiting(self) -> bool:
         """Whether files can be written that are not.
 
         The sink records a micro-batch when it asks for the next, so this is False only after that.
         """
-        spool = Spool.at(self._config.spool.path)
+        spool = self._spool
         consumer = find(spool, self.consumer)
         first = consumer.epoch + 1 if consumer else spool.floor()
         if BegunBatches(spool, self.consumer).at(first) is not None:
             return True
         epochs = (EpochWeight.of(epoch, bool) for epoch in spool.summaries(first, spool.latest()))
         return any(file_source.ready(spool, epochs, self._shape, self._holding))
+
+    def _discard(self, rows: Sequence[Row]) -> None:
+        """Removes what an older program refused of the first micro-batch, which may be one that was begun before."""
+        if not self._has_run:
+            names = {name for row in rows for name in row.letters}
+            place = DeadLetters(self._letters, self._endpoint)
+            discard_others(place, self._spool.header().spool_id, {row.first for row in rows}, names)
+        self._has_run = True
+
+    def _report(self, rows: Sequence[Row], refused: int) -> list[str]:
+        """Notes what became of a micro-batch; returns why events were refused, each table's once."""
+        stopped = {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
+        before = report_of(self._spool, self.consumer)
+        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
+        report = before.after(min(row.first for row in rows), refused, {**left_out, **stopped})
+        if report != before:
+            tell(self._spool, self.consumer, report)
+        reasons = {row.table: row.why for row in rows if row.refused}
+        news = [f"{table}: {why}" for table, why in reasons.items() if why != self._said.get(table)]
+        self._said |= reasons
+        return news
+
+
+def shape_of(config: Config, sink: FilesConfig) -> FileShape:
+    """The options that decide which files there are."""
+    return FileShape(
+        sink.gzip,
+        sink.rotate_bytes,
+        sink.rotate_interval > 0,
+        format=format_of(config, sink),
+        timestamps=sink.timestamps,
+        schema_files=sink.schema_files,
+        object_names=sink.object,
+        arrays=sink.arrays,
+    )
 
 
 def format_of(config: Config, sink: FilesConfig) -> str:

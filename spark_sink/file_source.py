@@ -10,15 +10,19 @@ where files are written as soon as an epoch is sealed.
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from connector.consumers import FILES
 from connector.manifest import Manifest
 from connector.spool import Spool
 from connector.summaries import held_bytes
 from spark_sink.admission import EpochWeight, Group, by_epoch, by_minute
+from spark_sink.dead_letters import DeadLetters
 from spark_sink.destination import destination_at
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
@@ -29,8 +33,25 @@ FORMAT = "spanner-change-stream-files"
 CONSUMER = FILES
 """The name under which the file sink is known to the spool."""
 
-SCHEMA = "path STRING, rows BIGINT, bytes BIGINT"
-_ARROW = pa.schema([pa.field("path", pa.string()), pa.field("rows", pa.int64()), pa.field("bytes", pa.int64())])
+_ARROW = pa.schema(
+    [
+        pa.field("first", pa.int64()),
+        pa.field("path", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("table", pa.string()),
+        pa.field("refused", pa.int64()),
+        pa.field("why", pa.string()),
+        pa.field("stopped", pa.bool_()),
+        pa.field("letters", pa.list_(pa.string())),
+    ]
+)
+"""Of a group of epochs, which begins with ``first``: a file that was written, or events of a table as dead letters.
+
+A table is ``stopped`` where all of its events are refused, whatever they hold.
+"""
+_NOTHING = {"path": "", "rows": 0, "bytes": 0, "table": "", "refused": 0, "why": "", "stopped": False, "letters": ()}
+
 _BATCH_BYTES = 1024**3
 """Bytes of segments in a micro-batch, so that one that broke off does not repeat hours."""
 
@@ -39,7 +60,7 @@ class FileSinkSource(DataSource):
     """Writes a spool's events as files; internal to the sink.
 
     Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``shape`` and ``holding``, a
-    :class:`spark_sink.minutes.FileShape` and a :class:`spark_sink.minutes.Holding` as text.
+    :class:`spark_sink.minutes.FileShape` and a :class:`spark_sink.minutes.Holding` as text; ``dead_letters``, absolute.
     """
 
     cores = 0
@@ -50,19 +71,19 @@ class FileSinkSource(DataSource):
         """The name for ``format``."""
         return FORMAT
 
-    def schema(self) -> str:
-        """The columns of a file that was written.
+    def schema(self) -> StructType:
+        """What is told of a micro-batch.
 
         Raises:
             SpoolError: there is no spool.
         """
         existing(self.options["spool"])
-        return SCHEMA
+        return from_arrow_schema(_ARROW)
 
     def streamReader(self, schema: object) -> "FileSinkReader":  # noqa: N802
         """Writes every epoch, each once."""
         shape, holding = FileShape.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
-        root = FilesRoot(self.options["path"], self.options["endpoint"])
+        root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
         return FileSinkReader(self.options["spool"], root, shape, holding, self.cores or os.cpu_count() or 1)
 
 
@@ -94,11 +115,23 @@ class FileSinkReader(SinkStreamReader):
         """Writes the files of a task, and tells of each."""
         assert isinstance(partition, FilesPartition)
         destination = destination_at(partition.root.path, partition.root.endpoint)
-        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, destination, partition.shape)
+        letters = DeadLetters(partition.root.dead_letters, partition.root.endpoint)
+        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, destination, partition.shape, letters)
         for group in partition.groups:
-            files = list(writer.write(group))
-            columns = [[file.path for file in files], [file.rows for file in files], [file.bytes for file in files]]
-            yield pa.RecordBatch.from_pydict(dict(zip(_ARROW.names, columns, strict=True)), schema=_ARROW)
+            told: list[dict[str, object]] = [asdict(file) for file in writer.write(group)]
+            told += [
+                {
+                    "table": of_table.table,
+                    "refused": of_table.rows,
+                    "why": of_table.why,
+                    "stopped": bool(of_table.stopped),
+                    "letters": of_table.names,
+                }
+                for of_table in writer.refusals
+            ]
+            writer.refusals.clear()
+            first = group.first_epoch
+            yield pa.RecordBatch.from_pylist([{**_NOTHING, "first": first, **one} for one in told], schema=_ARROW)
 
 
 def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape, holding: Holding) -> Iterable[Group]:

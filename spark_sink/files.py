@@ -11,8 +11,8 @@ remembered.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +25,14 @@ from connector.schemas import TableSchema
 from connector.spool import Spool
 from connector.timestamps import MINUTE, format_rfc3339
 from spark_sink.avro import Avro
+from spark_sink.dead_letters import DeadLetters
 from spark_sink.destination import Destination, PendingFile
 from spark_sink.encodings import EncodedRows, Encoding, JsonLines, Series
+from spark_sink.errors import TableRefusedError
+from spark_sink.file_letters import Refusals, TableLetters, letters_of
 from spark_sink.minutes import FileGroup, FileShape
 from spark_sink.opencdc_files import OpenCdc
+from spark_sink.sifting import sifted
 
 _OPEN_FILES = 100
 """Files of different tables that are held open at a time; compressed bytes depend on it."""
@@ -50,6 +54,7 @@ class WrittenFile:
     path: str
     rows: int
     bytes: int
+    table: str = ""
 
 
 class FileWriter:
@@ -60,15 +65,21 @@ class FileWriter:
         spool_id: the spool's own id.
         destination: where files go.
         shape: the options that decide names and bytes.
+        letters: where events go that cannot be encoded.
     """
 
-    def __init__(self, spool: Spool, spool_id: str, destination: Destination, shape: FileShape) -> None:
+    def __init__(
+        self, spool: Spool, spool_id: str, destination: Destination, shape: FileShape, letters: DeadLetters
+    ) -> None:
         self._spool = spool
         self._spool_id = spool_id
         self._destination = destination
         self._shape = shape
-        self._encoding = _encoding_of(shape, spool.schema)
-        self._schemas = Avro(spool.schema, deflate=False, timestamps=shape.timestamps)
+        self._letters = letters
+        self.refusals: list[Refusals] = []
+        """What became dead letters of the groups that were written."""
+        self.encoding = _encoding_of(shape, spool.schema)
+        self._schemas = _avro(shape, spool.schema, deflate=False)
         self._described: set[str] = set()
 
     def write(self, group: FileGroup) -> Iterator[WrittenFile]:
@@ -78,25 +89,43 @@ class FileWriter:
             SinkError: the destination refuses; what was not finished leaves nothing behind.
             SpoolError: the spool cannot be read.
         """
+        batches = (batch for segment in group.segments for batch in self._spool.batches(segment))
+        stem, letters = f"{self._spool_id}_{group.first_epoch}", letters_of(self._spool_id, group.first_epoch)
+        return self.write_rows(batches, group.minute, stem, letters)
+
+    def write_rows(
+        self, batches: Iterable[pa.RecordBatch], minute: int, stem: str, letters: str
+    ) -> Iterator[WrittenFile]:
+        """Writes rows of one minute; as :meth:`write`.
+
+        Args:
+            batches: the rows, in commit order.
+            minute: since 1970.
+            stem: of the files' names: the same for the same rows.
+            letters: what the names of their dead letters begin with.
+        """
         tables: dict[str, _TableFiles] = {}
-        output = _Output(self._destination, self._encoding, self._shape.rotate_bytes)
+        output = _Output(self._destination, self.encoding, self._shape.rotate_bytes)
         with ExitStack() as undo:
-            for segment in group.segments:
-                for batch in self._spool.batches(segment):
-                    if not self._encoding.needs_before:
-                        batch = batch.drop_columns(["before"])  # it would be held until they are encoded
-                    for series, rows in _by_series(batch):
-                        files = tables.get(series.table)
-                        if files is None:
-                            files = tables[series.table] = self._table(rows, group, output)
-                            undo.callback(files.abandon)
-                        files.extend(series, rows)
-                    if sum(files.waiting for files in tables.values()) > _WAITING:
-                        for files in tables.values():
-                            files.encode()
+            for batch in batches:
+                if not self.encoding.needs_before:
+                    batch = batch.drop_columns(["before"])  # it would be held until they are encoded
+                for series, rows in by_series(batch):
+                    files = tables.get(series.table)
+                    if files is None:
+                        kept = TableLetters(self._letters, series.table, letters, most=_PIECE, size_of=size_of)
+                        files = tables[series.table] = _TableFiles(output, _folder(rows, minute), stem, kept)
+                        undo.callback(files.abandon)
+                    files.extend(series, rows)
+                if sum(files.waiting for files in tables.values()) > _WAITING:
+                    for files in tables.values():
+                        files.encode()
             for files in tables.values():
                 files.encode()
             for files in tables.values():
+                refused = files.refused()
+                if refused is not None:
+                    self.refusals.append(refused)
                 if self._shape.schema_files:
                     self._write_schemas(files)
                 yield from files.finish()
@@ -104,18 +133,24 @@ class FileWriter:
     def _write_schemas(self, files: "_TableFiles") -> None:
         """The Avro schema of each schema key, in the table's folder; the same bytes whenever it is written again."""
         table = files.folder.partition("/")[0]
-        for key in sorted(files.schema_keys - self._described):
-            name = f"{key}.avsc" if self._shape.timestamps == "micros" else f"{key}_{self._shape.timestamps}.avsc"
-            self._destination.put(f"{table}/{name}", self._schemas.schema(key))
-            self._described.add(key)
+        for key, series in files.described.items():
+            if key not in self._described:
+                with suppress(TableRefusedError):  # which `check` tells; the events are dead letters, or JSON has them
+                    self._destination.put(f"{table}/{self._shape.schema_name(key)}", self._schemas.schema(series))
+                self._described.add(key)
 
-    def _table(self, rows: pa.RecordBatch, group: FileGroup, output: "_Output") -> "_TableFiles":
-        metadata = rows.column("source_metadata")
-        schema = metadata.field("schema")[0].as_py()
-        name = f"{schema}_{metadata.field('table')[0].as_py()}"
-        time = format_rfc3339(group.minute * MINUTE)
-        folder = "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
-        return _TableFiles(output, folder, f"{self._spool_id}_{group.first_epoch}")
+
+def _schema(rows: pa.RecordBatch) -> str:
+    """The schema of the table that rows are of."""
+    name: str = rows.column("source_metadata")[0]["schema"].as_py()
+    return name
+
+
+def _folder(rows: pa.RecordBatch, minute: int) -> str:
+    """The folder of a table's files of a minute."""
+    name = f"{_schema(rows)}_{rows.column('source_metadata').field('table')[0].as_py()}"
+    time = format_rfc3339(minute * MINUTE)
+    return "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
 
 
 class _Output:
@@ -141,10 +176,11 @@ class _TableFiles:
     Rows are encoded when there are many of them, for few cost as much. ``waiting`` is how many bytes wait for that.
     """
 
-    def __init__(self, output: _Output, folder: str, stem: str) -> None:
+    def __init__(self, output: _Output, folder: str, stem: str, letters: TableLetters) -> None:
         self.folder = folder
+        self._letters = letters
         self.waiting = 0
-        self.schema_keys: set[str] = set()
+        self.described: dict[str, Series] = {}  # by schema key
         self._output = output
         self._stem = stem
         self._rows: list[pa.RecordBatch] = []
@@ -158,7 +194,7 @@ class _TableFiles:
             self.encode()
             self._close()
             self._series = series
-            self.schema_keys.add(series.schema_key)
+            self.described.setdefault(series.schema_key, series)
         self._rows.append(rows)
         self.waiting += size_of(rows)
         if self.waiting >= _PIECE:
@@ -173,7 +209,9 @@ class _TableFiles:
         self._rows, self.waiting = [], 0
         for batch in rows.to_batches():
             for piece in pieces_of(batch, _PIECE):
-                self._write(self._series, self._output.encoding.encode(self._series, piece))
+                done = sifted(self._output.encoding, self._series, piece)
+                self._letters.take(piece, done)
+                self._write(self._series, done.rows)
 
     def _write(self, series: Series, rows: EncodedRows) -> None:
         first = 0
@@ -193,10 +231,15 @@ class _TableFiles:
         if self._file is not None:
             self._file.rest()
 
+    def refused(self) -> Refusals | None:
+        """What could not be encoded, once all of it is a dead letter; all rows were encoded before."""
+        return self._letters.finish()
+
     def finish(self) -> Iterator[WrittenFile]:
         """Gives every file its name."""
         self._close()
-        self._output.destination.mark_folder(self.folder)
+        if self._done:
+            self._output.destination.mark_folder(self.folder)
         while self._done:
             file, written = self._done[0]
             file.publish()
@@ -224,7 +267,7 @@ class _TableFiles:
         except BaseException:
             file.abandon()
             raise
-        self._done.append((file, WrittenFile(file.path, file.rows, file.size)))
+        self._done.append((file, WrittenFile(file.path, file.rows, file.size, file.table)))
 
 
 class _OpenFile:
@@ -232,6 +275,7 @@ class _OpenFile:
 
     def __init__(self, pending: PendingFile, path: str, encoding: Encoding, series: Series) -> None:
         self.path = path
+        self.table = series.table
         self.rows = 0
         self.size = 0
         self._pending = pending
@@ -280,27 +324,41 @@ class _OpenFile:
 def _encoding_of(shape: FileShape, schema_of: Callable[[str], TableSchema]) -> Encoding:
     match shape.format:
         case "avro":
-            return Avro(schema_of, deflate=shape.gzip, timestamps=shape.timestamps)
+            return _avro(shape, schema_of, deflate=shape.gzip)
         case "opencdc-jsonl":
             return OpenCdc.lines(schema_of, gzip=shape.gzip)
         case "opencdc-protobuf":
             return OpenCdc.messages(schema_of, gzip=shape.gzip)
         case _:
-            return JsonLines(schema_of, gzip=shape.gzip)
+            return JsonLines(schema_of, gzip=shape.gzip, sort_fields=shape.sort_fields, object_names=shape.object_names)
 
 
-def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
+def _avro(shape: FileShape, schema_of: Callable[[str], TableSchema], *, deflate: bool) -> Avro:
+    return Avro(
+        schema_of,
+        deflate=deflate,
+        timestamps=shape.timestamps,
+        sort_fields=shape.sort_fields,
+        exact_keys=shape.exact_keys,
+        object_names=shape.object_names,
+        arrays=shape.arrays,
+    )
+
+
+def by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
     """The rows of a batch by table, each table's in runs of one schema and read method, in order."""
     for table, rows in by_table(batch):
+        schema = _schema(rows)
         if len(pc.unique(rows.column("schema_key"))) == len(pc.unique(rows.column("read_method"))) == 1:
-            yield Series(table, rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()), rows
+            key, method = rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()
+            yield Series(table, key, method, schema), rows
             continue
         keys = rows.column("schema_key").to_pylist()
         methods = rows.column("read_method").to_pylist()
         first = 0
         for index in range(1, rows.num_rows + 1):
             if index == rows.num_rows or (keys[index], methods[index]) != (keys[first], methods[first]):
-                yield Series(table, keys[first], methods[first]), rows.slice(first, index - first)
+                yield Series(table, keys[first], methods[first], schema), rows.slice(first, index - first)
                 first = index
 
 

@@ -41,14 +41,11 @@ class GcsDestination:
         return GcsFile(self._bucket, self._scratch, path)
 
     def put(self, path: str, data: bytes) -> None:
-        """Uploads a small file; one that is there already with these bytes is a success."""
-        file = self.begin(path)
-        try:
-            file.append(data)
-            file.rest()
-            file.publish()
-        finally:
-            file.abandon()
+        """Uploads a small file unless it is there with these bytes; an older program's is replaced."""
+        found = self._bucket.find(path)
+        checksum = google_crc32c.value(data)
+        if found is None or (found.size, found.crc32c) != (len(data), f"{checksum:08x}"):
+            self._bucket.put(path, data)
 
     def mark_folder(self, path: str) -> None:
         """Creates the folder's object, without which Dataflow's reader does not find the files."""

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +18,12 @@ import orjson
 import pyarrow as pa
 
 from connector import log
-from connector.config import BigQueryConfig, Config, load
-from connector.errors import ConfigurationError, told
+from connector.config import Config, FilesConfig, SinkConfig, load
+from connector.errors import told
 from connector.locations import absolute, with_extra_bigquery
 from spark_sink.dead_letters import DeadLetters, LetterFile, Replay
 from spark_sink.errors import SinkError
+from spark_sink.file_letters import is_of_files
 
 _INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
@@ -35,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     try:
         config = load(given.config)
-        letters = _letters_of(config, given.config)
+        letters = _letters_of(config.sink)
         if given.action == "list":
-            return _list(letters, as_json=given.json)
+            return _list(letters, _files_of(letters, config.sink), as_json=given.json)
         return _replay(config, letters, given.table)
     except BrokenPipeError:
         sys.stdout = None  # whoever read it has gone; there is nobody to flush to
@@ -67,16 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _letters_of(config: Config, path: Path) -> DeadLetters:
-    if not isinstance(config.sink, BigQueryConfig):
-        raise ConfigurationError(
-            [f"{path}: a sink of type {config.sink.type} has no dead letters: it refuses no event, or it stops"]
-        )
-    return DeadLetters(absolute(config.sink.dead_letters))
+def _letters_of(sink: SinkConfig) -> DeadLetters:
+    endpoint = sink.endpoint or "" if isinstance(sink, FilesConfig) else ""
+    return DeadLetters(absolute(sink.dead_letters), endpoint)
 
 
-def _list(letters: DeadLetters, *, as_json: bool) -> int:
-    files = letters.files()
+def _files_of(letters: DeadLetters, sink: SinkConfig, table: str | None = None) -> list[LetterFile]:
+    """The sink's own files: another of the same spool may have put its letters into the same place."""
+    wanted = isinstance(sink, FilesConfig)
+    return [file for file in letters.files(table) if is_of_files(file.name) is wanted]
+
+
+def _list(letters: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -> int:
     entries = _entries(files)
     if as_json:
         _say(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
@@ -113,13 +116,11 @@ def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
 
 
 def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
-    files = letters.files(table)
+    files = _files_of(letters, config.sink, table)
     if not files:
-        _say(f"{letters.root}: no dead letters{_of_table(letters, table) if table is not None else ''}")
+        _say(f"{letters.root}: no dead letters{_of_table(letters, config.sink, table) if table is not None else ''}")
         return 0
-    with with_extra_bigquery(SinkError):
-        from spark_sink.bigquery_replay import replay_into
-    with replay_into(config) as replay, _signals() as came:
+    with _replay_into(config) as replay, _signals() as came:
         done = replayed(letters, files, replay, came)
     if came:
         return _INTERRUPTED if signal.SIGINT in came else 0
@@ -128,9 +129,19 @@ def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
     return 1 if done.refused or done.waiting else 0
 
 
-def _of_table(letters: DeadLetters, table: str) -> str:
+def _replay_into(config: Config) -> AbstractContextManager[Replay]:
+    if isinstance(config.sink, FilesConfig):
+        from spark_sink import file_replay
+
+        return file_replay.replay_into(config)
+    with with_extra_bigquery(SinkError):
+        from spark_sink.bigquery_replay import replay_into
+    return replay_into(config)
+
+
+def _of_table(letters: DeadLetters, sink: SinkConfig, table: str) -> str:
     """Of which table there are none, and of which there are: a name is easily mistyped."""
-    others = ", ".join(sorted({file.table for file in letters.files()}))
+    others = ", ".join(sorted({file.table for file in _files_of(letters, sink)}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 
 

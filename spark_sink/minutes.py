@@ -17,13 +17,19 @@ from connector.manifest import Manifest, SegmentFile
 from connector.timestamps import MINUTE
 from spark_sink.admission import runs
 
+_BEFORE = {"sort_fields": False, "exact_keys": False}
+"""What differs from an option's default where files were begun before there was such an option."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileShape:
     """The options that decide which files there are, their names and bytes.
 
     ``by_minute`` false means a file for each epoch; ``timestamps`` is ``micros`` or ``text``, for Avro; with
-    ``schema_files`` each schema has a file too.
+    ``schema_files`` each schema has a file too. Without ``sort_fields`` the source metadata lacks those of
+    :mod:`connector.source_metadata`, and without ``exact_keys`` a key's timestamp is cut in Avro, as in files that an
+    older program began. ``object_names`` are ``table`` or ``schema_table``; ``arrays`` of Avro ``json`` or
+    ``multidimensional``.
     """
 
     gzip: bool
@@ -32,6 +38,19 @@ class FileShape:
     format: str = "jsonl"
     timestamps: str = "micros"
     schema_files: bool = False
+    sort_fields: bool = True
+    exact_keys: bool = True
+    object_names: str = "table"
+    arrays: str = "json"
+
+    def schema_name(self, schema_key: str) -> str:
+        """The name of the file of an Avro schema, which these options decide."""
+        odd = [
+            option
+            for option, plain in ((self.timestamps, "micros"), (self.object_names, "table"), (self.arrays, "json"))
+            if option != plain
+        ]
+        return f"{'_'.join([schema_key, *odd])}.avsc"
 
     def to_text(self) -> str:
         """As it is pinned in the spool and in the checkpoint."""
@@ -39,13 +58,13 @@ class FileShape:
 
     @classmethod
     def from_text(cls, text: str) -> "FileShape":
-        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
+        """Reads what :meth:`to_text` wrote; an option that was not there yet is as files were then.
 
         Raises:
             SpoolError: there is an option that this program does not know.
         """
         try:
-            return cls(**orjson.loads(text))
+            return cls(**{**_BEFORE, **orjson.loads(text)})
         except (TypeError, ValueError) as error:
             raise SpoolError(
                 f"options of the file sink that this program does not know are pinned: {text}",
@@ -99,10 +118,11 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class FilesRoot:
-    """Where files go: a path or URL, and an emulator's address, if any."""
+    """Where files go, and where dead letters do: paths or URLs, and an emulator's address, if any."""
 
     path: str
-    endpoint: str = ""
+    endpoint: str
+    dead_letters: str
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Files of OpenCDC records: JSON lines, and delimited protobuf messages ``opencdc.v1.Record``."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from connector.opencdc import OpenCdcRecord, OpenCdcWriter
 from connector.opencdc_message import delimited
 from connector.schemas import TableSchema
-from spark_sink.encodings import EncodedRows, Series
+from spark_sink.encodings import EncodedRows, Series, unfit_payloads
 
 
 class OpenCdc:
@@ -53,6 +54,12 @@ class OpenCdc:
         """Each row's record."""
         encoded = [self._encoded(record) for record in self._writer.records(rows)]
         return EncodedRows.of(pa.array(encoded, pa.binary()))
+
+    def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
+        """Those whose payload or old values cannot be written."""
+        values = partial(self._writer.values, schema_key=series.schema_key)
+        before = rows.column("before").fill_null("{}")
+        return unfit_payloads(before, values) | unfit_payloads(rows.column("payload"), values)
 
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
         """The rows themselves."""

@@ -29,12 +29,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from connector.config import Config, FilesConfig, SparkConfig, load, parse_duration
 from connector.consumers import sink_lock
-from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
 from connector.locations import with_extra_bigquery
 from connector.log import whereabouts
 from connector.spool import Spool
 from spark_sink.deliveries import Delivery
-from spark_sink.errors import SinkError, clear_line
+from spark_sink.errors import SinkError, clear_line, is_ours
 from spark_sink.file_delivery import FileDelivery
 from spark_sink.registration import cores_of, with_cores
 
@@ -77,9 +77,27 @@ def main(arguments: Sequence[str]) -> int:
     except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
         if given.verbose:
             sys.stderr.write(whereabouts(error))
-        _say(_JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error))
-        return error.exit_code if isinstance(error, SpannerCdcError) else 1
+        line = _JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error)
+        _say(line)
+        _give_reason(line)
+        return _code_of(error)
     return 0
+
+
+def _code_of(error: Exception) -> int:
+    """The exit code, which says whether another process may get on."""
+    if isinstance(error, SpannerCdcError):
+        return error.exit_code
+    is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_ours(error)
+    return TRANSIENT if is_sparks else 1
+
+
+def _give_reason(line: str) -> None:
+    """Tells whoever has started this process why it ends with an error."""
+    descriptor = os.environ.get(REASON_TO, "")
+    if descriptor.isdecimal():
+        with suppress(OSError):
+            os.write(int(descriptor), line.encode()[:1024])
 
 
 def _run(config: Config, events: Events, *, verbose: bool) -> None:

@@ -209,3 +209,25 @@ def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
 def test_late_records_stop_the_reader_or_become_dead_letters() -> None:
     assert validated({"source": {**SOURCE, "late_records": "dead-letter"}}).source.late_records == "dead-letter"
     assert "source.late_records" in faults(source={**SOURCE, "late_records": "drop"})[0]
+
+
+@pytest.mark.parametrize(
+    ("sink", "envelope", "fault"),
+    [
+        ({"object": "schema_table"}, "opencdc", "sink.object: it is of the datastream envelope"),
+        ({"arrays": "multidimensional"}, "datastream", "sink.arrays: it is of format avro"),
+        ({"arrays": "nested"}, "datastream", "sink.arrays: Input should be"),
+    ],
+)
+def test_what_only_some_files_can_look_like_is_refused_elsewhere(
+    sink: dict[str, object], envelope: str, fault: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        validated({"source": SOURCE, "sink": sink, "envelope": {"format": envelope}})
+    assert fault in str(caught.value)
+
+
+def test_files_look_like_before_unless_asked_otherwise() -> None:
+    sink = validated({"source": SOURCE}).sink
+    assert isinstance(sink, FilesConfig)
+    assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters")

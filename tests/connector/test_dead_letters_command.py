@@ -101,12 +101,16 @@ def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> No
     assert letters(folder) == []
 
 
-def test_a_sink_without_dead_letters_is_refused_with_one_line(folder: Path) -> None:
+def test_a_sink_sees_its_own_letters_alone(folder: Path) -> None:
+    (folder / "dead-letters/Singers/0a1b_files_7_0.jsonl").write_text(json.dumps({**LETTER, "reason": "NaN"}) + "\n")
+    assert "2 letters in 2 files: too large" in ran(folder, "list")[1]
     configure(folder, type="files")
     code, out, err = ran(folder, "list")
-    assert (code, out) == (2, "")
-    assert err.startswith("spanner-cdc: -config.yaml: a sink of type files has no dead letters")
-    assert err.count("\n") == 1
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"{folder}/dead-letters: 1 dead letter in 1 file",
+        "  Singers: 1 letter in 1 file: NaN",
+    ]
 
 
 def test_a_signal_is_handed_on_and_the_file_under_way_is_finished(folder: Path) -> None:

@@ -240,6 +240,10 @@ def test_the_source_metadata_is_what_datastream_documents_of_spanner() -> None:
         "number_of_partitions_in_transaction",
         "is_last_record_in_transaction_in_partition",
         "change_type",
+        "scn",
+        "rs_id",
+        "ssn",
+        "tx_id",
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from connector.changes import Changes
 from connector.envelope import EnvelopeBuilder, Source
-from connector.errors import SpannerCdcError
+from connector.errors import EventError, SpannerCdcError
 from connector.opencdc import EXACT, OpenCdcRecord, OpenCdcWriter
 from connector.opencdc_message import delimited
 from connector.position import Position
@@ -222,7 +222,7 @@ def test_null_is_null_in_every_type(code: str) -> None:
 
 
 def test_a_value_that_is_no_integer_is_told_of_without_its_text() -> None:
-    with pytest.raises(ValueError, match=r"^a value of an integer type is no integer$"):
+    with pytest.raises(EventError, match=r"^a value of an integer type is no integer$"):
         one(mods=mod('{"Id":"secret"}'))
 
 

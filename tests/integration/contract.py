@@ -39,6 +39,10 @@ _METADATA: Mapping[str, type] = {
     "change_type": str,
     "primary_keys": list,
     "is_deleted": bool,
+    "scn": int,
+    "rs_id": str,
+    "ssn": int,
+    "tx_id": str,
 }
 
 
@@ -110,6 +114,9 @@ def _assert_valid_metadata(metadata: Event, sample: SampleDatabase, stream: str)
     assert metadata["mod_type"] in ("INSERT", "UPDATE", "DELETE")
     assert metadata["change_type"] == metadata["mod_type"]
     assert metadata["is_deleted"] is (metadata["mod_type"] == "DELETE")
+    assert metadata["scn"] == parse(metadata["commit_timestamp"])
+    assert (metadata["rs_id"], metadata["ssn"]) == (metadata["record_sequence"], metadata["mod_index"])
+    assert metadata["tx_id"] == metadata["server_transaction_id"]
 
 
 def _assert_valid_table(metadata: Event, table: Table, sample: SampleDatabase) -> None:

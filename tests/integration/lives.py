@@ -55,8 +55,8 @@ class Life:
         """Waits until it has delivered a micro-batch."""
         self.until(lambda: self.batches > 0, "a micro-batch")
 
-    def kill(self, victim: Victim) -> Done:
-        """Kills the victim as soon as it is there; returns how the service ends."""
+    def kill(self, victim: Victim) -> None:
+        """Kills the victim as soon as it is there; returns once the service has ended, or starts the sink again."""
         ended = self._service.process.poll
         until(
             lambda: self._kill(victim) or ended() is not None,
@@ -64,7 +64,10 @@ class Life:
             timeout=_PATIENCE,
             more=lambda: self.said,
         )
-        return self._service.wait(timeout=_PATIENCE)
+        if victim is Victim.SERVICE:
+            assert self._service.wait(timeout=_PATIENCE).code == -SIGKILL
+        else:
+            self.until(lambda: "and is started again" in self.said, "another sink")
 
     def end(self) -> Done:
         """Waits for its own end."""
@@ -72,7 +75,7 @@ class Life:
 
     def _kill(self, victim: Victim) -> bool:
         """Whether the victim was there."""
-        self._sink = self._sink or self._find_sink()
+        self._sink = self._find_sink() or self._sink
         if victim is Victim.SERVICE:
             self._service.process.kill()
         if not self._sink:

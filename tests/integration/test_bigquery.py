@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from signal import SIGKILL
 from typing import get_args
 
 import pytest
@@ -42,7 +41,7 @@ from tests.integration.bigquery_tables import (
     key_of,
     spanner_tables,
 )
-from tests.integration.commands import Done, configuration, run
+from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.lives import Life, Victim, victims
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
@@ -211,7 +210,7 @@ def campaign(
                 time.sleep(random.uniform(0.0, 2.0))
             else:
                 time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
-            assert_killed(victim, life.kill(victim))
+            life.kill(victim)
             did["micro-batches"] += life.batches
         time.sleep(size.rest)
     alter(sample, next(captures))
@@ -226,15 +225,6 @@ def campaign(
         did["rows compared"] = assert_delivered(sample, server, mode, workload.committed)
     did["mods committed"], did["transactions"] = len(workload.committed), workload.transactions
     return did
-
-
-def assert_killed(victim: Victim, ended: Done) -> None:
-    """Fails unless the service ended as it has to; what is left of it says which part of it is gone."""
-    if victim is Victim.SERVICE:
-        assert ended.code == -SIGKILL
-    else:
-        assert ended.code == 1, ended.err
-        assert ended.err.splitlines()[-1].startswith("spanner-cdc: the Spark sink ended with code "), ended.err
 
 
 def assert_delivered(sample: SampleDatabase, server: Server, mode: str, mods: list[CommittedMod]) -> int:

@@ -14,7 +14,8 @@ from connector.sink_report import NOTHING, tell
 from connector.spool import Spool
 from connector.timestamps import format_rfc3339
 from emulator import Workload
-from tests.integration.commands import configuration, manifests, options, reading, run
+from emulator.tables import Dialect
+from tests.integration.commands import Background, configuration, manifests, options, reading, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import MakeDatabase
 
@@ -120,6 +121,28 @@ def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that
         assert "spanner_cdc_dead_letters_total 7.0" in metrics
         assert "spanner_cdc_stopped_tables 1.0" in metrics
         assert daemon.stop(timeout=10).code == 0
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_check_and_run_say_that_updates_are_partial_and_the_statement_helps(
+    dialect: Dialect, database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect, value_capture_type="OLD_AND_NEW_VALUES")
+    config = configuration(tmp_path, sample, source={"end": "now"})
+    found = run("check", config)
+    assert found.code == 0
+    said = re.search(r"to know: source\.change_stream: .* What helps: (ALTER CHANGE STREAM .*)", found.out.decode())
+    assert said is not None
+    service = Background("run", config, log=tmp_path / "log")
+    try:
+        service.until(lambda: "INFO reading" in service.said, "it reads", timeout=60.0)
+    finally:
+        service.process.kill()  # and its sink ends with it
+        service.process.wait()
+    before, _, _ = service.said.partition("INFO reading")
+    assert said[1] in before.replace("\\", "")
+    sample.run_ddl(said[1])
+    assert "to know" not in run("check", config).out.decode()
 
 
 def test_check_finds_no_fault_in_what_is_right_and_goes_by_the_spool_once_it_has_epochs(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from connector import sealing
 from connector.envelope import EnvelopeBuilder, Source
@@ -14,9 +15,21 @@ from connector.partitions import CutPartition
 from connector.records import ColumnType, DataChangeRecord, Mod
 from connector.spool import Spool
 from connector.timestamps import SECOND, parse
+from spark_sink.dead_letters import DeadLetters
 
 START = parse("2026-03-01T10:00:00Z")
 SOURCE = Source("project", "instance", "d", "Everything", "d")
+
+
+class NoLetters(DeadLetters):
+    """A place for no dead letters: an event that is refused fails the test."""
+
+    def put(self, table: str, name: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> None:
+        """Refuses."""
+        raise AssertionError(f"events of {table} are refused: {set(reasons)}")
+
+
+LETTERS = NoLetters("/nowhere")
 KEY = ColumnType("Id", '{"code":"INT64"}', True, 1)
 NAME = ColumnType("Name", '{"code":"STRING"}', False, 2)
 SINGERS = (KEY, NAME)

@@ -44,7 +44,9 @@ class Life:
     ) -> None:
         self.root = Path(spool.path).parent / "out"
         self._checkpoint = checkpoint
-        self._reader = FileSinkReader(spool.path, FilesRoot(str(self.root)), shape, holding, 2)
+        self._reader = FileSinkReader(
+            spool.path, FilesRoot(str(self.root), "", f"{self.root}-letters"), shape, holding, 2
+        )
 
     def plan(self, limit: ReadLimit = LIMIT) -> bool:
         """Logs the next micro-batch, if there is one; one that is not done comes first."""

@@ -17,7 +17,7 @@ from spark_sink.errors import clear_line
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from spark_sink.schema import DDL
-from tests.spark.spools import SINGERS, START, SpoolMaker, record
+from tests.spark.spools import LETTERS, SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ def write(
     spool: SpoolMaker, root: Path, *, gzip: bool = False, rotate_bytes: int = 250_000_000, form: str = "jsonl"
 ) -> list[str]:
     shape = FileShape(gzip=gzip, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [file.path for group in groups for file in writer.write(group)]
 

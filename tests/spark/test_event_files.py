@@ -19,7 +19,7 @@ from spark_sink.event_files import files_below, read_file
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.cloud_storage import CloudStorage
-from tests.spark.spools import KEY, START, SpoolMaker, record
+from tests.spark.spools import KEY, LETTERS, START, SpoolMaker, record
 
 VALUES: dict[str, tuple[str, list[object]]] = {
     "Bool": ('{"code":"BOOL"}', [True, False]),
@@ -45,7 +45,7 @@ def write(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, timestamps: str = "micros"
 ) -> list[str]:
     shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form, timestamps=timestamps)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [str(root / file.path) for group in groups for file in writer.write(group)]
 

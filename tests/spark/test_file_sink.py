@@ -1,17 +1,24 @@
 """The file sink's process: ``python -m spark_sink CONFIG``."""
 
+import asyncio
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from connector import consumers
+from connector.errors import TRANSIENT
+from connector.metrics import ReaderMetrics
+from connector.sink_process import Patience, SinkProcess
+from connector.stopping import Stop
 from connector.timestamps import MINUTE, SECOND
 from spark_sink.destination import LocalDestination
 from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.spark.processes import Program, eventually, program
-from tests.spark.spools import START, SpoolMaker, record
+from tests.spark.spools import LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +46,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     return contents(root)
@@ -89,7 +96,7 @@ def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
     with program(tmp_path / "log0", "-m", "tests.spark.held_sink", configured, str(tmp_path / "never")) as sink:
         eventually(lambda: "2 files" in sink.said() or sink.has_ended(), "a micro-batch is under way")
         sink.kill_jvm()
-        assert sink.code() == 1
+        assert sink.code() == TRANSIENT
         assert sink.said().splitlines()[-1].startswith("spark_sink: Spark's JVM is gone"), sink.said()
     with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
         sink.end_input()
@@ -208,7 +215,7 @@ def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> 
     spool.fill(2)
     (tmp_path / "out").write_text("a file where a folder should be")
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
-        assert sink.code() == 1
+        assert sink.code() == 1, sink.said()
     *_, line = sink.said().splitlines()
     assert line.startswith(f"spark_sink: cannot write {tmp_path}/out/d_Singers/")
     assert line.endswith("or choose another with sink.path.")
@@ -219,7 +226,7 @@ def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> 
 def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
-        assert sink.code() == 1
+        assert sink.code() == 1, sink.said()
     assert sink.said().startswith("spark_sink: Spark needs Java 17, and there is none. Install it")
 
 
@@ -239,3 +246,31 @@ def test_a_spool_of_another_stream_is_refused_and_not_touched(spool: SpoolMaker,
     assert "holds change stream project/instance/d/Everything" in sink.said().splitlines()[-1]
     assert not consumers.consumers(spool.spool)
     assert not (tmp_path / "out").exists()
+
+
+def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written_twice(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    metrics, stop = ReaderMetrics(), Stop(drain_timeout=SECOND)
+    configured = config(tmp_path, rotate_interval=0)
+
+    async def run() -> None:
+        sink = SinkProcess(
+            [sys.executable, "-m", "tests.spark.failing_sink", configured, str(tmp_path / "runs")],
+            dict(os.environ),
+            progress=lambda: 0,
+            stop=stop,
+            drain=1.0,
+            metrics=metrics,
+            patience=Patience(attempts=4, first=0.1),
+        )
+        running = asyncio.create_task(sink.run())
+        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered")
+        sink.finish(again=True)
+        await running
+
+    asyncio.run(run())
+    assert metrics.sink_restarts == 2
+    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)

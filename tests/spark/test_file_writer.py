@@ -19,9 +19,10 @@ from connector.timestamps import MINUTE, SECOND, parse
 from spark_sink import files as files_module
 from spark_sink.destination import LocalDestination, LocalFile
 from spark_sink.errors import SinkError
+from spark_sink.event_files import read_file
 from spark_sink.files import FileWriter, WrittenFile
 from spark_sink.minutes import FileShape, file_groups
-from tests.spark.spools import NAME, SINGERS, START, SpoolMaker, record
+from tests.spark.spools import LETTERS, NAME, SINGERS, START, SpoolMaker, record
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
 BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
@@ -31,7 +32,7 @@ AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
     manifests = spool.spool.manifests(1, spool.spool.latest())
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
 
 
@@ -152,10 +153,10 @@ def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path)
     first, second = file_groups(spool.spool.manifests(1, 2), by_minute=True)
 
     def other() -> None:
-        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape).write(second))
+        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS).write(second))
 
     destination = Meanwhile(tmp_path / "out", other)
-    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape).write(first))
+    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS).write(first))
     written(spool, tmp_path / "expected", shape)
     assert contents(tmp_path / "out") == contents(tmp_path / "expected")
     assert len(contents(tmp_path / "out")) == 3
@@ -217,7 +218,7 @@ def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: Spoo
     for at in (START + SECOND, START + 2 * SECOND, START + MINUTE):
         spool.seal(record(at, [1]), record(at + 1, [2], table="B"))
     destination = Recorded(tmp_path / "out")
-    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE)
+    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, LETTERS)
     for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
         for file in writer.write(group):
             folder = file.path.rpartition("/")[0]
@@ -416,3 +417,63 @@ def test_a_group_is_a_contiguous_run_of_a_minute_and_empty_epochs_are_in_none(sp
     spool.seal(record(START + MINUTE, [3]))
     groups = file_groups(spool.spool.manifests(1, 5), by_minute=True)
     assert [(group.first_epoch, len(group.segments)) for group in groups] == [(2, 2), (5, 1)]
+
+
+TAGGED = (
+    *SINGERS,
+    ColumnType("Tags", '{"code":"ARRAY","array_element_type":{"code":"STRING"}}', False, 3),
+    ColumnType("Sizes", '{"code":"ARRAY","array_element_type":{"code":"INT64"}}', False, 4),
+    ColumnType("More", '{"code":"ARRAY","array_element_type":{"code":"INT64"}}', False, 5),
+    ColumnType("Notes", '{"code":"ARRAY","array_element_type":{"code":"JSON"}}', False, 6),
+)
+ARRAYS: list[dict[str, object]] = [
+    {"Tags": ["a", None, ""], "Sizes": ["1", "-9007199254740993"], "More": [], "Notes": ['{"a":1}', None]},
+    {"Tags": [], "Sizes": None, "More": ["7"], "Notes": []},
+    {},
+]
+
+
+def test_arrays_are_datastreams_records_where_that_is_asked_for(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(
+        *(record(START + n, [n], columns=TAGGED, values=values) for n, values in enumerate(ARRAYS, 1)),
+    )
+    (file,) = written(spool, tmp_path / "out", replace(AVRO, arrays="multidimensional"))
+    payloads = [event["payload"] for event in avro_events(tmp_path / "out" / file.path)]
+
+    def record_of(*elements: object) -> object:
+        one = [{"nestedArray": None, "elementValue": element} for element in elements]
+        return {"nestedArray": one, "elementValue": None}
+
+    assert [{name: payload[name] for name in ("Tags", "Sizes", "More", "Notes")} for payload in payloads] == [
+        {
+            "Tags": record_of("a", None, ""),
+            "Sizes": record_of(1, -9007199254740993),
+            "More": record_of(),
+            "Notes": record_of('{"a":1}', None),
+        },
+        {"Tags": record_of(), "Sizes": None, "More": record_of(7), "Notes": record_of()},
+        {"Tags": None, "Sizes": None, "More": None, "Notes": None},
+    ]
+    (batch,) = read_file(str(tmp_path / "out" / file.path))
+    read_back = [json.loads(payload) for payload in batch.column("payload").to_pylist()]
+    assert read_back[0]["Notes"] == [{"a": 1}, None]
+    assert (read_back[1]["Tags"], read_back[1]["More"], read_back[2]["Tags"]) == ([], [7], None)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "avro"])
+def test_the_object_is_the_folders_name_where_that_is_asked_for(spool: SpoolMaker, tmp_path: Path, form: str) -> None:
+    spool.seal(record(START + 5, [1]), record(START + 6, [2], table="music.Albums"))
+    shape = replace(BY_MINUTE, format=form, object_names="schema_table", schema_files=True)
+    objects = {}
+    for file in written(spool, tmp_path / "out", shape):
+        path = tmp_path / "out" / file.path
+        if form == "jsonl":
+            (event,) = [json.loads(line) for line in path.read_text().splitlines()]
+        else:
+            (event,) = avro_events(path)
+            with path.open("rb") as stream:
+                assert fastavro.reader(stream).writer_schema["name"] == event["object"]  # type: ignore[call-overload,index]
+        objects[file.path.partition("/")[0]] = event["object"]
+    assert objects == {"d_Singers": "d_Singers", "music_Albums": "music_Albums"}
+    described = list((tmp_path / "out").rglob("*_schema_table.avsc"))
+    assert {json.loads(path.read_bytes())["name"] for path in described} == set(objects)

@@ -34,7 +34,9 @@ def events(spool: SpoolMaker) -> EpochStreamReader:
 
 def files(spool: SpoolMaker) -> EpochStreamReader:
     shape = FileShape(gzip=False, rotate_bytes=1000, by_minute=False)
-    return FileSinkReader(spool.path, FilesRoot(str(Path(spool.path).parent / "out")), shape, Holding(10**9, None), 1)
+    return FileSinkReader(
+        spool.path, FilesRoot(str(Path(spool.path).parent / "out"), "", ""), shape, Holding(10**9, None), 1
+    )
 
 
 @pytest.mark.parametrize("make", [events, files])

@@ -12,7 +12,7 @@ from spark_sink.files import FileWriter
 from spark_sink.gcs_destination import GcsDestination
 from spark_sink.minutes import FileShape, file_groups
 from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
-from tests.spark.spools import START, SpoolMaker, record
+from tests.spark.spools import LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
 
@@ -78,12 +78,12 @@ def test_a_replay_is_a_success(cloud_storage: CloudStorage, bucket: str, data: b
     assert cloud_storage.objects(bucket) == {"a": data}
 
 
-def test_a_shared_file_is_put_once_and_again_is_a_success(cloud_storage: CloudStorage, bucket: str) -> None:
+def test_a_shared_file_is_put_once_and_an_older_programs_is_replaced(cloud_storage: CloudStorage, bucket: str) -> None:
     for _ in range(2):
         GcsDestination(bucket).put("T/k.avsc", b"schema")
     assert cloud_storage.objects(bucket) == {"T/k.avsc": b"schema"}
-    with pytest.raises(SinkError, match="there already, with other bytes"):
-        GcsDestination(bucket).put("T/k.avsc", b"another")
+    GcsDestination(bucket).put("T/k.avsc", b"another")
+    assert cloud_storage.objects(bucket) == {"T/k.avsc": b"another"}
 
 
 @pytest.mark.parametrize("data", [b"one", LARGE], ids=["small", "large"])
@@ -187,7 +187,7 @@ def test_a_bucket_holds_the_bytes_of_a_local_folder_and_its_folders(
     shape = FileShape(gzip=gzip, rotate_bytes=500_000, by_minute=True)
     root = tmp_path / "out"
     for destination in (LocalDestination(root), GcsDestination(f"{bucket}/events")):
-        writer = FileWriter(spool.spool, spool.spool_id, destination, shape)
+        writer = FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS)
         for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
             assert list(writer.write(group))
     local = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -14,7 +14,7 @@ from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.cloud_storage import CloudStorage
 from tests.spark.processes import eventually, program
-from tests.spark.spools import START, SpoolMaker, record
+from tests.spark.spools import LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +58,7 @@ def config(folder: Path, spool: SpoolMaker, sink: str, **options: object) -> str
 
 def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
     """Files as a run that nothing disturbs writes them, and their folders."""
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -268,15 +268,6 @@ def test_a_signal_lets_the_file_under_way_finish(
 # What is refused.
 
 
-def test_a_sink_of_files_has_no_dead_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("list", "replay"):
-        assert main([command, configured(tmp_path, type="files")]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith(f"spanner-cdc: {tmp_path}/config.yaml: a sink of type files has no dead letters")
-        assert err.count("\n") == 1
-
-
 def test_a_configuration_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", str(tmp_path / "none.yaml")]) == 2
     assert capsys.readouterr().err == f"spanner-cdc: {tmp_path}/none.yaml: No such file or directory\n"

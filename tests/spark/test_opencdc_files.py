@@ -16,7 +16,7 @@ from spark_sink.files import FileWriter
 from spark_sink.minutes import FileShape, file_groups
 from tests.connector.conduit import ConduitRecord, of_json, of_messages
 from tests.spark.processes import program
-from tests.spark.spools import START, SpoolMaker, record
+from tests.spark.spools import LETTERS, START, SpoolMaker, record
 
 JSONL, PROTOBUF = "opencdc-jsonl", "opencdc-protobuf"
 formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"), (PROTOBUF, "opencdc.pb")])
@@ -26,7 +26,7 @@ def written(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, rotate_bytes: int = 10**9
 ) -> list[Path]:
     shape = FileShape(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [root / file.path for group in groups for file in writer.write(group)]
 
