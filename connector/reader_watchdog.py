@@ -184,9 +184,14 @@ class ReaderWatchdog:
             again_in_s=round(self._standstill.pause),
         )
 
-    def _awaited(self, partition: Partition) -> str:
-        """The parents that a partition waits for, and whether they were ever heard of."""
-        graph = self._graph
-        known = [f"{self._name(one)}, which has not finished" for one in graph.unfinished_parents(partition.token)]
-        unknown = [f"{self._name(one)}, of which nothing was heard" for one in partition.parents if one not in graph]
-        return "; ".join(sorted(known + unknown)) or "none"
+    def _awaited(self, partition: Partition, told: frozenset[str] = frozenset()) -> str:
+        """The parents that a partition waits for, what they wait for themselves, and which were never heard of."""
+        told |= {partition.token}
+        waits = [f"{self._name(one)}, of which nothing was heard" for one in partition.parents if one not in self._graph]
+        for token in self._graph.unfinished_parents(partition.token):
+            parent = self._graph[token]
+            if parent.state is State.CREATED and token not in told:
+                waits.append(f"{self._name(token)}, which waits for {self._awaited(parent, told)}")
+            else:
+                waits.append(f"{self._name(token)}, which has not finished")
+        return "; ".join(sorted(waits)) or "none"

@@ -12,7 +12,7 @@ from connector.client import SpannerClient
 from connector.decode import Item, decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE
 from connector.faults import Verdict, fault
-from connector.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError
+from connector.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from connector.timestamps import SECOND
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from tests.connector.test_transport import pump_threads
@@ -49,9 +49,9 @@ async def reading(clock: Callable[[], int], plan: FaultPlan) -> AsyncIterator[tu
         )
 
 
-async def read(queries: PartitionQueries, clock: Callable[[], int]) -> list[str]:
+async def read(queries: PartitionQueries, clock: Callable[[], int], in_vain: int = 0) -> list[str]:
     found: list[Item] = []
-    async for items in queries.read(PartitionQuery("left", ORIGIN, None)):
+    async for items in queries.read(PartitionQuery("left", ORIGIN, None, in_vain)):
         found += items
         assert bool(pump_threads()) == (clock() - ORIGIN > BEHIND)
     return [shown(record) for record in loose(found)]
@@ -86,6 +86,42 @@ def test_a_stream_that_falls_silent_is_given_up(
                 await read(queries, clock)
             assert server.engine.most_open == 1
             assert await read(queries, clock) == WHOLE
+
+    asyncio.run(main())
+
+
+def test_patience_doubles_with_each_query_that_was_in_vain_up_to_ten_minutes_or_a_few_heartbeats() -> None:
+    assert [patience(SECOND, in_vain) // SECOND for in_vain in range(7)] == [30, 60, 120, 240, 480, 600, 600]
+    assert patience(SECOND, 10**6) == 600 * SECOND
+    assert [patience(300 * SECOND, in_vain) // SECOND for in_vain in (0, 5)] == [1500, 1500]
+
+
+def test_a_first_message_that_is_late_is_waited_for_by_a_query_with_more_patience(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_after(monkeypatch, SECOND)
+
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.LATENESS, pause=2 * SECOND), times=3)
+        async with reading(clock, plan) as (_, queries):
+            for in_vain in (0, 1):
+                with pytest.raises(SilentStreamError, match=f"no message for {1 + in_vain} s"):
+                    await read(queries, clock, in_vain)
+            assert await read(queries, clock, 2) == WHOLE
+
+    asyncio.run(main())
+
+
+def test_patience_is_as_ever_once_the_progress_has_moved(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_after(monkeypatch, SECOND)
+
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.SILENCE, after=2), token="left")
+        async with reading(clock, plan) as (_, queries):
+            with pytest.raises(SilentStreamError, match="no message for 1 s"):
+                await read(queries, clock, 5)
 
     asyncio.run(main())
 

@@ -95,6 +95,23 @@ def test_case_02_a_sibling_that_is_announced_after_one_is_known_is_read_and_the_
     assert [len(reading.queries(child)) for child in ("west", "east")] == [2, 2], "once, and once more at the end"
 
 
+# Beam I 39821, 37326, 40232: a query over the past ended with OK, without the record that ends its partition
+@pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_case_01_children_that_a_query_over_the_past_leaves_out_once_are_not_lost(
+    mode: PartitionMode, breaks: bool
+) -> None:
+    plan = FaultPlan().rule(Fault(FaultKind.OMISSION), token="left")
+    if breaks:
+        plan.rule(Fault(FaultKind.UNAVAILABLE, after=1), token="left")
+    reading = read(split(mode=mode), faults=plan, now=31)
+    assert plan.struck["omission"] == 1
+    assert reading.singers == EIGHT
+    omitted, *more = reading.queries("left")
+    assert len(more) == 1 + breaks
+    assert all(omitted.start < again.start for again in more), "asked once more from the progress, not from the start"
+
+
 # Redpanda S, in the spool: the position and the children are in one manifest
 def test_case_02_the_manifest_that_passes_a_partitions_end_holds_its_children(tmp_path: Path) -> None:
     spool = tmp_path / "spool"

@@ -152,6 +152,22 @@ def test_case_09_a_slow_query_is_not_given_up() -> None:
     assert reading.singers == EIGHT
 
 
+# an outside verification: the watchdog of 30 s asked a slow server again and again, and nothing was read for 15 minutes
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("late", [90, 500])
+def test_case_09_a_server_whose_first_messages_are_late_for_every_partition_is_waited_for(
+    mode: PartitionMode, late: int
+) -> None:
+    plan = FaultPlan().rule(Fault(FaultKind.LATENESS, pause=late * SECOND), times=9999)
+    reading = read(split(mode=mode), faults=plan, now=31)
+    assert reading.singers == EIGHT
+    in_vain = 2 if late == 90 else 5  # 30 and 60 s, and so on to 480
+    for token in ("left", "right", "west", "east"):
+        lasted = [((asked.ended or 0) - asked.sent) // SECOND for asked in reading.queries(token)]
+        assert lasted[:in_vain] == [30 * 2**attempt for attempt in range(in_vain)]
+        assert lasted[in_vain] == late
+
+
 # Beam I 32473: nor is it silence where we do not read
 def test_case_09_a_query_that_we_hold_back_ourselves_is_not_given_up() -> None:
     events = [change(at(1) + number, number) for number in range(200)]
