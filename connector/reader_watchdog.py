@@ -150,8 +150,9 @@ class ReaderWatchdog:
             return
         try:
             clock = await self._clock.ask()
-        except SpannerCdcError:
-            return  # Spanner cannot be reached: its queries say so themselves
+        except SpannerCdcError:  # of which the queries tell
+            self._standstill.unanswered()
+            return
         if self._graph.watermark == watermark and self._standstill.noticed(clock):
             self._metrics.standstills += 1
             self._heal(asyncio.get_running_loop().time(), watermark, clock)
@@ -187,7 +188,9 @@ class ReaderWatchdog:
     def _awaited(self, partition: Partition, told: frozenset[str] = frozenset()) -> str:
         """The parents that a partition waits for, what they wait for themselves, and which were never heard of."""
         told |= {partition.token}
-        waits = [f"{self._name(one)}, of which nothing was heard" for one in partition.parents if one not in self._graph]
+        waits = [
+            f"{self._name(one)}, of which nothing was heard" for one in partition.parents if one not in self._graph
+        ]
         for token in self._graph.unfinished_parents(partition.token):
             parent = self._graph[token]
             if parent.state is State.CREATED and token not in told:

@@ -43,10 +43,14 @@ class Standstill:
         passed, self._at = min(at - self._at, self._step), at
         if ours or watermark != self._watermark:
             self._watermark, self._clock = watermark, clock
-            self.stood, self._due, self.times = 0.0, self.patience, 0
+            self.unanswered()
             return False
         self.stood += passed
         return self.stood >= self._due
+
+    def unanswered(self) -> None:
+        """Spanner cannot be asked for its clock: its own standstill, after which all begin anew."""
+        self.stood, self._due, self.times = 0.0, self.patience, 0
 
     def noticed(self, clock: int) -> bool:
         """Whether the watermark stands still while Spanner's clock goes on, so that it is time to do something.

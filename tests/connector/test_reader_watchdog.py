@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -147,10 +148,10 @@ def test_what_does_not_help_is_done_again_with_growing_pauses(bad: Answer) -> No
 
     running = reads({"p": [bad]}, during)
     sent = [at for _, at in running.asked]
-    pauses = [later - sooner for sooner, later in zip(sent, sent[1:], strict=False)]
+    pauses = [later - sooner for sooner, later in pairwise(sent)]
     assert running.metrics.standstills in (7, 8)
     assert 6 <= len(pauses) <= running.metrics.standstills
-    assert all(later > 1.5 * sooner for sooner, later in zip(pauses[:4], pauses[1:5], strict=True))
+    assert all(later > 1.5 * sooner for sooner, later in pairwise(pauses[:5]))
 
 
 def test_a_transaction_of_many_records_is_no_standstill() -> None:

@@ -1,5 +1,7 @@
 """When the watermark stands still for no reason of the reader's own: the decision alone."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ def test_a_watermark_that_stands_still_is_noticed_and_again_after_twice_the_paus
     assert watched.noticed_at == [60, 180, 420, 900]
     assert watched.standstill.times == 4
     watched.for_seconds(40_000)
-    pauses = [later - sooner for sooner, later in zip(watched.noticed_at, watched.noticed_at[1:], strict=False)]
+    pauses = [later - sooner for sooner, later in pairwise(watched.noticed_at)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == LONGEST_PAUSE
 
@@ -80,6 +82,16 @@ def test_a_time_in_which_the_process_itself_stood_still_counts_as_one_look() -> 
     assert not watched.noticed_at
 
 
+def test_a_time_in_which_spanner_could_not_be_asked_does_not_count() -> None:
+    watched = Watched()
+    watched.for_seconds(55)
+    watched.standstill.unanswered()
+    watched.for_seconds(55)
+    assert not watched.noticed_at
+    watched.for_seconds(5)
+    assert watched.noticed_at == [115]
+
+
 @pytest.mark.parametrize("ahead", [0, 3600 * SECOND])
 def test_where_spanners_clock_stands_still_too_there_is_nothing_to_notice(ahead: int) -> None:
     watched = Watched()
@@ -107,7 +119,9 @@ steps = st.lists(
 
 
 @given(steps)
-def test_it_is_noticed_exactly_when_it_has_stood_for_so_long_in_steps_that_count(steps: list[tuple[float, str]]) -> None:
+def test_it_is_noticed_exactly_when_it_has_stood_for_so_long_in_steps_that_count(
+    steps: list[tuple[float, str]],
+) -> None:
     watched = Watched()
     stood, due, times = 0.0, PATIENCE, 0
     for passed, what in steps:

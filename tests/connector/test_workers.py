@@ -26,7 +26,7 @@ from connector.faults import Fault as Met
 from connector.faults import Verdict, fault
 from connector.frames import Setup, framed
 from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries, PartitionQuery
+from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN, DataChangeRecord, Record
 from connector.scheduler import Queries
 from connector.timestamps import SECOND
@@ -172,6 +172,23 @@ def test_an_error_of_spanners_comes_after_what_came_before_it(
         with_workers(server, 2, met)
     assert 0 < len(found) <= 3
     assert (fault(caught.value).code, fault(caught.value).verdict) == (code, verdict)
+
+
+def test_patience_grows_in_workers_too(server: ScriptedServer) -> None:
+    short = "import connector.partition_query as p; p.SILENT_AT_LEAST = 10**9; p.SILENT_HEARTBEATS = 0"
+    command = (sys.executable, "-P", "-c", f"{short}; from connector.worker import main; main()")
+    token = tokens(server)[1]
+    late = Fault(FaultKind.LATENESS, pause=5 * SECOND // 2)
+    server.engine.faults.rule(late, token=token, times=2)
+
+    async def run() -> None:
+        pool = Workers(setup_of(server), 2, ReaderMetrics(), command=command)
+        async with asyncio.timeout(60), pool.running():
+            with pytest.raises(SilentStreamError, match="no message for 1 s"):
+                await read(pool, query(server, token))
+            assert await read(pool, replace(query(server, token), in_vain=3))
+
+    asyncio.run(run())
 
 
 def test_an_end_beyond_what_64_bits_hold_can_be_asked_for(server: ScriptedServer) -> None:
