@@ -40,7 +40,7 @@ class UnderWay:
     Args:
         sent: when it was sent, in seconds of the loop's time.
         in_vain: as of :class:`connector.partition_query.PartitionQuery`.
-        patience: seconds that its first message is waited for.
+        patience: seconds that a message of it is waited for.
     """
 
     def __init__(self, sent: float, in_vain: int, patience: float) -> None:
@@ -48,14 +48,11 @@ class UnderWay:
         self._since = sent
         """When it was sent, brought records that were not known, or went on after it had been paused."""
         self._patience = patience
-        self._silent = True
         self.scope = asyncio.timeout(None)
 
-    def heard(self, *, news: bool) -> None:
-        """It has brought something: records that were not known, or anything else; or it goes on after a pause."""
-        self._silent = False
-        if news:
-            self._since = asyncio.get_running_loop().time()
+    def goes_on(self) -> None:
+        """It has brought records that were not known, or goes on after it was paused."""
+        self._since = asyncio.get_running_loop().time()
 
     def patience_left(self, at: float, limit: float) -> float:
         """Seconds for which it is left alone, if nothing more comes; nothing or less where it is to be asked anew.
@@ -64,7 +61,7 @@ class UnderWay:
             at: the loop's time.
             limit: seconds that one which brings nothing new is left alone.
         """
-        return self._since + max(limit, self._patience if self._silent else 0.0) - at
+        return self._since + max(limit, self._patience) - at
 
     def end(self, at: float) -> None:
         """Ends it, with AskedAnewError where it is read."""

@@ -318,10 +318,11 @@ class Scheduler:
                     self._flow.arrived(token)
                     known = self._metrics.records
                     self._receive(token, items)
-                    under_way.heard(news=self._metrics.records > known)
+                    if self._metrics.records > known:
+                        under_way.goes_on()
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
-                        under_way.heard(news=True)
+                        under_way.goes_on()
 
     def _receive(self, token: str, items: list[Item]) -> None:
         partition = self._graph[token]

@@ -5,6 +5,9 @@ from connector.timestamps import SECOND
 LONGEST_PAUSE = 3600.0
 """Seconds between two attempts to heal one standstill, at most."""
 
+ANSWERS_FROM = 1 / 3
+"""The part of its patience after which Spanner must answer: what follows an outage is a pause of the queries'."""
+
 
 class Standstill:
     """Looked at now and then with the watermark as it is.
@@ -25,7 +28,7 @@ class Standstill:
         self._watermark: int | None = None
         self._clock = 0
         self._at = 0.0
-        self._due = patience
+        self._due = self._ask_at = patience
         self.stood = 0.0
         """Seconds that the watermark has stood still; those in which somebody waited for this reader do not count."""
         self.times = 0
@@ -46,11 +49,12 @@ class Standstill:
             self.unanswered()
             return False
         self.stood += passed
-        return self.stood >= self._due
+        return self.stood >= self._ask_at
 
     def unanswered(self) -> None:
         """Spanner cannot be asked for its clock: its own standstill, after which all begin anew."""
         self.stood, self._due, self.times = 0.0, self.patience, 0
+        self._ask_at = self.patience * ANSWERS_FROM
 
     def noticed(self, clock: int) -> bool:
         """Whether the watermark stands still while Spanner's clock goes on, so that it is time to do something.
@@ -59,10 +63,11 @@ class Standstill:
             clock: what Spanner's clock has passed, as it was just asked; nanoseconds since the epoch.
         """
         assert self._watermark is not None
+        self._ask_at = self._due
         if self.stood < self._due or clock <= self._clock or clock - self._watermark < self.patience * SECOND:
             return False
         self.times += 1
-        self._due = self.stood + self.pause
+        self._due = self._ask_at = self.stood + self.pause
         return True
 
     @property

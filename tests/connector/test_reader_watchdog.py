@@ -12,7 +12,7 @@ from connector.epoch import Epoch
 from connector.flow import FlowControl
 from connector.log import TextFormatter
 from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries, PartitionQuery
+from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.partitions import CutPartition
 from connector.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
 from connector.scheduler import Range, Scheduler
@@ -230,3 +230,36 @@ def test_a_process_that_was_stopped_asks_nothing_anew() -> None:
     running = reads({"p": [well]}, during)
     assert running.metrics.standstills == 0
     assert len(running.asked) == 1
+
+
+async def slow(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+    """A record of one commit timestamp every 50 seconds, four times; only then does the progress move."""
+    for number in range(4):
+        await asyncio.sleep(50)
+        yield [record(commit_timestamp=START + 1, record_sequence=f"{number:08d}")]
+    async for items in well(query):
+        yield items
+
+
+async def slow_to_begin(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+    """Nothing for as long as its patience lasts, as of the fourth query."""
+    assert query.in_vain <= 3
+    await asyncio.sleep(30 * 2**query.in_vain - 1)
+    if query.in_vain < 3:
+        raise SilentStreamError("no message")
+    async for items in well(query):
+        yield items
+
+
+@pytest.mark.parametrize(("answer", "queries"), [(slow, 1), (slow_to_begin, 4)])
+def test_a_query_that_is_merely_slow_is_noticed_and_left_alone(
+    answer: Answer, queries: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def during(running: Running) -> None:
+        await asyncio.sleep(600)
+        assert running.lag < 3
+
+    running = reads({"p": [answer]}, during)
+    assert len(running.asked) == queries
+    assert running.metrics.standstills >= 1
+    assert not [line for line in warnings(caplog) if "ended and sent again" in line]
