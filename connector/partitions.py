@@ -98,10 +98,8 @@ class Partition:
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
     """Whether its end record has come, after which there is none."""
-    doubted: int | None = None
-    """The bound that the last query's clean end has proven, to be believed when the next one says the same."""
-    doubted_at: int = 0
-    """The progress with which it did."""
+    doubted: tuple[int, int] | None = None
+    """The bound that a clean end has proven, believed when the next says the same, and the progress that it left."""
 
     @property
     def end(self) -> int | None:
@@ -312,9 +310,9 @@ class PartitionGraph:
         if partition.ends_at is not None or token == INITIAL_TOKEN:
             return False  # an initial query that returned nothing finishes nothing, wherever it ended
         if proven is not None:
-            if partition.doubted is not None and partition.doubted_at == partition.progress:
-                self.proved(token, min(proven, partition.doubted))
-            partition.doubted, partition.doubted_at = proven, partition.progress
+            if partition.doubted is not None and partition.doubted[1] == partition.progress:
+                self.proved(token, min(proven, partition.doubted[0]))
+            partition.doubted = (proven, partition.progress)
         if self._end is not None and partition.progress >= self._end:
             self._move(partition, Event.REACHED_END)
             return True

@@ -250,14 +250,18 @@ class Scheduler:
         Raises:
             _ResumableError: it has not, and the query brought nothing.
         """
-        before = self._graph[token].progress
+        partition = self._graph[token]
+        before, doubted = partition.progress, partition.doubted
         try:
             if await self._query(token):
                 return True
             broke = _ResumableError("it ended before its partition did")
         except _ResumableError as error:
             broke = error
-        if self._graph[token].progress == before:
+        if partition.doubted != doubted:
+            _log.debug("a partition is asked at its end once more", partition=self._name(token))
+            return False
+        if partition.progress == before:
             raise broke
         _log.info("a partition's query is sent again", partition=self._name(token), reason=str(broke))
         return False

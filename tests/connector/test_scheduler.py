@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
+import pytest
+
 from connector.epoch import Epoch
 from connector.flow import FlowControl
 from connector.metrics import ReaderMetrics
@@ -128,17 +130,21 @@ WINDOW = 30 * MINUTE
 STARTED: Answer = [[PartitionStartRecord(START, ("c",))]]
 
 
-def test_in_windows_every_query_has_an_end_within_the_window_and_goes_on_where_the_last_has_proven_its_end() -> None:
+def test_in_windows_every_query_has_an_end_within_the_window_and_goes_on_where_the_last_has_proven_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(queries, Sink(), end=None, clock=START + 24 * HOUR, window=WINDOW)
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.asked)
+    caplog.clear()
     behind = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(behind, Sink(), end=START + HOUR, clock=START + 24 * HOUR, window=WINDOW)
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert [query.token for query in behind.asked] == [INITIAL_TOKEN, "c", "c"], "an end is asked for twice"
     assert {query.end for query in behind.asked} == {START + HOUR}
+    assert not caplog.records, "it is in the order of things"
 
 
 def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> None:

@@ -148,7 +148,7 @@ class QuerySkipsAnInstant(PartitionGraph):
 
 class FirstProofIsBelieved(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
-        self[token].doubted, self[token].doubted_at = proven, self[token].progress
+        self[token].doubted = None if proven is None else (proven, self[token].progress)
         return super().ended(token, proven=proven)
 
 
