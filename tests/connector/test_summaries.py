@@ -1,5 +1,6 @@
 """Summaries of many epochs: derived from manifests, and never believed against them."""
 
+import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from connector import consumers, daemon, summaries
 from connector import spool as spool_module
 from connector.errors import SpoolError
 from connector.manifest import Manifest
+from connector.metrics import ReaderMetrics
 from connector.reports import spool_report
 from connector.sealing import initialize
 from connector.spool import Spool, manifest_path
@@ -248,6 +250,21 @@ def test_a_daemon_says_how_far_it_has_read_a_spool_that_takes_its_time(monkeypat
     for epoch in (10, 20, 30, 40):
         progress.reached(epoch)
     assert said == [{"epoch": 20, "newest_epoch": 100}, {"epoch": 40, "newest_epoch": 100}]
+
+
+def test_a_daemon_warns_once_a_minute_of_consumers_of_another_copy(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, object]] = []
+    monkeypatch.setattr(daemon._log, "warning", lambda message, **fields: said.append(fields))
+    writer = writer_of(spool)
+    sealed(writer, 3)
+    sink = daemon.SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    consumers.record(spool, "c", 2, now=NOW, at="2026-01-01T00:00:00Z/of another")
+    for _ in range(2):
+        asyncio.run(sink._prune(grace=0))
+    assert said == [{"consumers": "c", "newest_epoch": 3}]
+    assert numbers(spool) == [1, 2, 3]
 
 
 def test_a_restart_over_many_epochs_of_many_partitions_is_quick(
