@@ -37,8 +37,8 @@ from connector.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
+from connector.row_fields import UnknownRecordError
 from connector.timestamps import SECOND, format_rfc3339
-from connector.walk import UnknownRecordError
 
 TICK = 0.02
 """Seconds between two moves of the watermark, at least."""

@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.rows import ValueAssembler, merge
+from connector.rows import ValueAssembler, merged
 
 Node = str | bool | None | list["Node"]
 
@@ -60,14 +60,15 @@ def node(of: Value) -> Node:
     ],
 )
 def test_a_chunk_continues_as_the_api_reference_says(first: Node, second: Node, whole: Node) -> None:
-    into = value(first)
-    merge(into, value(second))
-    assert node(into) == whole
+    assert node(merged([value(first), value(second)])) == whole
 
 
 def test_chunks_of_different_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="continued by one of kind"):
-        merge(value("a"), value([]))
+        merged([value("a"), value([])])
+    assembler = ValueAssembler()
+    with pytest.raises(ValueError, match="continued by one of kind"):
+        assembler.values([message("a", chunked=True), message([], chunked=True)])
 
 
 def _split(whole: Node, at: int) -> tuple[Node, Node, int]:
