@@ -189,10 +189,10 @@ def nanoseconds(at: Message) -> int:
     """The nanoseconds since the epoch of a google.protobuf.Timestamp.
 
     Raises:
-        UnknownRecordError: they have no room in 64 bits.
+        UnknownRecordError: they have no room in 64 bits, or it has no seconds, which would pass for 1970.
     """
-    if not 0 <= at.nanos < SECOND:
-        raise UnknownRecordError("a timestamp has more nanoseconds than a second")
+    if at.seconds == 0 or not 0 <= at.nanos < SECOND:
+        raise UnknownRecordError("a timestamp has no seconds, or too many nanoseconds")
     return in_64_bits(int(at.seconds) * SECOND + int(at.nanos), "a timestamp")
 
 

@@ -56,7 +56,7 @@ class PostgresqlChildPartitions(msgspec.Struct, gc=False):
 
     start_timestamp: str
     child_partitions: Annotated[list[PostgresqlChild], msgspec.Meta(min_length=1)]
-    record_sequence: _Integer = ""
+    record_sequence: int | str = ""
 
 
 _EMPTY = msgspec.Raw(NO_MEMBERS.encode())
