@@ -48,8 +48,8 @@ _KINDS = {
 _Kinds = message_class("Record", {"Record": [(name, number, bytes) for name, number in _KINDS.items()]})
 """A ChangeStreamRecord with all that came of each kind, where a parser takes the last one."""
 
-_MOD_TYPES = {kind.value: kind.name for kind in _Data.ModType if kind.value}
-_CAPTURES = {kind.value: kind.name for kind in _Data.ValueCaptureType if kind.value}
+_MOD_TYPES = {number: name for name, number in _Data.pb().ModType.items() if number}
+_CAPTURES = {number: name for name, number in _Data.pb().ValueCaptureType.items() if number}
 """Without 0, which is UNSPECIFIED, or a field that is missing."""
 
 _NOT_FINITE = {inf: "Infinity", -inf: "-Infinity"}

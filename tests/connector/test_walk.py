@@ -22,8 +22,8 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
-from connector.timestamps import parse
 from connector.row_fields import UnknownRecordError
+from connector.timestamps import parse
 from connector.walk import walk
 
 AT = "2026-01-02T03:04:05.123456789Z"

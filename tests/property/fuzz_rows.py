@@ -11,7 +11,6 @@ rows stand among others, whose borders the mutated one must not blur.
 import argparse
 import json
 import struct
-import sys
 import time
 from base64 import b64encode
 from collections import Counter
@@ -60,6 +59,7 @@ _TABLES = (
     ("music.Älben", [("Ä", '{"code":"ARRAY","array_element_type":{"code":"STRING"}}', False, 7)]),
     ("Keyless", [("V", '{"code":"STRING"}', False, 1)]),
 )
+_PARENTS: tuple[list[str | None] | None, ...] = (None, [], [None], ["p"], ["p", "q"])
 _PAYLOADS = ("{}", '{"Id":"1"}', '{"Id":"1","Name":null}', '{"Ä":["a","b"],"V":true}', '{"n":7}')
 
 
@@ -70,8 +70,7 @@ def _change(random: Random, at: int) -> DataChange | Heartbeat | Children:
         return Heartbeat(moment)
     if kind == 1:
         children: list[tuple[str, list[str | None] | None]] = [
-            (token, random.choice((None, [], [None], ["p"], ["p", "q"])))
-            for token in random.sample("cde", random.randint(1, 3))
+            (token, random.choice(_PARENTS)) for token in random.sample("cde", random.randint(1, 3))
         ]
         return Children(moment, "00000001", children)
     return DataChange(
@@ -499,4 +498,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

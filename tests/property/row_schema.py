@@ -426,7 +426,8 @@ def _proto_value(fields: Message) -> Any:
             return bool(held)
         case 6:  # lists behind one another in a value are one list
             first = max((at for at, (kind, _) in enumerate(known) if kind != 6), default=-1) + 1
-            return [_proto_value(item) for _, one in known[first:] for item in _all(one, 1, list)]
+            lists = [cast("Message", one) for _, one in known[first:]]
+            return [_proto_value(item) for one in lists for item in _all(one, 1, list)]
     return held
 
 

@@ -1,6 +1,6 @@
 """Rows of a mutated structure: a short form of the campaign of :mod:`tests.property.fuzz_rows`.
 
-    python -m tests.property.fuzz_rows --rows 100000
+python -m tests.property.fuzz_rows --rows 100000
 """
 
 import msgspec
