@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.changes import COLUMNS, Changes, Int64s, Shape, integers, mod_lists
+from connector.pieces import bytes_of, ends_of
 from connector.records import ColumnType
+from connector.texts import are_objects
 from connector.timestamps import SECOND, parse, second
 
 Raw = TypeVar("Raw", bound=Hashable)
@@ -19,7 +22,7 @@ Raw = TypeVar("Raw", bound=Hashable)
 _RECORD_BYTES, _MOD_BYTES = 200, 30
 """What a record and a mod take beside their payloads, about."""
 
-_EMPTY = pa.scalar("{}", pa.string())
+_EMPTY, _NULL = pa.scalar("{}", pa.string()), pa.scalar("null", pa.string())
 _SHAPES = 10_000
 _POINT, _MOST_PLACES = 19, 9
 """Where a timestamp's decimal point stands, and how many digits may follow it."""
@@ -35,25 +38,25 @@ _LARGEST = 2**63 // SECOND
 class Fields(Generic[Raw]):
     """The fields of data change records, each a list with an item a record, and those of their mods.
 
-    Payloads are texts as bytes, or an array of strings.
+    Fields may be arrays, too. Payloads are texts as bytes, or an array of strings.
     """
 
     commit_timestamp: Int64s
-    record_sequence: Sequence[str]
-    server_transaction_id: Sequence[str]
-    is_last_record_in_transaction_in_partition: Sequence[bool]
+    record_sequence: Sequence[str] | pa.Array
+    server_transaction_id: Sequence[str] | pa.Array
+    is_last_record_in_transaction_in_partition: Sequence[bool] | npt.NDArray[np.bool_]
     table_name: Sequence[str]
     column_types: Sequence[Raw]
     mod_counts: Int64s
     keys: Sequence[bytes] | pa.Array
     new_values: Sequence[bytes] | pa.Array
     old_values: Sequence[bytes] | pa.Array
-    mod_type: Sequence[str]
-    value_capture_type: Sequence[str]
-    number_of_records_in_transaction: Sequence[int]
-    number_of_partitions_in_transaction: Sequence[int]
-    transaction_tag: Sequence[str]
-    is_system_transaction: Sequence[bool]
+    mod_type: Sequence[str] | pa.Array
+    value_capture_type: Sequence[str] | pa.Array
+    number_of_records_in_transaction: Sequence[int] | pa.Array
+    number_of_partitions_in_transaction: Sequence[int] | pa.Array
+    transaction_tag: Sequence[str] | pa.Array
+    is_system_transaction: Sequence[bool] | npt.NDArray[np.bool_]
 
 
 class Assembler(Generic[Raw]):
@@ -82,19 +85,19 @@ class Assembler(Generic[Raw]):
         payloads, mod_sizes = _payloads(fields.keys, fields.new_values, fields.old_values)
         columns = {
             "commit_timestamp": pa.array(at),
-            "server_transaction_id": pa.array(fields.server_transaction_id, pa.string()),
-            "record_sequence": _texts(fields.record_sequence),
+            "server_transaction_id": _filled(fields.server_transaction_id),
+            "record_sequence": _filled(fields.record_sequence),
             "is_last_record_in_transaction_in_partition": pa.array(
                 fields.is_last_record_in_transaction_in_partition, pa.bool_()
             ),
             "shape": codes,
             "mods": mod_lists(fields.mod_counts, *payloads),
-            "mod_type": _texts(fields.mod_type),
-            "value_capture_type": _texts(fields.value_capture_type),
+            "mod_type": _filled(fields.mod_type),
+            "value_capture_type": _filled(fields.value_capture_type),
             "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
             "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
-            "transaction_tag": _texts(fields.transaction_tag),
-            "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
+            "transaction_tag": _same(fields.transaction_tag, pa.string()),
+            "is_system_transaction": pa.array(fields.is_system_transaction, pa.bool_()),
             "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
             "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
         }
@@ -113,39 +116,51 @@ class Assembler(Generic[Raw]):
         if known is None:
             if len(self._shapes) >= _SHAPES:
                 self._shapes.clear()
+            if not named[0]:
+                raise ValueError("a table has no name")
             known = self._shapes[named] = Shape(named[0], self._column_types(named[1]))
         return known
 
 
-def timestamps(texts: Sequence[str]) -> Int64s:
+def timestamps(texts: Sequence[str] | pa.Array) -> Int64s:
     """Nanoseconds since the epoch of RFC 3339 texts, as :func:`connector.timestamps.parse` reads each.
 
     Raises:
         ValueError: one of them is no such text.
         OverflowError: one of them has no room in 64 bits.
     """
-    zone = _ZONE.search(texts[0], _POINT)
-    joined = "".join(texts).encode()
-    width, odd = divmod(len(joined), len(texts))
-    places = width - _POINT - 1 - len(zone[0]) if zone else 0
-    if zone and not odd and 1 <= places <= _MOST_PLACES:
-        characters = np.frombuffer(joined, np.uint8).reshape(-1, width)
-        digits = characters[:, _POINT + 1 : _POINT + 1 + places] - ord("0")
-        if (
-            bool((characters[:, (10, _POINT)] == np.frombuffer(b"T.", np.uint8)).all())
-            and bool((characters[:, -len(zone[0]) :] == np.frombuffer(zone[0].encode(), np.uint8)).all())
-            and bool((digits <= 9).all())
-            and all(len(text) == width for text in texts)
-        ):
-            offset = (parse(f"{texts[0][:_POINT]}Z") - parse(f"{texts[0][:_POINT]}{zone[0]}")) // SECOND
-            seconds = characters[:, :_POINT]
-            firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
-            runs = np.array([second(texts[first][:_POINT]) - offset for first in firsts.tolist()], np.int64)
-            if bool((np.abs(runs) < _LARGEST).all()):
-                powers = 10 ** np.arange(8, 8 - places, -1, dtype=np.int64)
-                found: Int64s = np.repeat(runs, np.diff(firsts, append=len(texts))) * SECOND + digits @ powers
-                return found
-    return np.array([parse(text) for text in texts], np.int64)
+    column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    ends, width = ends_of(column), len(column[0].as_py().encode())
+    if bool((np.diff(ends, prepend=0) == width).all()) and width > _POINT:
+        found = _of_one_width(np.frombuffer(bytes_of(column), np.uint8).reshape(-1, width))
+        if found is not None:
+            return found
+    return np.array([parse(text) for text in column.to_pylist()], np.int64)
+
+
+def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
+    """Those of texts of one width and zone; None where they are not of the common form."""
+    first = characters[0].tobytes().decode()
+    zone = _ZONE.search(first, _POINT)
+    places = len(first) - _POINT - 1 - len(zone[0]) if zone else 0
+    if not zone or not 1 <= places <= _MOST_PLACES:
+        return None
+    digits = characters[:, _POINT + 1 : _POINT + 1 + places] - ord("0")
+    if not (
+        bool((characters[:, (10, _POINT)] == np.frombuffer(b"T.", np.uint8)).all())
+        and bool((characters[:, -len(zone[0]) :] == np.frombuffer(zone[0].encode(), np.uint8)).all())
+        and bool((digits <= 9).all())
+    ):
+        return None
+    offset = (parse(f"{first[:_POINT]}Z") - parse(f"{first[:_POINT]}{zone[0]}")) // SECOND
+    seconds = characters[:, :_POINT]
+    firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
+    runs = np.array([second(seconds[row].tobytes().decode()) - offset for row in firsts.tolist()], np.int64)
+    if not bool((np.abs(runs) < _LARGEST).all()):
+        return None
+    powers = 10 ** np.arange(8, 8 - places, -1, dtype=np.int64)
+    found: Int64s = np.repeat(runs, np.diff(firsts, append=len(characters))) * SECOND + digits @ powers
+    return found
 
 
 def _payloads(*columns: Sequence[bytes] | pa.Array) -> tuple[list[pa.Array], Int64s]:
@@ -153,21 +168,28 @@ def _payloads(*columns: Sequence[bytes] | pa.Array) -> tuple[list[pa.Array], Int
     found = []
     sizes = np.full(len(columns[0]), _MOD_BYTES, np.int64)
     for texts in columns:
-        column = texts if isinstance(texts, pa.Array) else _same(texts, pa.string())
+        column = _same(texts, pa.string())
+        if not are_objects(column if isinstance(texts, pa.Array) or not _are_same(texts) else column[:1]):
+            column = pc.if_else(pc.equal(column, _NULL), _EMPTY, column)
+            if not are_objects(column):
+                raise ValueError("a payload is not a JSON object")
         lengths = integers(pc.binary_length(column))
-        if not lengths.all():  # nothing captured is an object without members, however it came
-            column = pc.if_else(pa.array(lengths == 0), _EMPTY, column)
         found.append(column)
         sizes += lengths
     return found, sizes
 
 
-def _texts(texts: Sequence[str]) -> pa.Array:
+def _filled(texts: Sequence[str] | pa.Array) -> pa.Array:
+    """An array of texts that hold something, as in every record; of one that is an array, this has been looked at."""
+    if not isinstance(texts, pa.Array) and "" in texts:
+        raise ValueError("a text is empty")
     return _same(texts, pa.string())
 
 
-def _same(values: Sequence[Hashable], kind: pa.DataType) -> pa.Array:
+def _same(values: Sequence[Hashable] | pa.Array, kind: pa.DataType) -> pa.Array:
     """The values as an array, made at once where all are the same, as of most columns they are."""
+    if isinstance(values, pa.Array):
+        return values
     if _are_same(values):
         return pa.repeat(pa.array(values[:1], kind)[0], len(values))
     return pa.array(values, kind)

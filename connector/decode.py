@@ -17,8 +17,9 @@ from connector.googlesql_columns import GooglesqlColumns, is_known
 from connector.mutable_columns import MutableColumns
 from connector.postgresql_columns import PostgresqlColumns
 from connector.records import Record
+from connector.row_fields import UnknownRecordError
 from connector.rows import ValueAssembler, as_message
-from connector.walk import UnknownRecordError, Walk, walk
+from connector.walk import Walk, walk
 
 FEW = 16 * 1024
 """Bytes of rows that are cheaper to walk: columns cost some 200 us, however few their rows are."""
@@ -64,6 +65,8 @@ class Decoder:
             if begins and self._columns is not None:
                 self._known = self._knows(self._values.metadata)
             return self._decoded(values, read_timestamp)
+        except UnknownRecordError:
+            raise
         except (DecodeError, RecursionError, TypeError, ValueError) as error:
             raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from error
 

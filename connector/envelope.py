@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from connector.changes import Changes, Int64s, integers, sequence_numbers
 from connector.schemas import SchemaRegistry
-from connector.texts import change_sequence_numbers, is_empty, rfc3339_texts, splice, uuid_texts
+from connector.texts import change_sequence_numbers, is_empty, objects, rfc3339_texts, splice, uuid_texts
 
 _VERSION, _NO_VERSION = np.uint64(0x8 << 12), np.uint64((1 << 64) - 1 & ~(0xF << 12))
 _VARIANT, _NO_VARIANT = np.uint64(0x2 << 62), np.uint64((1 << 64) - 1 & ~(0x3 << 62))
@@ -227,7 +227,7 @@ class _Rows:
 
 
 def _mods(changes: Changes) -> tuple[pa.Array, pa.Array, pa.Array]:
-    keys, new_values, old_values = changes.column("mods").flatten().flatten()
+    keys, new_values, old_values = map(objects, changes.column("mods").flatten().flatten())
     return keys, new_values, old_values
 
 

@@ -6,7 +6,7 @@ from connector.errors import SpannerCdcError, StreamError
 from connector.frames import Failure
 from connector.log import Log, whereabouts
 from connector.partition_query import SilentStreamError
-from connector.walk import UnknownRecordError
+from connector.row_fields import UnknownRecordError
 
 _log = Log(__name__)
 

@@ -1,25 +1,35 @@
 """Many GoogleSQL change stream rows at once to columns, without an object per row or field.
 
-It parses all rows as one message (:mod:`connector.merging` says why that is fast). How many strings, booleans and lists
-a record has is fixed by the row type, which the query's metadata tell and :func:`is_known` compares; only NULLs, and
-other records than data change records, can change the counts. Whatever a level holds is counted against what the
-records must have, NULLs among it, and where a count differs the rows are left to the plain walk.
+Which fields a record has is fixed by the row type, which the query's metadata have and :func:`is_known` compares.
+Where they stand is looked at in the joined bytes of all rows (:mod:`connector.googlesql_frames`), and columns are taken
+from there; the mods of all records are parsed as one message (:mod:`connector.merging` says why that is fast). Rows
+that are framed otherwise are left to the plain walk: NULLs, other records, and what no server should send.
 """
 
 import numpy as np
+import pyarrow as pa
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue
 
-from connector.changes import Changes, Int64s
+from connector.changes import Changes, integers
 from connector.columns import Assembler, Fields, timestamps
-from connector.merging import has_only, merging
-from connector.walk import googlesql_column_types
+from connector.googlesql_frames import Places, between, by_column, data_changes, mods
+from connector.googlesql_walk import googlesql_column_types
+from connector.merging import merging
+from connector.mod_values import PADDING
+from connector.pieces import is_constant
+from connector.row_fields import integer
+from connector.rows import PartialResultSets
 
-_STRINGS, _FLAGS, _LISTS = 9, 2, 2
-"""What the fields of a data change record are: its lists are column_types and mods."""
+_TABLE, _COLUMN_TYPES, _MODS = 4, 5, 6
+"""Numbers of fields of a data change record."""
 
-_MOD_STRINGS = 3
+_FILLED = (1, 2, 7, 8)
+"""Of the strings those that hold something in every record, beside the table's name."""
+
+_TEXTS = 3
+"""Of a mod."""
 
 _Metadata = types.ResultSetMetadata.pb()
 _NAMES: dict[int, str] = {code.value: name for name, code in types.TypeCode.__members__.items()}
@@ -48,13 +58,8 @@ def _outline(of: types.Type) -> str:
     return name
 
 
-_Rows = merging("Messages", 5, strings=str, lists_apart=True)
-"""Rows, which are arrays, of structs, of arrays, of records, whose fields are the last level."""
-
 _Mods = merging("List0", 2, strings=bytes, lists_apart=True)
-"""Lists of mods, of fields, as bytes, for they may be long and are copied once."""
-
-_List = merging("List0", 1, strings=bytes, lists_apart=True)
+"""Lists of mods, of texts, as bytes, for they may be long."""
 
 
 class GooglesqlColumns:
@@ -73,56 +78,65 @@ class GooglesqlColumns:
 
 
 def _fields(messages: bytes) -> Fields[bytes] | None:
-    rows = _Rows.FromString(messages)
-    if True in rows.chunked_value:
+    rows = PartialResultSets.FromString(messages)
+    if not rows.values or True in rows.chunked_value:
         return None
-    level = rows.values
-    for _ in range(4):
-        if not has_only(level):
-            return None
-        level = level.lists.values
-    strings, flags, lists = list(level.string), list(level.flag), list(level.lists)
-    records, odd = divmod(len(strings), _STRINGS)
-    if odd or records == 0 or len(flags) != _FLAGS * records or len(lists) != _LISTS * records:
+    places = data_changes(rows.values)
+    if places is None or not places.are_filled(*_FILLED):
         return None
-    if not has_only(level, "string", "flag"):
+    lists = places.pieces(_MODS)
+    joined = b"".join([*lists, PADDING])
+    strings = _Mods.FromString(memoryview(joined)[: -len(PADDING)]).values.lists.values.string
+    lengths = np.array(list(map(len, strings)), np.int64)
+    found = mods(joined, places.ends[_MODS] - places.starts[_MODS], lengths)
+    if found is None:
         return None
-    raw_mods = lists[1::_LISTS]
-    mods = _Mods.FromString(b"".join(raw_mods)).values
-    leaves = mods.lists.values
-    texts = list(leaves.string)
-    counts = _mod_counts(raw_mods, len(texts) // _MOD_STRINGS)
-    if len(texts) != _MOD_STRINGS * int(counts.sum()) or not has_only(mods) or not has_only(leaves, "string"):
-        return None
-    if leaves.lists:
-        return None
+    counts, starts = found
+    ends = starts + lengths
+    payloads = by_column(joined, starts.reshape(-1, _TEXTS), ends.reshape(-1, _TEXTS))
+    texts = places.texts()
+    tables, column_types = _shapes(places)
     return Fields(
-        commit_timestamp=timestamps(strings[0::_STRINGS]),
-        record_sequence=strings[1::_STRINGS],
-        server_transaction_id=strings[2::_STRINGS],
-        is_last_record_in_transaction_in_partition=flags[0::_FLAGS],
-        table_name=strings[3::_STRINGS],
-        column_types=lists[0::_LISTS],
+        commit_timestamp=timestamps(texts[0]),
+        record_sequence=texts[1],
+        server_transaction_id=texts[2],
+        is_last_record_in_transaction_in_partition=places.flags(3),
+        table_name=tables,
+        column_types=column_types,
         mod_counts=counts,
-        keys=texts[0::_MOD_STRINGS],
-        new_values=texts[1::_MOD_STRINGS],
-        old_values=texts[2::_MOD_STRINGS],
-        mod_type=strings[4::_STRINGS],
-        value_capture_type=strings[5::_STRINGS],
-        number_of_records_in_transaction=_numbers(strings[6::_STRINGS]),
-        number_of_partitions_in_transaction=_numbers(strings[7::_STRINGS]),
-        transaction_tag=strings[8::_STRINGS],
-        is_system_transaction=flags[1::_FLAGS],
+        keys=payloads[0],
+        new_values=payloads[1],
+        old_values=payloads[2],
+        mod_type=texts[7],
+        value_capture_type=texts[8],
+        number_of_records_in_transaction=_numbers(texts[9]),
+        number_of_partitions_in_transaction=_numbers(texts[10]),
+        transaction_tag=texts[11],
+        is_system_transaction=places.flags(12),
     )
 
 
-def _mod_counts(raw_mods: list[bytes], mods: int) -> Int64s:
-    """How many mods each record has; most often it is one."""
-    if mods == len(raw_mods) and all(raw_mods):
-        return np.ones(mods, np.int64)
-    return np.array([len(_List.FromString(raw).values.lists) for raw in raw_mods], np.int64)
+def _shapes(places: Places) -> tuple[list[str], list[bytes]]:
+    """Each record's table and column types; what stands of both is looked at once where it is the same."""
+    both = between(places.data, places.ends[_TABLE - 1], places.ends[_COLUMN_TYPES])
+    if is_constant(both):
+        codes, firsts = np.zeros(len(both), np.int64), np.zeros(1, np.int64)
+    else:
+        codes = integers(both.dictionary_encode().indices)
+        _, firsts = np.unique(codes, return_index=True)
+    known = []
+    for row in firsts.tolist():
+        table, types = (
+            places.data[places.starts[field][row] : places.ends[field][row]] for field in (_TABLE, _COLUMN_TYPES)
+        )
+        known.append((table.decode(), types))
+    named = [known[code] for code in codes.tolist()]
+    return [table for table, _ in named], [types for _, types in named]
 
 
-def _numbers(texts: list[str]) -> list[int]:
-    known = {text: int(text) for text in set(texts)}
-    return [known[text] for text in texts]
+def _numbers(texts: pa.Array) -> pa.Array:
+    if is_constant(texts):
+        return pa.repeat(pa.scalar(integer(texts[0].as_py(), "a number"), pa.int64()), len(texts))
+    encoded = texts.dictionary_encode()
+    numbers = [integer(text, "a number") for text in encoded.dictionary.to_pylist()]
+    return pa.array(numbers, pa.int64()).take(encoded.indices)

@@ -21,7 +21,7 @@ from google.cloud.spanner_v1 import types
 
 from connector.changes import Int64s
 from connector.message_class import message_class
-from connector.walk import json_number, proto_value
+from connector.mutable_walk import json_number, proto_value
 
 Bytes = npt.NDArray[np.uint8]
 

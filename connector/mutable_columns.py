@@ -7,28 +7,31 @@ of what there is, are :mod:`connector.mod_values`' work.
 
 from base64 import b64decode
 from collections.abc import Callable
-from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 from google.cloud.spanner_v1 import types
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from connector.changes import Changes
 from connector.columns import Assembler, Fields
 from connector.message_class import Many, One, message_class
 from connector.mod_values import PADDING, payloads, varints
+from connector.mutable_walk import (
+    RawProtoRecord,
+    mod_type,
+    nanoseconds,
+    proto_column_types,
+    value_capture_type,
+)
 from connector.records import ColumnType
 from connector.rows import strings
-from connector.timestamps import SECOND
-from connector.walk import RawProtoRecord, proto_column_types
 
 _DATA_TAG = 1 << 3 | 2
 """Of the field data_change_record of a ChangeStreamRecord."""
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
-_Data = types.ChangeStreamRecord.DataChangeRecord
 
 _Records = message_class(
     "Records",
@@ -94,7 +97,7 @@ class MutableColumns:
         shapes = np.repeat(np.array(codes, np.int64), counts)
         keys, old_values, new_values = payloads(list(chain.from_iterable(mods)), shapes, names)
         return Fields(
-            commit_timestamp=np.array([_nanoseconds(record.commit_timestamp) for record in records], np.int64),
+            commit_timestamp=np.array([nanoseconds(record.commit_timestamp) for record in records], np.int64),
             record_sequence=[record.record_sequence for record in records],
             server_transaction_id=[record.server_transaction_id for record in records],
             is_last_record_in_transaction_in_partition=[
@@ -106,8 +109,8 @@ class MutableColumns:
             keys=keys,
             new_values=new_values,
             old_values=old_values,
-            mod_type=_named([record.mod_type for record in records], _Data.ModType),
-            value_capture_type=_named([record.value_capture_type for record in records], _Data.ValueCaptureType),
+            mod_type=_named([record.mod_type for record in records], mod_type),
+            value_capture_type=_named([record.value_capture_type for record in records], value_capture_type),
             number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],
             number_of_partitions_in_transaction=[record.number_of_partitions_in_transaction for record in records],
             transaction_tag=[record.transaction_tag for record in records],
@@ -134,11 +137,7 @@ def _column_types(raw: _ColumnMetadata) -> tuple[ColumnType, ...]:
     return proto_column_types(_ChangeStreamRecord.FromString(record).data_change_record.column_metadata)
 
 
-def _nanoseconds(at: Message) -> int:
-    return int(at.seconds) * SECOND + int(at.nanos)
-
-
-def _named(numbers: list[int], enumeration: type[IntEnum]) -> list[str]:
+def _named(numbers: list[int], name: Callable[[int], str]) -> list[str]:
     """What the numbers are called; a ValueError where one is not."""
-    known = {number: enumeration(number).name for number in set(numbers)}
+    known = {number: name(number) for number in set(numbers)}
     return [known[number] for number in numbers]

@@ -6,8 +6,9 @@ from google.protobuf.message import DecodeError
 
 from connector.changes import Changes
 from connector.columns import Assembler, Fields, timestamps
+from connector.postgresql_walk import PostgresqlData, postgresql_column_types, postgresql_records
+from connector.row_fields import integer
 from connector.rows import strings
-from connector.walk import PostgresqlData, postgresql_column_types, postgresql_records
 
 
 class PostgresqlColumns:
@@ -23,8 +24,10 @@ class PostgresqlColumns:
             texts = strings(messages)
             if texts is None:
                 return None
-            records = [found for text in texts if (found := self._decode(text).data_change_record) is not None]
-            if len(records) != len(texts):
+            rows = [self._decode(text) for text in texts]
+            records = [row.data_change_record for row in rows if row.data_change_record is not None]
+            others = any(row.heartbeat_record or row.child_partitions_record for row in rows)
+            if others or len(records) != len(texts):
                 return None
             return self._assembler.changes(_fields(records), read_timestamp)
         except (DecodeError, IndexError, msgspec.DecodeError, OverflowError, ValueError):
@@ -48,11 +51,18 @@ def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
         old_values=_payloads([bytes(mod.old_values) for mod in mods]),
         mod_type=[record.mod_type for record in records],
         value_capture_type=[record.value_capture_type for record in records],
-        number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],
-        number_of_partitions_in_transaction=[record.number_of_partitions_in_transaction for record in records],
+        number_of_records_in_transaction=_numbers([record.number_of_records_in_transaction for record in records]),
+        number_of_partitions_in_transaction=_numbers(
+            [record.number_of_partitions_in_transaction for record in records]
+        ),
         transaction_tag=[record.transaction_tag for record in records],
         is_system_transaction=[record.is_system_transaction for record in records],
     )
+
+
+def _numbers(some: list[int | float | str]) -> list[int]:
+    known = {number: integer(number, "a number") for number in set(some)}
+    return [known[number] for number in some]
 
 
 def _payloads(texts: list[bytes]) -> list[bytes]:

@@ -29,9 +29,9 @@ from connector.log import Log, style
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.records import INITIAL_TOKEN
+from connector.row_fields import UnknownRecordError
 from connector.scheduler import EpochSink, Queries, Range, Scheduler
 from connector.timestamps import MINUTE, format_rfc3339
-from connector.walk import UnknownRecordError
 from connector.workers import Workers
 
 WINDOW = 30 * MINUTE

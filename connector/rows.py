@@ -11,7 +11,7 @@ one parse gives all values, by a description of PartialResultSet that leaves the
 from collections.abc import Sequence
 from functools import lru_cache
 
-from google.protobuf.struct_pb2 import Value
+from google.protobuf.struct_pb2 import ListValue, Value
 
 from connector.message_class import message_class
 
@@ -25,18 +25,22 @@ _STRING_TAG = 3 << 3 | 2
 """Of the field string_value of a google.protobuf.Value."""
 
 
+_CUT = ("string_value", "list_value")
+"""Kinds of google.protobuf.Value that may be cut."""
+
+
 class ValueAssembler:
     """Puts the values of one query together; a new query has a new one."""
 
     def __init__(self) -> None:
         self.metadata: bytes | None = None
         """The query's google.spanner.v1.ResultSetMetadata, once it has come: the first message brings it."""
-        self._chunk: Value | None = None
+        self._chunks: list[Value] = []
 
     @property
     def pending(self) -> bool:
         """Whether the next value begins with what a chunk has left."""
-        return self._chunk is not None
+        return bool(self._chunks)
 
     def values(self, messages: Sequence[bytes]) -> list[bytes]:
         """The values that ``messages`` complete, each the bytes of a google.protobuf.Value.
@@ -51,21 +55,23 @@ class ValueAssembler:
         found = PartialResultSets.FromString(b"".join(messages))
         if self.metadata is None and found.metadata:
             self.metadata = found.metadata[0]
-        if self._chunk is None and True not in found.chunked_value:
+        if not self._chunks and True not in found.chunked_value:
             return list(found.values)
         return [value for message in messages for value in self._with_chunks(message)]
 
     def _with_chunks(self, message: bytes) -> list[bytes]:
         found = PartialResultSets.FromString(message)
         values, chunked = list(found.values), found.chunked_value[-1:] == [True]
-        if self._chunk is not None and values:
-            merge(self._chunk, Value.FromString(values[0]))
+        if self._chunks and values:
+            chunk = Value.FromString(values[0])
+            _check(self._chunks[0], chunk)
+            self._chunks.append(chunk)
             if chunked and len(values) == 1:
                 return []
-            values[0] = self._chunk.SerializeToString()
-            self._chunk = None
+            values[0] = merged(self._chunks).SerializeToString()
+            self._chunks = []
         if chunked and values:
-            self._chunk = Value.FromString(values.pop())
+            self._chunks = [Value.FromString(values.pop())]
         return values
 
 
@@ -113,21 +119,42 @@ def _string_header(size: int) -> bytes:
     raise ValueError("a value is no string")
 
 
-def merge(into: Value, more: Value) -> None:
-    """Continues a chunked value by its next chunk.
+def merged(chunks: Sequence[Value]) -> Value:
+    """The value that was cut into these chunks; each byte is copied once for each list around it.
 
     Raises:
-        ValueError: the two are not of one kind.
+        ValueError: they are not of one kind, or of one that cannot be cut.
     """
-    kind = into.WhichOneof("kind")
-    if kind != more.WhichOneof("kind") or kind not in ("string_value", "list_value"):
-        raise ValueError(f"a chunk of kind {kind} is continued by one of kind {more.WhichOneof('kind')}")
-    if kind == "string_value":
-        into.string_value += more.string_value
-        return
-    held, rest = into.list_value.values, list(more.list_value.values)
-    if held and rest:
-        last = held[-1].WhichOneof("kind")
-        if last == rest[0].WhichOneof("kind") and last in ("string_value", "list_value"):
-            merge(held[-1], rest.pop(0))
-    held.extend(rest)
+    first = chunks[0]
+    for more in chunks[1:]:
+        _check(first, more)
+    if len(chunks) == 1:
+        return first
+    if first.WhichOneof("kind") == "string_value":
+        return Value(string_value="".join([chunk.string_value for chunk in chunks]))
+    whole = Value(list_value=ListValue())
+    items = whole.list_value.values
+    open_ended: list[Value] = []  # the pieces of the last item as far as it goes
+    for chunk in chunks:
+        rest = list(chunk.list_value.values)
+        if rest and open_ended and _continues(open_ended[0], rest[0]):
+            open_ended.append(rest.pop(0))
+        if rest:
+            if open_ended:
+                items.append(merged(open_ended))
+            items.extend(rest[:-1])
+            open_ended = rest[-1:]
+    if open_ended:
+        items.append(merged(open_ended))
+    return whole
+
+
+def _continues(last: Value, first: Value) -> bool:
+    kind = last.WhichOneof("kind")
+    return kind in _CUT and kind == first.WhichOneof("kind")
+
+
+def _check(first: Value, more: Value) -> None:
+    if not _continues(first, more):
+        kind, other = first.WhichOneof("kind"), more.WhichOneof("kind")
+        raise ValueError(f"a chunk of kind {kind} is continued by one of kind {other}")

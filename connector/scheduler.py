@@ -39,9 +39,9 @@ from connector.records import (
     PartitionStartRecord,
     partition_name,
 )
+from connector.row_fields import UnknownRecordError
 from connector.spanner_clock import SpannerClock
 from connector.timestamps import SECOND, format_rfc3339
-from connector.walk import UnknownRecordError
 
 TICK = 0.02
 """Seconds between two moves of the watermark, at least."""

@@ -70,6 +70,43 @@ def rfc3339_texts(times: Int64s) -> pa.Array:
     return pa.array([format_rfc3339(time) for time in times.tolist()], pa.string())
 
 
+_BRACES = np.frombuffer(b"{}", np.uint8)
+
+
+def are_objects(payloads: pa.Array) -> bool:
+    """Whether each text begins and ends as a JSON object does, which is all that can be looked at of every one."""
+    if payloads.null_count:
+        return False
+    offsets = np.frombuffer(payloads.buffers()[1], np.int32, len(payloads) + 1, payloads.offset * 4)
+    starts, ends = offsets[:-1], offsets[1:]
+    if not len(payloads):
+        return True
+    data = np.frombuffer(payloads.buffers()[2] or b"", np.uint8)
+    if int((ends - starts).min()) < len(_BRACES):
+        return False
+    return bool((data[starts] == _BRACES[0]).all() and (data[ends - 1] == _BRACES[1]).all())
+
+
+def objects(payloads: pa.Array) -> pa.Array:
+    """The texts of JSON objects without what stands around them; JSON's null is one without members.
+
+    Raises:
+        ValueError: one is not the text of a JSON object.
+    """
+    if are_objects(payloads):
+        return payloads
+    return pa.array([_object(text) for text in payloads.to_pylist()], pa.string())
+
+
+def _object(text: str) -> str:
+    found = orjson.loads(text)
+    if found is None:
+        return "{}"
+    if not isinstance(found, dict):
+        raise ValueError("a payload is not a JSON object")  # noqa: TRY004  # of a value, not of an argument
+    return text.strip(" \t\r\n")
+
+
 def is_empty(objects: pa.Array) -> pa.Array:
     """For the text of each JSON object whether it has no members."""
     some = pc.starts_with(objects, '{"')
@@ -79,7 +116,10 @@ def is_empty(objects: pa.Array) -> pa.Array:
 
 
 def splice(keys: pa.Array, values: pa.Array) -> pa.Array:
-    """For two JSON objects the text of one with the members of both, each byte for byte as it was."""
+    """For two JSON objects the text of one with the members of both, each byte for byte as it was.
+
+    They begin and end with their braces, as :func:`objects` gives them.
+    """
     keys_empty, values_empty = is_empty(keys), is_empty(values)
     head = pc.binary_slice(keys.cast(pa.binary()), 0, -1)
     tail = pc.binary_slice(values.cast(pa.binary()), 1, _TO_THE_END)

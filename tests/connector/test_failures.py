@@ -9,7 +9,7 @@ from connector.errors import SpannerCdcError, StreamError
 from connector.failures import error_of, failure_of
 from connector.faults import fault, query_error
 from connector.partition_query import SilentStreamError
-from connector.walk import UnknownRecordError
+from connector.row_fields import UnknownRecordError
 
 WHERE = {"stream": "S", "partition": "partition x", "start": "2026-01-01T00:00:00Z"}
 NO_METADATA = grpc.aio.Metadata()

@@ -1,5 +1,7 @@
 """Values from messages in which they were cut into chunks."""
 
+from unittest.mock import patch
+
 import pytest
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
@@ -7,7 +9,8 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.rows import ValueAssembler, merge
+from connector import rows
+from connector.rows import ValueAssembler, merged
 
 Node = str | bool | None | list["Node"]
 
@@ -60,14 +63,15 @@ def node(of: Value) -> Node:
     ],
 )
 def test_a_chunk_continues_as_the_api_reference_says(first: Node, second: Node, whole: Node) -> None:
-    into = value(first)
-    merge(into, value(second))
-    assert node(into) == whole
+    assert node(merged([value(first), value(second)])) == whole
 
 
 def test_chunks_of_different_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="continued by one of kind"):
-        merge(value("a"), value([]))
+        merged([value("a"), value([])])
+    assembler = ValueAssembler()
+    with pytest.raises(ValueError, match="continued by one of kind"):
+        assembler.values([message("a", chunked=True), message([], chunked=True)])
 
 
 def _split(whole: Node, at: int) -> tuple[Node, Node, int]:
@@ -132,3 +136,36 @@ def test_between_chunks_may_lie_a_message_without_values() -> None:
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(DecodeError):
         ValueAssembler().values([b"\xff"])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_value_in_many_chunks_is_copied_as_often_as_one_in_few(nested: bool) -> None:
+    """What is joined is counted, not timed: each piece once for each list around it, however many pieces there are."""
+
+    def joined(chunks: int) -> int:
+        assembler, whole = ValueAssembler(), "x" * 8000
+        step = len(whole) // chunks
+        texts = [whole[at : at + step] for at in range(0, len(whole), step)]
+        parts: list[Node] = [[[text]] if nested else text for text in texts]
+        with patch.object(rows, "merged", wraps=rows.merged) as merges:
+            found = [
+                value
+                for number, part in enumerate(parts)
+                for value in assembler.values([message(part, chunked=number + 1 < chunks)])
+            ]
+        assert nodes_of(found) == [[[whole]] if nested else whole]
+        return sum(chunk.ByteSize() for call in merges.call_args_list for chunk in call.args[0])
+
+    assert joined(400) < 1.5 * joined(4)
+
+
+@given(st.lists(nodes, min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
+def test_a_value_cut_many_times_is_whole_again(whole: list[Node], ats: list[int]) -> None:
+    parts: list[Node] = [list(whole)]
+    for at in ats:
+        first, rest, _ = _split(parts[-1], at)
+        if not first or not rest:
+            break
+        parts[-1:] = [first, rest]
+    messages = [message(part, chunked=number + 1 < len(parts)) for number, part in enumerate(parts)]
+    assert nodes_of(ValueAssembler().values(messages)) == [whole]

@@ -22,8 +22,9 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
+from connector.row_fields import UnknownRecordError
 from connector.timestamps import parse
-from connector.walk import UnknownRecordError, walk
+from connector.walk import walk
 
 AT = "2026-01-02T03:04:05.123456789Z"
 TYPES: list[Any] = [
@@ -263,7 +264,10 @@ def test_the_other_records_of_the_mutable_mode_are_read() -> None:
 def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() -> None:
     column = DataChange.ColumnMetadata(name="N")
     DataChange.ColumnMetadata.pb(column).type_.code = 99
-    record = DataChange(commit_timestamp=MOMENT, column_metadata=[column], mod_type=10, value_capture_type=10)
+    record = DataChange(
+        commit_timestamp=MOMENT, record_sequence="0", server_transaction_id="tx", table="T", column_metadata=[column],
+        mod_type=10, value_capture_type=10,
+    )  # fmt: skip
     found = mutable(ChangeStreamRecord(data_change_record=record))
     assert isinstance(found, DataChangeRecord)
     assert found.column_types == (ColumnType("N", '{"code":99}', False, 0),)

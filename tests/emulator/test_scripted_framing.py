@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.rows import ValueAssembler, merge
+from connector.rows import ValueAssembler, merged
 from emulator import Framing, Scenario
 from emulator.change_records import row_form
 from emulator.framing import chunks
@@ -44,7 +44,7 @@ def _value(content: object) -> Value:
 def test_the_chunks_of_any_value_merge_to_it_again(content: object, seed: int) -> None:
     first, *others = chunks(_value(content), Random(seed))
     for other in others:
-        merge(first, other)
+        first = merged([first, other])
     assert first == _value(content)
 
 

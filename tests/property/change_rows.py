@@ -29,7 +29,7 @@ SHAPES: tuple[tuple[str, list[tuple[str, str, bool, int]]], ...] = (
     ("Singers", [("Id", '{"code": "INT64"}', True, 1)]),
     ("music.Älben", [("Ärger €🎸", '{"arrayElementType":{"code":"JSON"},"code":"ARRAY"}', False, 7)]),
     ("Nested", [("N", _NESTED, False, 3), ("Id", '{"code":"NEW","x":[1.5,null]}', True, -1)]),
-    ("", []),
+    ("Bare", []),
 )
 """Tables and their column types: the same table with others, other texts of the same, types of later versions."""
 
@@ -99,8 +99,8 @@ ANY = Spread(
     kinds=("data", "data", "data", "data", "data", "heartbeat", "children"),
 )
 
-_SEQUENCES = ("00000000", "00000001", "2", "10", "", "x", "99999999999999999999")
-_TRANSACTIONS = ("a", "b", "MTIzNDU2Nzg5", "ä€🎸", "")
+_SEQUENCES = ("00000000", "00000001", "2", "10", "x", "99999999999999999999")
+_TRANSACTIONS = ("a", "b", "MTIzNDU2Nzg5", "ä€🎸")
 _NUMBERS = (1, 1, 1, 2, 12, 0, -1, 2**63 - 1)
 _PARENTS: tuple[list[str | None] | None, ...] = (None, [], [None], ["p"], ["p", "q", None])
 
@@ -128,7 +128,7 @@ def _mod(random: Random) -> tuple[str, str, str]:
 
 
 def _children(random: Random) -> Children:
-    tokens = random.choices(("c1", "c2", "ä"), k=random.randrange(4))
+    tokens = random.choices(("c1", "c2", "ä"), k=random.randrange(1, 4))
     return Children("", random.choice(_SEQUENCES), [(token, random.choice(_PARENTS)) for token in tokens])
 
 

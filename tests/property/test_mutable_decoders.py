@@ -92,7 +92,14 @@ def test_records_that_no_writer_makes_are_the_same_or_refused_in_both_ways(drawn
 
 
 def record(*mods: bytes, columns: tuple[bytes, ...] = SHAPES[0][1], at: int = AT) -> bytes:
-    content = [field(5, b"T"), *(field(6, column) for column in columns), *(field(7, mod) for mod in mods)]
+    content = [
+        field(2, b"1"),
+        field(3, b"tx"),
+        field(5, b"T"),
+        *(field(6, column) for column in columns),
+        *(field(7, mod) for mod in mods),
+        b"\x40\x0a\x48\x0a",
+    ]
     return field(1, field(1, timestamp(at)) + b"".join(content))
 
 

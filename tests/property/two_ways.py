@@ -12,7 +12,8 @@ from connector.decode import Decoder, Item, decoder
 from connector.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.googlesql_columns import is_known
 from connector.records import DataChangeRecord, Record
-from connector.walk import UnknownRecordError, walk
+from connector.row_fields import UnknownRecordError
+from connector.walk import walk
 from emulator.row_types import metadata
 from tests.property.row_types import METADATA
 
