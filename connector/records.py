@@ -84,19 +84,35 @@ class HeartbeatRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChildPartition:
-    """A partition that follows; ``parents`` is empty for those the initial query returns."""
+    """A partition that follows; ``parents`` is empty for those the initial query returns.
+
+    Raises:
+        ValueError: it has no token; the empty one is the initial query's.
+    """
 
     token: str
     parents: frozenset[str]
 
+    def __post_init__(self) -> None:
+        if self.token == INITIAL_TOKEN:
+            raise ValueError("a child partition has an empty token")
+
 
 @dataclass(frozen=True, slots=True)
 class ChildPartitionsRecord:
-    """Partitions that take over at ``start_timestamp`` (nanoseconds)."""
+    """Partitions that take over at ``start_timestamp`` (nanoseconds).
+
+    Raises:
+        ValueError: it names none; its partition would end, and nobody would read on.
+    """
 
     start_timestamp: int
     record_sequence: str
     children: tuple[ChildPartition, ...]
+
+    def __post_init__(self) -> None:
+        if not self.children:
+            raise ValueError("a child partitions record names no child partitions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.records import sequence_number
+from connector.records import ChildPartition, ChildPartitionsRecord, sequence_number
 from tests.connector.builders import record
 
 
@@ -27,3 +27,13 @@ def test_sequences_that_are_no_numbers_sort_as_text() -> None:
     records = [record(record_sequence=text) for text in ("b", "a", "c")]
     ordered = sorted(records, key=lambda r: r.order)
     assert all(one.record_sequence < other.record_sequence for one, other in pairwise(ordered))
+
+
+def test_a_child_partitions_record_without_children_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="names no child partitions"):
+        ChildPartitionsRecord(1, "0", ())
+
+
+def test_a_child_partition_without_a_token_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="empty token"):
+        ChildPartition("", frozenset({"parent"}))
