@@ -67,7 +67,7 @@ def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: flo
     click.echo(summary(campaign.outcomes, time.monotonic() - began))
     if not failed:
         shutil.rmtree(folder, ignore_errors=True)
-        click.echo("0 lost, 0 twice, order kept, every run ended.")
+        click.echo("0 lost unseen, 0 twice, order kept, every run ended or said why.")
         return 0
     for job in failed:
         click.echo(f"FAILED: {job.command}   files: {job.folder or 'none'}")

@@ -66,6 +66,8 @@ class Between:
         return False
 
     def _take_copy(self, folder: Path) -> None:
+        if folder == self._checkpoint:
+            self._await_delivery(0)
         if folder.exists():
             self._stop_sink()
             shutil.copytree(folder, self._copy, symlinks=True)
@@ -81,13 +83,18 @@ class Between:
         self._say(f"{folder.name} is put back: {at} becomes {self._copied_at}")
 
     def _has_gone_on(self, ended: bool) -> bool:
-        """Whether epochs were sealed and delivered since the copy; once all are sealed the sink is waited for."""
+        """Whether something was delivered since the copy; once all epochs are sealed the sink is waited for."""
         assert self._copied_at is not None
-        until = time.monotonic() + (_DELIVERY_SECONDS if ended else 0.0)
-        while self._at()[1] <= self._copied_at[1] and time.monotonic() < until:
+        if ended:
+            self._await_delivery(self._copied_at[1])
+        return self._delivered() > self._copied_at[1]
+
+    def _await_delivery(self, more_than: int) -> None:
+        """Waits, for a while, until the sink that lives on has delivered more micro-batches."""
+        until = time.monotonic() + _DELIVERY_SECONDS
+        while self._plan.live_sink and self._delivered() <= more_than and time.monotonic() < until:
             self._watch_sink()
             time.sleep(0.05)
-        return all(now > then for now, then in zip(self._at(), self._copied_at, strict=True))
 
     def _at(self) -> tuple[int, int]:
         """The newest epoch, and how many micro-batches were delivered."""

@@ -175,12 +175,17 @@ class Lives:
                 if life.once_ready and _READY in log.read_text(errors="replace"):
                     life, began = replace(life, once_ready=False), time.monotonic()
                 due = life.moment is not None and not life.once_ready and time.monotonic() - began >= life.moment
+                due = due or (life.once_sealed and self._sealed() > 0)
                 if due or (waits is not None and life.victim != "the daemon"):
                     killed = _kill(process.pid, life, waits)
             time.sleep(_POLL)
         if process.returncode == -SIGKILL and not killed:
             killed = "the daemon"
         return killed
+
+    def _sealed(self) -> int:
+        """How many epochs are kept."""
+        return sum(1 for _ in self._config.parent.glob("spool/manifests/*"))
 
     def _let_stand_still(self, root: int, folder: Path) -> None:
         """Once epochs are sealed, stops the daemon, or puts Spanner out of reach, for as long as the plan says."""
@@ -189,7 +194,7 @@ class Lives:
             self.stood_still = self.stood_still or STILL in marks(folder)
         if self.stood_still or plan.ordeal not in (Ordeal.STOPPED, Ordeal.OUTAGE):
             return
-        if sum(1 for _ in self._config.parent.glob("spool/manifests/*")) < _SEALED_BEFORE:
+        if self._sealed() < _SEALED_BEFORE:
             return
         self.stood_still = True
         self._say(f"{plan.ordeal}: {plan.still:.1f} s")

@@ -34,6 +34,8 @@ class Life:
     victim: Victim = "the daemon"
     moment: float | None = None
     once_ready: bool = False
+    once_sealed: bool = False
+    """Whether it is killed as soon as an epoch is sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,11 @@ def _through(ordeal: Ordeal | None, plan: Plan) -> Plan:
     if ordeal is Ordeal.DROPPED_TABLE:
         names = sorted(table.name for table in plan.scenario.tables)
         plan = replace(plan, source={**plan.source, "tables": {"include": names}})
-    if (ordeal is Ordeal.DROPPED_TABLE or ordeal in OLD_COPIES) and not plan.with_spark:
-        # One that is killed in any case, so that something happens between two lives.
-        lives = (Life(Trouble(), moment=random.uniform(1.5, 2.5)), *plan.lives)
-        plan = replace(plan, lives=lives, live_sink=plan.live_sink or ordeal in OLD_COPIES)
+    if ordeal is Ordeal.DROPPED_TABLE or ordeal in OLD_COPIES:
+        # One that is killed early in any case, so that something happens between two lives.
+        first = Life(Trouble(), "everything" if plan.with_spark else "the daemon", once_sealed=True)
+        live_sink = not plan.with_spark and (plan.live_sink or ordeal in OLD_COPIES)
+        plan = replace(plan, lives=(first, *plan.lives), live_sink=live_sink)
     return plan
 
 
