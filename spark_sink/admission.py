@@ -21,7 +21,8 @@ SMALLEST_TASK = 1024 * 1024
 class EpochWeight:
     """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty.
 
-    ``schemas`` is a number that the epochs have in common after which all tables have the same schemas.
+    ``schemas`` is a number that the epochs have in common after which all tables have the same schemas; ``tables`` are
+    those that have rows; ``oldest`` is the first commit timestamp, 0 if the epoch is empty.
     """
 
     epoch: int
@@ -30,15 +31,19 @@ class EpochWeight:
     bytes: int
     files: int
     schemas: int = 0
+    tables: frozenset[str] = frozenset()
+    oldest: int = 0
 
     @classmethod
     def of(cls, manifest: Manifest, admits: Callable[[str], bool]) -> "EpochWeight":
         """The weight of an epoch, of whose tables only those that ``admits`` says count."""
         files = manifest.files
-        minute = files[0].first_commit_timestamp // MINUTE if files else None
-        rows = sum(count for table, count in manifest.tables.items() if admits(table))
+        oldest = files[0].first_commit_timestamp if files else 0
+        minute = oldest // MINUTE if files else None
+        tables = frozenset(table for table in manifest.tables if admits(table))
+        rows = sum(manifest.tables[table] for table in tables)
         schemas = hash(frozenset(manifest.schema_keys.items()))
-        return cls(manifest.epoch, minute, rows, manifest.size, len(files), schemas)
+        return cls(manifest.epoch, minute, rows, manifest.size, len(files), schemas, tables, oldest)
 
 
 @dataclass(frozen=True, slots=True)

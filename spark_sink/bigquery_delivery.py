@@ -25,6 +25,7 @@ from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
+from spark_sink.bigquery_pace import release
 from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
@@ -88,6 +89,7 @@ class BigQueryDelivery:
             "grpc_endpoint": self._target.grpc_endpoint,
             "location": self._sink.location or "",
             "max_staleness": str(self._sink.max_staleness),
+            "max_bytes": str(self._config.spool.max_bytes),
         }
 
     def run(self, told: DataFrame) -> str:
@@ -106,6 +108,10 @@ class BigQueryDelivery:
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
         said = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
         return "; ".join([said, *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows})])
+
+    def drain(self) -> None:
+        """Holds back nothing of what is sealed by now."""
+        release(self._spool)
 
     def waiting(self) -> bool:
         """Whether there is an epoch that the sink has not recorded as done."""

@@ -13,7 +13,8 @@ part.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from connector.bigquery_quotas import Pacing
 from connector.bigquery_table import SCHEMA_IN_DATASET, BigQueryTarget
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
@@ -28,6 +30,7 @@ from connector.schemas import TableSchema
 from connector.spool import Spool
 from spark_sink.admission import EpochWeight, Group, by_epoch, runs, up_to_change
 from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_pace import Pace
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.files import by_table
@@ -69,7 +72,8 @@ class BigQuerySinkSource(DataSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
     Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
-    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds.
+    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds;
+    ``max_bytes``, what the spool may hold.
     """
 
     cores = 0
@@ -97,17 +101,35 @@ class BigQuerySinkSource(DataSource):
 class BigQuerySinkReader(SinkStreamReader):
     """Gives a spool's epochs to tasks that write them into BigQuery."""
 
-    def __init__(self, options: Mapping[str, str], cores: int) -> None:
-        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES)
+    def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
+        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
         self._options = options
         self._cores = cores
+        pinned = PinnedOptions.from_text(options["pinned"])
+        self._pace = Pace(
+            self._spool,
+            Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
+            batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
+            part_bytes=pinned.part_bytes,
+            clock=clock,
+        )
+        self._fresh = range(0)  # the epochs of the micro-batch that this process has begun
         self._tables: BigQueryTables | None = None
         self._schemas: dict[str, TableSchema] = {}
         self._default_schema = ""
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch."""
-        return by_epoch(up_to_change(epochs))
+        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch.
+
+        Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
+        """
+        unchanged = self._pace.within(up_to_change(epochs))
+        return [] if self._target is None and self._pace.holds(unchanged) else by_epoch(unchanged)
+
+    def begin(self, first: int, last: int) -> str:
+        """As of any sink."""
+        self._fresh = range(first, last + 1)
+        return super().begin(first, last)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""
@@ -121,6 +143,8 @@ class BigQuerySinkReader(SinkStreamReader):
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []
+        again = manifests[0].epoch not in self._fresh
+        self._pace.spend([EpochWeight.of(manifest, self.admits) for manifest in manifests], again=again)
         options = self._options_of(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
         shape = options.shape
