@@ -18,14 +18,17 @@ Now = Callable[[], datetime]
 
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
 _TABLE = re.compile(r"[\w\- ]{1,1024}")
-_KEPT = {"description", "friendlyName", "labels", "expirationTime"}
+_KEPT = {"description", "friendlyName", "labels", "expirationTime", "rangePartitioning", "timePartitioning"}
 _DROPPED = {"tableReference", "maxStaleness", "kind", "etag", "type"}  # what BigQuery takes no notice of
 _SHAPES = {"schema", "tableConstraints", "clustering"}
 _LONGEST_STALENESS = timedelta(hours=24)
 
 
 class Table:
-    """A table. Its definition is replaced as a whole, with the catalog's lock held; so are its contents read."""
+    """A table. Its definition is replaced as a whole, with the catalog's lock held; so are its contents read.
+
+    `bytes` is about what it holds, `applied` when its changes were applied last.
+    """
 
     def __init__(self, dataset: str, name: str, definition: Definition, created: datetime, number: int) -> None:
         self.dataset = dataset
@@ -33,6 +36,8 @@ class Table:
         self.definition = definition
         self.created = created
         self.contents = Contents(_as_written(definition))
+        self.bytes = 0
+        self.applied = created
         self._number = number
         self._version = 0
 
@@ -215,7 +220,7 @@ class Catalog:
             "creationTime": str(_milliseconds(table.created)),
             "lastModifiedTime": str(_milliseconds(table.created)),
             "numRows": "0",
-            "numBytes": "0",
+            "numBytes": str(table.bytes),
         }
         if definition.max_staleness is not None:
             shown["maxStaleness"] = _interval(definition.max_staleness)

@@ -137,10 +137,15 @@ def _files(group: Group) -> int:
     return group.files
 
 
+def tasks_of(size: int, cores: int) -> int:
+    """How many tasks so many bytes are worth."""
+    return max(1, min(cores, size // SMALLEST_TASK))
+
+
 def runs(sizes: Sequence[int], cores: int) -> list[range]:
     """Cuts a sequence into runs of about equal size: at most one a core, and none that is not worth a task."""
     total = sum(sizes)
-    most = max(1, min(cores, total // SMALLEST_TASK))
+    most = tasks_of(total, cores)
     edges = [0]
     passed = 0
     for index, size in enumerate(sizes):

@@ -25,14 +25,15 @@ from connector.spool import Spool
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
+from spark_sink.bigquery_loads import Load, from_text
 from spark_sink.bigquery_pace import release
 from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 
-_PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 4 * 1024 * 1024
-"""Bytes of segments in a part; what is folded for a load is in memory as Python's objects."""
+_PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
+"""Bytes of segments in a part; what is loaded and merged is cut by tables rather, so that each is merged once."""
 
 _AT_A_TIME = 8
 """Tables whose streams are committed, or that are merged into, at the same time."""
@@ -153,25 +154,25 @@ class BigQueryDelivery:
             ledger.committed(first, entry)
 
     def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
-        """Merges what was loaded of a table, part after part."""
-        loaded = [row.wrote for row in rows if row.wrote]
-        table = self._table(options, rows) if loaded else None
+        """Merges what was loaded of a table, load after load."""
+        loads = [load for row in rows for load in from_text(row.wrote)]
+        table = self._table(options, rows) if loads else None
         target = replace(self._target, project=options.project)
-        for staging in loaded:
+        for load in loads:
             assert table is not None
-            merge_staging(target, table, staging)
+            merge_staging(target, table, load)
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
 
 
-def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
-    """Merges a table that a part was loaded into, once, and deletes it."""
+def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load) -> None:
+    """Merges a table that rows were loaded into, once, and deletes it."""
     client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
-    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
-    client.merge(sql, table.dataset, table.name, job_id=f"{staging}_merge")
-    client.delete(table.dataset, staging)
+    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds)
+    client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge")
+    client.delete(table.dataset, load.staging)
 
 
 def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:

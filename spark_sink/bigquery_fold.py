@@ -22,6 +22,7 @@ from connector.avro_schema import Kind
 from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
 from connector.timestamps import format_rfc3339, parse
 from spark_sink import bigquery_reasons
+from spark_sink.bigquery_bounds import bound_of, bounded
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
@@ -87,6 +88,16 @@ class Fold:
         """The rows as lines of JSON."""
         return b"\n".join(self._line(row) for row in self._rows.values())
 
+    def bounds(self) -> str:
+        """What holds for the keys of these rows, as a condition on the target ``t`` without other tables' columns."""
+        columns = bounded(self._table)
+        return " AND ".join(
+            bound for name in columns if (bound := bound_of(self._columns[name], self._values_of(name)))
+        )
+
+    def _values_of(self, name: str) -> set[bytes]:
+        return {bytes(row.values[name]) for row in self._rows.values()}
+
     def _values(self, payload: str, mod_type: str) -> dict[str, msgspec.Raw]:
         try:
             found = _DECODER.decode(payload)
@@ -135,8 +146,12 @@ def _same_row(table: BigQueryTable) -> str:
     return " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.primary_key)
 
 
-def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
-    """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing."""
+def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str = "") -> str:
+    """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing.
+
+    ``bounds`` holds for every row that a line can meet, and saves BigQuery the others (:meth:`Fold.bounds`).
+    """
+    same = f"{_same_row(table)} AND {bounds}" if bounds else _same_row(table)
     newer = f"s.{METADATA}.change_sequence_number > COALESCE(t.{METADATA}.change_sequence_number, '')"
     changed = [
         f"`{column.field.name}` = IF(s.{REPLACED} OR SUBSTR(s.{PRESENT}, {place}, 1) = '1',"
@@ -150,7 +165,7 @@ def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
     lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` t USING {lines} s ON {_same_row(table)}"
+        f"MERGE `{into}` t USING {lines} s ON {same}"
         f" WHEN MATCHED AND {newer} AND s.{DELETED} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({names}) VALUES ({values})"

@@ -6,7 +6,7 @@ prepares the tables when it plans a micro-batch; a task writes the rows of its p
 - ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
 - ``append-only`` and ``changelog``: into pending streams, which the driver commits (:mod:`spark_sink.bigquery_ledger`);
 - ``merge-load``: folded (:mod:`spark_sink.bigquery_fold`), by a load job into a table of its own, which the driver
-  merges.
+  merges; a table's rows of a micro-batch by one task, so that there is one such table.
 
 Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
 part.
@@ -14,6 +14,7 @@ part.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -23,12 +24,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.bigquery_quotas import Pacing
-from connector.bigquery_table import SCHEMA_IN_DATASET, BigQueryTarget
+from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
-from spark_sink.admission import EpochWeight, Group, by_epoch, runs, up_to_change
+from spark_sink.admission import EpochWeight, Group, by_epoch, runs, tasks_of, up_to_change
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_pace import Pace
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
@@ -163,6 +164,9 @@ class BigQuerySinkReader(SinkStreamReader):
             self._options["dead_letters"],
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
+        if shape.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
+            shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
+            return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
 
@@ -202,6 +206,18 @@ class BigQuerySinkReader(SinkStreamReader):
 def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """The tables that an epoch has rows of, and the key of each one's newest schema."""
     return ((table, manifest.schema_keys[table]) for table in manifest.tables)
+
+
+def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:
+    """The tables that have rows, in at most so many shares of about as many rows each."""
+    rows: Counter[str] = Counter()
+    for manifest in manifests:
+        rows.update(manifest.tables)
+    out: list[tuple[int, set[str]]] = [(0, set()) for _ in range(max(1, min(shares, len(rows))))]
+    for table, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        index = min(range(len(out)), key=lambda each: out[each][0])
+        out[index] = (out[index][0] + count, out[index][1] | {table})
+    return [frozenset(tables) for _, tables in out]
 
 
 def _default_schema(spool: Spool, manifests: Iterable[Manifest]) -> str:
