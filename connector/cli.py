@@ -18,7 +18,7 @@ import click
 import orjson
 
 from connector import gaps, log, reports, service
-from connector.check import check_sink, faults_of
+from connector.check import check_sink, faults_of, notes_of
 from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
@@ -210,6 +210,8 @@ def check_command(*, common: _Common, config: Path) -> None:
     if faults:
         raise ConfigurationError(faults)
     click.echo(f"{config}: no faults")
+    for note in asyncio.run(notes_of(loaded, emulator_host=common.emulator_host)):
+        click.echo(note)
 
 
 @cli.command("spool")

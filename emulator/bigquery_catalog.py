@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from emulator.bigquery_contents import Contents
+from emulator.bigquery_partitions import check_partitions
 from emulator.bigquery_refusals import Reason, RefusedError, invalid
 from emulator.bigquery_schema import Column, Definition, Json, check, patched, read_columns, to_rest
 
@@ -243,6 +244,7 @@ def _definition(resource: Json) -> Definition:
         others={key: value for key, value in resource.items() if key in _KEPT and value is not None},
     )
     check(definition)
+    check_partitions(resource, definition.schema)
     return definition
 
 

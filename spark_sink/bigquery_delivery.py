@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
 from connector.bigquery_client import BigQueryClient
+from connector.bigquery_quotas import Pacing
 from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import find
@@ -22,6 +23,7 @@ from connector.filters import RecordFilter
 from connector.locations import absolute
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
+from connector.timestamps import SECOND
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
@@ -38,6 +40,9 @@ _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 _AT_A_TIME = 8
 """Tables whose streams are committed, or that are merged into, at the same time."""
 
+
+_WORTH_TELLING = 10
+"""Seconds that changes gather for."""
 
 _FORGETTING = 100
 """Micro-batches after which entries of the ledger are removed that are not needed any more."""
@@ -61,6 +66,8 @@ class BigQueryDelivery:
         self._spool = Spool.at(absolute(config.spool.path))
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._pacing = Pacing.of(sink.mode, sink.max_staleness)
+        self._gathering = 0
         self._delivered = 0
         self._said: dict[str, str] = {}
 
@@ -108,7 +115,13 @@ class BigQueryDelivery:
         refused = sum(row.refused for row in rows)
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
         said = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
-        return "; ".join([said, *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows})])
+        return "; ".join(
+            [
+                said,
+                *self._paced(len(tables)),
+                *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows}),
+            ]
+        )
 
     def drain(self) -> None:
         """Holds back nothing of what is sealed by now."""
@@ -118,6 +131,15 @@ class BigQueryDelivery:
         """Whether there is an epoch that the sink has not recorded as done."""
         consumer = find(self._spool, self.consumer)
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+
+    def _paced(self, tables: int) -> list[str]:
+        """For how long changes gather, where that is more than before by half, or less."""
+        seconds = self._pacing.interval(tables) // SECOND
+        if seconds < _WORTH_TELLING or self._gathering <= 1.5 * seconds <= 2.25 * self._gathering:
+            return []
+        self._gathering = seconds
+        why = "sink.max_staleness" if seconds == self._pacing.gather // SECOND else "BigQuery's quotas"
+        return [f"with so many tables changes gather for up to {seconds} s from now on ({why})"]
 
     def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
         """Notes what became of a micro-batch; returns why tables are stopped, each once."""
