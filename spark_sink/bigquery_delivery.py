@@ -73,8 +73,9 @@ class BigQueryDelivery:
 
     @property
     def destination(self) -> str:
-        """Project, dataset and mode."""
-        return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}"
+        """Project, dataset and mode, and for how long changes gather whatever the quotas."""
+        gathering = f", merged every {self._pacing.gather // SECOND} s" if self._pacing.gather else ""
+        return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}{gathering}"
 
     @property
     def checkpoint(self) -> str:
@@ -133,13 +134,13 @@ class BigQueryDelivery:
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
 
     def _paced(self, tables: int) -> list[str]:
-        """For how long changes gather, where that is more than before by half, or less."""
+        """For how long the quotas make changes gather, where that is more than before by half, or less."""
         seconds = self._pacing.interval(tables) // SECOND
-        if seconds < _WORTH_TELLING or self._gathering <= 1.5 * seconds <= 2.25 * self._gathering:
+        is_told = self._gathering <= 1.5 * seconds <= 2.25 * self._gathering
+        if seconds < _WORTH_TELLING or seconds <= self._pacing.gather // SECOND or is_told:
             return []
         self._gathering = seconds
-        why = "sink.max_staleness" if seconds == self._pacing.gather // SECOND else "BigQuery's quotas"
-        return [f"with so many tables changes gather for up to {seconds} s from now on ({why})"]
+        return [f"with {tables} tables changes gather for up to {seconds} s, for BigQuery's quotas (bigquery-costs.md)"]
 
     def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
         """Notes what became of a micro-batch; returns why tables are stopped, each once."""

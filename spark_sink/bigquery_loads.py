@@ -57,10 +57,17 @@ class Loading:
 
     def take(self, rows: pa.RecordBatch) -> Refusals:
         """Folds rows in; returns the index of each that is refused, and why."""
-        if self._folded > FOLDED:
-            self._load()
         self._folded += size_of(rows)
         return self._fold.add(rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether the rows that are folded should be loaded."""
+        return self._folded > FOLDED
+
+    def rest(self) -> None:
+        """Loads them: whole epochs, so that no transaction is seen in part when they are merged."""
+        self._load()
 
     def end(self) -> str:
         """Loads what is left; returns all loads as text."""

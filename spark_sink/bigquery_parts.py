@@ -148,6 +148,8 @@ class PartWriter:
                 if sum(writer.waiting for writer in writers.values()) > _WAITING:
                     for writer in writers.values():
                         writer.flush()
+            for writer in writers.values():
+                writer.rest()
         for table, writer in writers.items():
             rows, refused, wrote = writer.finish()
             plan = self.tables[table]
@@ -176,8 +178,24 @@ class RowTaker(Protocol):
     def take(self, rows: pa.RecordBatch) -> Refusals:
         """Takes rows of about :data:`PIECE` bytes; returns the index of each that is refused, and why."""
 
+    @property
+    def full(self) -> bool:
+        """Whether it wants to :meth:`rest` as soon as an epoch is over."""
+
+    def rest(self) -> None:
+        """An epoch is over: what was taken so far may be made ready by itself."""
+
     def end(self) -> str:
         """All were given; returns the name of what they are in, if others have to know it."""
+
+
+class _Restless:
+    """What takes rows and never is full."""
+
+    full = False
+
+    def rest(self) -> None:
+        """Nothing."""
 
 
 class TableWriter:
@@ -219,6 +237,12 @@ class TableWriter:
                 self._taken += piece.num_rows - len(refused)
                 self._pieces += 1
 
+    def rest(self) -> None:
+        """An epoch is over, whose rows were all added."""
+        if self._rows.full:
+            self.flush()
+            self._rows.rest()
+
     def finish(self) -> tuple[int, int, str]:
         """Ends; returns how many rows were taken, how many were refused, and what they are in."""
         self.flush()
@@ -231,7 +255,7 @@ class TableWriter:
             self._refused += len(refused)
 
 
-class _Stopped:
+class _Stopped(_Restless):
     """Takes nothing."""
 
     def __init__(self, why: str) -> None:
@@ -244,7 +268,7 @@ class _Stopped:
         return ""
 
 
-class _Done:
+class _Done(_Restless):
     """Takes what was written before."""
 
     def take(self, rows: pa.RecordBatch) -> Refusals:
@@ -254,7 +278,7 @@ class _Done:
         return ""
 
 
-class _Streamed:
+class _Streamed(_Restless):
     """Appends rows to a stream; ``pending`` is whether it is one of its own, whose rows nobody sees yet."""
 
     def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
@@ -323,6 +347,13 @@ class _Sifted:
         fitting, indexes, refused = self._types.sift(rows)
         found = self._rows.take(fitting) if indexes else []
         return [*refused, *((indexes[index], why) for index, why in found)]
+
+    @property
+    def full(self) -> bool:
+        return self._rows.full
+
+    def rest(self) -> None:
+        self._rows.rest()
 
     def end(self) -> str:
         return self._rows.end()
