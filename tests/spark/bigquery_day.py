@@ -1,6 +1,6 @@
 """A virtual day of the BigQuery sink in each mode, on the double that counts: ``python -m tests.spark.bigquery_day``.
 
-What a micro-batch takes is measured: the sink's own classes deliver some of 50 tables to the double, over its own
+What a micro-batch takes is measured: the sink's own classes deliver some, of all tables, to the double, over its
 interfaces. When micro-batches begin is decided by the sink's pace on a clock that runs through a day, with an epoch of
 all tables each second; each is then counted by the double's meter, which refuses what is beyond BigQuery's quotas. The
 jobs that BigQuery runs by itself to apply changes are counted as the double counts them, by max_staleness.

@@ -3,6 +3,7 @@
 Without Spark, on a clock that is passed in, and with a tenth of the real quota for a tenth of the tables.
 """
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -160,3 +161,18 @@ def test_loads_gather_for_max_staleness_and_a_table_is_loaded_and_merged_once(tm
         with world.life() as life:
             assert world.seconds(life, 125, TABLES[:3]) == [1, 61, 121]
         assert double.meter.total("load jobs") == double.meter.total("MERGE statements") == 9
+
+
+def test_bigquery_reads_a_table_that_changes_as_a_whole_once_in_max_staleness(tmp_path: Path) -> None:
+    clock = Clock()
+    with BigQueryDouble.started(now=lambda: datetime.fromtimestamp(clock.now // SECOND, UTC)) as double:
+        world = World(tmp_path, double, "merge", max_staleness="1m")
+        world.clock = clock
+        with world.life() as life:
+            for _ in range(25):
+                world.seal(["Singers"])
+                assert life.run()
+                clock.now += 10 * SECOND
+                double.set_size("d", "Singers", 10**9)
+        assert double.meter.total("background apply jobs") == 4
+        assert double.meter.total("bytes scanned") // 10**9 == 4
