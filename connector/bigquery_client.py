@@ -282,7 +282,7 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             )
         case exceptions.Forbidden() | exceptions.TooManyRequests():
             return "a quota is used up", (
-                "Run it again later, or raise the quota: nothing is lost. A longer spark.trigger needs less of it."
+                "Run it again later, or raise the quota: nothing is lost. The sink by itself takes half of it."
             )
         case exceptions.NotFound():
             return "it is not there", "Restore it and run it again: nothing is lost."
