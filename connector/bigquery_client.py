@@ -18,8 +18,15 @@ from google.api_core import exceptions, retry
 from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
-from google.cloud.bigquery.table import PrimaryKey, TableConstraints
+from google.cloud.bigquery.table import (
+    PartitionRange,
+    PrimaryKey,
+    RangePartitioning,
+    TableConstraints,
+    TimePartitioning,
+)
 
+from connector.bigquery_partition import Partition
 from connector.bigquery_table import BigQueryTable, BigQueryTarget, Field
 from connector.errors import SpannerCdcError
 from connector.timestamps import SECOND
@@ -52,13 +59,14 @@ _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD"
 class ExistingTable:
     """A table that is there: its columns by name in small letters, its key, and how old what it shows may be.
 
-    ``clustering`` has the columns that it is clustered by.
+    ``clustering`` has the columns that it is clustered by; ``bytes`` is its size, None where BigQuery does not say.
     """
 
     fields: dict[str, Field]
     primary_key: tuple[str, ...]
     max_staleness: str | None
     clustering: tuple[str, ...] = ()
+    bytes: int | None = None
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -113,13 +121,16 @@ class BigQueryClient:
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else []
         fields = {field.name.lower(): _field(field) for field in found.schema}
-        return ExistingTable(fields, tuple(key), found.max_staleness, tuple(found.clustering_fields or ()))
+        clustering = tuple(found.clustering_fields or ())
+        return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes)
 
     def create(self, table: BigQueryTable) -> None:
-        """Makes a table, clustered by its key; one that is there is left as it is."""
+        """Makes a table, clustered by its key, partitioned if it is to be; one that is there is left as it is."""
         made = bigquery.Table(self._table(table.dataset, table.name), schema=[_schema(field) for field in table.fields])
         if table.clustering:
             made.clustering_fields = list(table.clustering)
+        if table.partition is not None:
+            _partition(made, table.partition)
         if table.primary_key:
             made.table_constraints = TableConstraints(PrimaryKey(columns=list(table.primary_key)), None)
         with self._faults(f"table {table.dataset}.{table.name}"):
@@ -191,7 +202,13 @@ class BigQueryClient:
                 job_id,
                 location,
                 lambda job: self._client().load_table_from_file(
-                    BytesIO(rows), table, job_id=job, location=location, job_config=config, timeout=_TIMEOUT
+                    BytesIO(rows),
+                    table,
+                    size=len(rows),
+                    job_id=job,
+                    location=location,
+                    job_config=config,
+                    timeout=_TIMEOUT,
                 ),
             )
 
@@ -273,7 +290,7 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             )
         case exceptions.Forbidden() | exceptions.TooManyRequests():
             return "a quota is used up", (
-                "Run it again later, or raise the quota: nothing is lost. A longer spark.trigger needs less of it."
+                "Run it again later, or raise the quota: nothing is lost. The sink by itself takes half of it."
             )
         case exceptions.NotFound():
             return "it is not there", "Restore it and run it again: nothing is lost."
@@ -313,6 +330,14 @@ def _field(field: bigquery.SchemaField) -> Field:
         field.mode == "REQUIRED",
         tuple(_field(inner) for inner in field.fields),
     )
+
+
+def _partition(made: bigquery.Table, partition: Partition) -> None:
+    if partition.interval:
+        span = PartitionRange(start=partition.start, end=partition.end, interval=partition.interval)
+        made.range_partitioning = RangePartitioning(span, field=partition.column)
+    else:
+        made.time_partitioning = TimePartitioning(type_=partition.unit.upper(), field=partition.column or None)
 
 
 def _schema(field: Field) -> bigquery.SchemaField:

@@ -13,7 +13,9 @@ from typing import Literal
 
 import orjson
 
+from connector import bigquery_partition
 from connector.avro_schema import Kind, kind_of
+from connector.bigquery_partition import Partition
 from connector.schemas import TableSchema
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
@@ -100,7 +102,7 @@ class Shape:
 
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables
-    without one are in.
+    without one are in; ``partition_by`` is that option as text (:func:`connector.bigquery_partition.to_text`).
     """
 
     dataset: str
@@ -110,6 +112,7 @@ class Shape:
     numeric: str = "string"
     arrays: str = "repeated"
     default_schema: str = ""
+    partition_by: str = ""
 
     @property
     def merges(self) -> bool:
@@ -119,7 +122,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class BigQueryTable:
-    """A table in BigQuery; ``source`` is its name in Spanner, ``primary_key`` is empty where it is not merged into."""
+    """A table in BigQuery; ``source`` is its name in Spanner, ``primary_key`` is empty where it is not merged into.
+
+    ``unpartitioned`` says why it cannot be partitioned as it should be; it matters to a table that is not there yet.
+    """
 
     source: str
     dataset: str
@@ -128,6 +134,8 @@ class BigQueryTable:
     metadata: tuple[Field, ...]
     primary_key: tuple[str, ...]
     clustering: tuple[str, ...]
+    partition: Partition | None = None
+    unpartitioned: str = ""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -185,6 +193,7 @@ def bigquery_table(schema: TableSchema, shape: Shape) -> BigQueryTable:
     key_fields = [targets[name] for name in schema.primary_keys if name in targets]
     clustered = [field.name for field in key_fields if field.type in _IN_KEYS and not field.repeated]
     dataset, name = _place(schema.table, shape)
+    partition, unpartitioned = _partition(schema.table, columns, shape)
     return BigQueryTable(
         schema.table,
         dataset,
@@ -193,7 +202,25 @@ def bigquery_table(schema: TableSchema, shape: Shape) -> BigQueryTable:
         METADATA_OF[shape.mode],
         tuple(field.name for field in key_fields) if shape.merges else (),
         tuple(clustered[:MOST_CLUSTERING_COLUMNS]),
+        partition,
+        unpartitioned,
     )
+
+
+def _partition(table: str, columns: Iterable[Column], shape: Shape) -> tuple[Partition | None, str]:
+    """How a table is partitioned, and why it cannot be, if it is named."""
+    spec = bigquery_partition.of_table(shape.partition_by, table)
+    if not spec:
+        return None, ""
+    fields = {column.name: column.field for column in columns} | {
+        field.name: field for field in METADATA_OF[shape.mode]
+    }
+    types = {name: (field.name, "" if field.repeated else field.type) for name, field in fields.items()}
+    try:
+        return bigquery_partition.fitted(spec, types, merges=shape.merges), ""
+    except ValueError as error:
+        named = bigquery_partition.is_named(shape.partition_by, table)
+        return None, f"table {table} cannot be partitioned by {spec}: {error}" if named else ""
 
 
 def table_faults(table: BigQueryTable, shape: Shape) -> Iterator[str]:
@@ -252,6 +279,7 @@ def faults_of_stream(shape: Shape, stream: str, value_capture_type: str, schemas
     tables = [bigquery_table(schema, shape) for schema in schemas]
     for table in tables:
         faults += [f"sink: {fault}" for fault in table_faults(table, shape)]
+        faults += [f"sink.partition_by: {table.unpartitioned}"] if table.unpartitioned else []
     faults += [f"sink: {fault}" for fault in collisions(tables)]
     return faults
 

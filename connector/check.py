@@ -1,5 +1,6 @@
 """``spanner-cdc check``: every fault of a configuration and of what it points at, at once."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterable
@@ -7,8 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector.avro_schema import collisions
-from connector.bigquery_table import MERGE, SCHEMA_IN_DATASET, BigQueryTarget, bigquery_table, faults_of_stream
-from connector.config import BigQueryConfig, Config, FilesConfig
+from connector.bigquery_costs import Load, notes
+from connector.bigquery_table import (
+    MERGE,
+    SCHEMA_IN_DATASET,
+    BigQueryTable,
+    BigQueryTarget,
+    bigquery_table,
+    faults_of_stream,
+)
+from connector.config import BigQueryConfig, Config, FilesConfig, parse_duration
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
 from connector.log import Log
@@ -92,6 +101,34 @@ def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
 
 def _tables_of(stream: OpenStream) -> list[TableSchema]:
     return [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+
+
+async def notes_of(config: Config, *, emulator_host: str | None) -> list[str]:
+    """What a configuration without faults takes of its destination's quotas, and warnings; empty for files.
+
+    Raises:
+        SpannerCdcError: Spanner or BigQuery cannot be asked.
+    """
+    sink = config.sink
+    if not isinstance(sink, BigQueryConfig):
+        return []
+    # Tables that are not there any more are among the faults, or were warned of.
+    async with opened(config.source, emulator_host=emulator_host, begun=True) as stream:
+        shape = sink.shape(stream.source.default_schema)
+        tables = [bigquery_table(table, shape) for table in _tables_of(stream)]
+    trigger = parse_duration(config.spark.trigger)
+    assert isinstance(trigger, int)
+    sizes = await asyncio.to_thread(_sizes_of, sink.target(config.source), tables) if shape.merges else []
+    return list(notes(Load(sink.mode, len(tables), trigger, sink.max_staleness, sizes)))
+
+
+def _sizes_of(target: BigQueryTarget, tables: Iterable[BigQueryTable]) -> list[int]:
+    """Bytes of the tables that are there."""
+    with with_extra_bigquery(SpoolError):
+        from connector.bigquery_client import BigQueryClient
+    client = BigQueryClient(target, failure=SpoolError, patience=_PATIENCE)
+    found = [client.find(table.dataset, table.name) for table in tables]
+    return [table.bytes for table in found if table is not None and table.bytes is not None]
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:

@@ -19,7 +19,7 @@ import click
 import orjson
 
 from connector import gaps, log, reports, service
-from connector.check import check_sink, findings_of, warn
+from connector.check import check_sink, findings_of, notes_of, warn
 from connector.config import load, validated
 from connector.consumers import forget
 from connector.daemon import read
@@ -220,6 +220,8 @@ def check_command(*, common: _Common, config: Path) -> None:
     if found.faults:
         raise ConfigurationError(found.faults)
     click.echo(f"{config}: no faults")
+    for note in asyncio.run(notes_of(loaded, emulator_host=common.emulator_host)):
+        click.echo(note)
 
 
 @cli.command("spool")

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from connector import bigquery_partition
 from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, Shape
 from connector.errors import ConfigurationError
 from connector.locations import checked
@@ -228,7 +229,8 @@ class BigQueryConfig(_Section):
     project: str | None = None
     dataset: str
     mode: Mode = "merge"
-    max_staleness: Duration = 15 * 60 * SECOND
+    max_staleness: Duration = 3600 * SECOND
+    partition_by: dict[str, str] = {}
     prefix: str = ""
     timestamps: Literal["micros", "text"] = "micros"
     numeric: Literal["string", "bignumeric"] = "string"
@@ -240,7 +242,17 @@ class BigQueryConfig(_Section):
 
     def shape(self, default_schema: str = "") -> Shape:
         """What decides what tables look like."""
-        return Shape(self.dataset, self.mode, self.prefix, self.timestamps, self.numeric, self.arrays, default_schema)
+        partition_by = bigquery_partition.to_text(self.partition_by)
+        return Shape(
+            self.dataset,
+            self.mode,
+            self.prefix,
+            self.timestamps,
+            self.numeric,
+            self.arrays,
+            default_schema,
+            partition_by,
+        )
 
     def target(self, source: SourceConfig) -> BigQueryTarget:
         """Where it is."""
@@ -260,6 +272,13 @@ class BigQueryConfig(_Section):
             raise ValueError("BigQuery takes at most 24h")
         if value % SECOND:
             raise ValueError("BigQuery takes whole seconds")
+        return value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _partitionings(cls, value: dict[str, str]) -> dict[str, str]:
+        for spec in value.values():
+            bigquery_partition.parse(spec)
         return value
 
     @field_validator("prefix")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from emulator.bigquery_contents import Contents
+from emulator.bigquery_partitions import check_partitions
 from emulator.bigquery_refusals import Reason, RefusedError, invalid
 from emulator.bigquery_schema import Column, Definition, Json, check, patched, read_columns, to_rest
 
@@ -18,14 +19,17 @@ Now = Callable[[], datetime]
 
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
 _TABLE = re.compile(r"[\w\- ]{1,1024}")
-_KEPT = {"description", "friendlyName", "labels", "expirationTime"}
+_KEPT = {"description", "friendlyName", "labels", "expirationTime", "rangePartitioning", "timePartitioning"}
 _DROPPED = {"tableReference", "maxStaleness", "kind", "etag", "type"}  # what BigQuery takes no notice of
 _SHAPES = {"schema", "tableConstraints", "clustering"}
 _LONGEST_STALENESS = timedelta(hours=24)
 
 
 class Table:
-    """A table. Its definition is replaced as a whole, with the catalog's lock held; so are its contents read."""
+    """A table. Its definition is replaced as a whole, with the catalog's lock held; so are its contents read.
+
+    `bytes` is about what it holds, `applied` when its changes were applied last.
+    """
 
     def __init__(self, dataset: str, name: str, definition: Definition, created: datetime, number: int) -> None:
         self.dataset = dataset
@@ -33,6 +37,8 @@ class Table:
         self.definition = definition
         self.created = created
         self.contents = Contents(_as_written(definition))
+        self.bytes = 0
+        self.applied = created
         self._number = number
         self._version = 0
 
@@ -238,7 +244,7 @@ class Catalog:
             "creationTime": str(_milliseconds(table.created)),
             "lastModifiedTime": str(_milliseconds(table.created)),
             "numRows": "0",
-            "numBytes": "0",
+            "numBytes": str(table.bytes),
         }
         if definition.max_staleness is not None:
             shown["maxStaleness"] = _interval(definition.max_staleness)
@@ -261,6 +267,7 @@ def _definition(resource: Json) -> Definition:
         others={key: value for key, value in resource.items() if key in _KEPT and value is not None},
     )
     check(definition)
+    check_partitions(resource, definition.schema)
     return definition
 
 

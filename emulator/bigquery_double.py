@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 
 from emulator.bigquery_catalog import Catalog, Now
 from emulator.bigquery_contents import Row
+from emulator.bigquery_meter import Meter
 from emulator.bigquery_refusals import StorageCode
 from emulator.bigquery_rest import BigQueryRest
 from emulator.bigquery_rest import serving as serving_rest
@@ -42,7 +43,13 @@ class BigQueryDouble:
     @classmethod
     @contextmanager
     def started(
-        cls, project: str = "double", *, keep_rows: bool = True, check: bool = True, now: Now = _now
+        cls,
+        project: str = "double",
+        *,
+        keep_rows: bool = True,
+        check: bool = True,
+        count_jobs: bool = False,
+        now: Now = _now,
     ) -> Iterator[BigQueryDouble]:
         """Serve in threads of this process while the context is open.
 
@@ -50,12 +57,14 @@ class BigQueryDouble:
             project: the one project there is.
             keep_rows: whether rows are kept; else they are checked and counted.
             check: whether rows are looked at; else they are counted only, for a benchmark of who writes them.
+            count_jobs: whether load jobs and MERGE statements are counted, and nothing of them done; else refused.
             now: the time.
         """
-        catalog, traffic = Catalog(project, now), Traffic()
+        catalog, traffic = Catalog(project, now), Traffic(Meter(now))
         streams = Streams(catalog)
         write = BigQueryWrite(catalog, streams, traffic, keep_rows=keep_rows, check=check)
-        with serving_rest(BigQueryRest(catalog, traffic)) as rest_port, serving_write(write) as grpc_port:
+        rest = BigQueryRest(catalog, traffic, count_jobs=count_jobs)
+        with serving_rest(rest) as rest_port, serving_write(write) as grpc_port:
             yield cls(catalog, streams, traffic, (rest_port, grpc_port))
 
     @property
@@ -77,6 +86,15 @@ class BigQueryDouble:
     def counts(self) -> Counts:
         """What has passed so far."""
         return self._traffic.counts
+
+    @property
+    def meter(self) -> Meter:
+        """What has passed, by kind and hour; takes quotas."""
+        return self._traffic.meter
+
+    def set_size(self, dataset: str, table: str, size: int) -> None:
+        """Say how many bytes a table has, whatever was written; KeyError without the table."""
+        self._catalog.known(dataset, table).bytes = size
 
     def datasets(self) -> list[str]:
         """The datasets, by name."""

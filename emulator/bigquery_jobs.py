@@ -1,6 +1,7 @@
 """The jobs of the BigQuery double, which run the statements it knows (:mod:`emulator.bigquery_statements`).
 
-A job is done when it is made. Its id is used up, whether it did its work or failed.
+Where it is asked to, it counts load jobs and MERGE statements, of which it does nothing but make the tables. A job is
+done when it is made. Its id is used up, whether it did its work or failed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.bigquery_catalog import Catalog
+from emulator.bigquery_meter import LEAST_SCANNED, LOADS, MERGES, SCANNED, Meter
 from emulator.bigquery_refusals import Reason, RefusedError, invalid
 from emulator.bigquery_schema import Json
 from emulator.bigquery_statements import read
 
+_MERGE = re.compile(r"MERGE `([^`]+)` \w+ USING (?:\(SELECT .*? FROM )?`([^`]+)`", re.DOTALL)
 _EVERYWHERE = ("US", "EU")  # where a job is found without its location
 
 
@@ -28,8 +31,9 @@ class _Job:
 class Jobs:
     """The jobs there have been. Its methods are called from many threads."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, meter: Meter | None = None) -> None:
         self._catalog = catalog
+        self._meter = meter
         self._jobs: dict[str, _Job] = {}
         self._numbers = itertools.count(1)
 
@@ -37,6 +41,8 @@ class Jobs:
         """Runs a job; refuses a statement that is not known, and an id that has been used."""
         configuration = resource.get("configuration") or {}
         query = configuration.get("query")
+        if self._meter is not None and "load" in configuration:
+            return self._load(resource, configuration)
         if query is None or configuration.get("dryRun"):
             raise RefusedError(Reason.NOT_IMPLEMENTED, "The double runs no jobs but queries, and none of them dry")
         reference = resource.get("jobReference") or {}
@@ -74,7 +80,9 @@ class Jobs:
     def _run(self, query: Json, configuration: Json, job_id: str | None, location: str | None) -> _Job:
         if query.get("useLegacySql", True):
             raise RefusedError(Reason.INVALID_QUERY, "The double reads GoogleSQL only: set useLegacySql to false")
-        statement = read(str(query.get("query") or ""))
+        text = str(query.get("query") or "")
+        statement = read(text)
+        merge = _MERGE.match(text) if self._meter is not None else None
         project, dataset = statement.project, statement.dataset
         if project != self._catalog.project:
             raise RefusedError(
@@ -88,19 +96,50 @@ class Jobs:
             refusal = None
             try:
                 self._check_location(dataset, place, location)
-                statement.work(self._catalog)
+                if merge is not None:
+                    self._merge(merge)
+                else:
+                    statement.work(self._catalog)
             except RefusedError as error:
                 refusal = error
             job = _Job(self._resource(job_id, location or place, configuration, refusal), location or place, refusal)
             self._jobs[job_id] = job
             return job
 
+    def _load(self, resource: Json, configuration: Json) -> Json:
+        """Counts a load job, and makes its table."""
+        assert self._meter is not None
+        destination = configuration["load"]["destinationTable"]
+        dataset, name = destination["datasetId"], destination["tableId"]
+        with self._catalog.lock:
+            place = str(self._catalog.dataset(dataset)["location"])
+            job_id = str(resource["jobReference"]["jobId"])
+            if job_id in self._jobs:
+                raise RefusedError(Reason.DUPLICATE, f"Already Exists: Job {self._catalog.project}:{place}.{job_id}")
+            self._meter.count(LOADS)
+            reference = {"tableReference": destination, "schema": configuration["load"]["schema"]}
+            self._catalog.insert_table(dataset, reference)
+            self._catalog.known(dataset, name).bytes = int(resource.get("uploaded", 0))
+            job = _Job(self._resource(job_id, place, configuration, None, kind="LOAD"), place, None)
+            self._jobs[job_id] = job
+            return job.resource
+
+    def _merge(self, match: re.Match[str]) -> None:
+        """Counts a MERGE statement, and what it scans: both tables."""
+        assert self._meter is not None
+        self._meter.count(MERGES)
+        for path in match.groups():
+            _, dataset, table = path.split(".")
+            self._meter.count(SCANNED, max(self._catalog.table(dataset, table).bytes, LEAST_SCANNED))
+
     def _check_location(self, dataset: str, place: str, location: str | None) -> None:
         if location is not None and location.upper() != place.upper():
             label = f"{self._catalog.project}:{dataset}"
             raise RefusedError(Reason.NOT_FOUND, f"Not found: Dataset {label} was not found in location {location}")
 
-    def _resource(self, job_id: str, location: str, configuration: Json, refusal: RefusedError | None) -> Json:
+    def _resource(
+        self, job_id: str, location: str, configuration: Json, refusal: RefusedError | None, *, kind: str = "QUERY"
+    ) -> Json:
         status: dict[str, Any] = {"state": "DONE"}
         if refusal is not None:
             error = {"reason": refusal.reason.word, "message": refusal.message}
@@ -109,7 +148,7 @@ class Jobs:
             "kind": "bigquery#job",
             "id": f"{self._catalog.project}:{location}.{job_id}",
             "jobReference": {"projectId": self._catalog.project, "jobId": job_id, "location": location},
-            "configuration": {**configuration, "jobType": "QUERY"},
+            "configuration": {**configuration, "jobType": kind},
             "status": status,
             "statistics": {"query": {"statementType": "ALTER_TABLE"}},
         }

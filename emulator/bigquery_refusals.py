@@ -29,6 +29,7 @@ class Reason(Enum):
     INVALID_QUERY = ("invalidQuery", 400, grpc.StatusCode.INVALID_ARGUMENT)
     ACCESS_DENIED = ("accessDenied", 403, grpc.StatusCode.PERMISSION_DENIED)
     NOT_FOUND = ("notFound", 404, grpc.StatusCode.NOT_FOUND)
+    QUOTA_EXCEEDED = ("quotaExceeded", 403, grpc.StatusCode.RESOURCE_EXHAUSTED)
     DUPLICATE = ("duplicate", 409, grpc.StatusCode.ALREADY_EXISTS)
     CONDITION_NOT_MET = ("conditionNotMet", 412, grpc.StatusCode.FAILED_PRECONDITION)
     NOT_IMPLEMENTED = ("notImplemented", 501, grpc.StatusCode.UNIMPLEMENTED)

@@ -20,6 +20,7 @@ from emulator.bigquery_schema import Json
 from emulator.bigquery_traffic import Traffic
 
 _BASE = "/bigquery/v2/projects/"
+_UPLOAD = f"/upload{_BASE}"
 _STATUS = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS",
            412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE"}  # fmt: skip
 
@@ -39,10 +40,10 @@ _Answer = Callable[[_Request], Json]
 class BigQueryRest:
     """Answers requests, whichever thread they come in."""
 
-    def __init__(self, catalog: Catalog, traffic: Traffic) -> None:
+    def __init__(self, catalog: Catalog, traffic: Traffic, *, count_jobs: bool = False) -> None:
         self.traffic = traffic
         self._catalog = catalog
-        self._jobs = Jobs(catalog)
+        self._jobs = Jobs(catalog, traffic.meter if count_jobs else None)
         tables = r"datasets/([^/]+)/tables"
         routes: list[tuple[str, str, str, _Answer]] = [
             ("datasets.insert", "POST", r"datasets", lambda asked: catalog.insert_dataset(asked.body)),
@@ -67,7 +68,8 @@ class BigQueryRest:
             if failure is not None and not failure.after:
                 return failure.status, _error(failure.status, failure.reason, failure.message)
             parameters = {key: values[-1] for key, values in parse_qs(urlsplit(target).query).items()}
-            document = route(_Request(parts, parameters, if_match, _read(body)))
+            read = _read_upload(body) if target.startswith(_UPLOAD) else _read(body)
+            document = route(_Request(parts, parameters, if_match, read))
             if failure is not None:
                 return failure.status, _error(failure.status, failure.reason, failure.message)
         except RefusedError as error:
@@ -75,8 +77,9 @@ class BigQueryRest:
         return (200, document) if document else (204, None)
 
     def _route(self, method: str, path: str) -> tuple[str, tuple[str, ...], _Answer]:
-        if path.startswith(_BASE):
-            project, _, rest = path.removeprefix(_BASE).partition("/")
+        base = _UPLOAD if path.startswith(_UPLOAD) else _BASE
+        if path.startswith(base):
+            project, _, rest = path.removeprefix(base).partition("/")
             if unquote(project) != self._catalog.project:
                 raise RefusedError(Reason.NOT_FOUND, f"Not found: Project {unquote(project)}")
             for name, of, pattern, answer in self._routes:
@@ -124,6 +127,15 @@ def _read(body: bytes) -> Json:
     if not isinstance(read, dict):
         raise invalid("Invalid JSON payload received: it is no object")
     return read
+
+
+def _read_upload(body: bytes) -> Json:
+    """The job in an upload of several parts, with the number of bytes that it loads."""
+    boundary, _, _ = body.partition(b"\r\n")
+    parts = [part.partition(b"\r\n\r\n")[2] for part in body.split(boundary)[1:3]]
+    if not boundary.startswith(b"--") or len(parts) < 2:
+        raise RefusedError(Reason.NOT_IMPLEMENTED, "The double takes uploads of a single request only")
+    return {**_read(parts[0].strip()), "uploaded": len(parts[1]) - 2}
 
 
 def _error(status: int, reason: str, message: str) -> Json:

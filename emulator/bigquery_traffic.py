@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from emulator.bigquery_meter import Meter
 from emulator.bigquery_refusals import StorageCode
 
 APPEND_ROWS = "AppendRows"
@@ -77,10 +78,11 @@ class RefusedValue:
 
 
 class Traffic:
-    """Counts requests and tells which of them fail."""
+    """Counts requests, also by hour and against quotas (`meter`), and tells which of them fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.counts = Counts()
+        self.meter = meter
         self.refused: list[RefusedValue] = []
         self._lock = threading.Lock()
         self._failures: list[tuple[str, Failure]] = []
@@ -115,7 +117,8 @@ class Traffic:
             self._failures.clear()
 
     def met(self, method: str, *, rest: bool = False) -> Failure | None:
-        """Counts a request, and gives how it fails, if it does."""
+        """Counts a request, and gives how it fails, if it does; refuses it where its quota is used up."""
+        self.meter.count(method)
         with self._lock:
             self.counts.requests[method] += 1
             for index, (name, failure) in enumerate(self._failures):

@@ -17,6 +17,7 @@ from google.rpc.status_pb2 import Status
 
 from emulator.bigquery_catalog import Catalog, Table
 from emulator.bigquery_contents import Change
+from emulator.bigquery_meter import APPLIES, LEAST_SCANNED, SCANNED
 from emulator.bigquery_refusals import RefusedError, WriteError, unwritable
 from emulator.bigquery_rows import RowReader
 from emulator.bigquery_schema import Column, Definition, to_storage
@@ -74,10 +75,10 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         self, name: str, request_type: type[Any], work: Callable[[Any], Any]
     ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            failure = self.traffic.met(name)
-            if failure is not None and not failure.after:
-                context.abort(failure.code, failure.message)
             try:
+                failure = self.traffic.met(name)
+                if failure is not None and not failure.after:
+                    context.abort(failure.code, failure.message)
                 response = work(request_type.deserialize(raw))
             except (RefusedError, WriteError) as error:
                 _abort(context, error)
@@ -101,7 +102,18 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
     def _append_rows(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         if not any(key == _ROUTING and "write_stream=" in value for key, value in context.invocation_metadata()):
             self.traffic.unrouted()
-        connection = _Connection(self)
+        try:
+            self.traffic.meter.opened()
+        except RefusedError as error:
+            _abort(context, error)
+        try:
+            yield from self._answers(_Connection(self), requests, context)
+        finally:
+            self.traffic.meter.closed()
+
+    def _answers(
+        self, connection: _Connection, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         for raw in requests:
             failure = self.traffic.met(APPEND_ROWS)
             if failure is not None and not failure.in_band and not failure.after:
@@ -178,14 +190,25 @@ class _Connection:
                 pending.count += len(given)
                 pending.rows += (change.row for change in changes)
             self._api.traffic.appended(len(given), size)
+            table.bytes += size
             return start
         if offset is not None:
             raise unwritable("Offset cannot be specified for the default stream")
         changes = self._read(given, table.definition, default=True)
         with self._api.catalog.lock:
             table.contents.apply(changes, self._api.catalog.now())
+            table.bytes += size
+            self._count_apply(table)
         self._api.traffic.appended(len(given), size)
         return None
+
+    def _count_apply(self, table: Table) -> None:
+        """Counts the job that BigQuery runs in the background once in max_staleness; it reads the whole table."""
+        staleness, now = table.definition.max_staleness, self._api.catalog.now()
+        if staleness and now - table.applied >= staleness:
+            table.applied = now
+            self._api.traffic.meter.count(APPLIES)
+            self._api.traffic.meter.count(SCANNED, max(table.bytes, LEAST_SCANNED))
 
     def _read(self, given: Sequence[bytes], definition: Definition, *, default: bool) -> list[Change]:
         assert self._writer_schema is not None

@@ -22,7 +22,8 @@ class EpochWeight:
     """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty.
 
     ``schemas`` is what the epochs have in common after which all tables have the same schemas. ``bytes`` is of its
-    segments; ``summary`` is what was known of it, None where it was made by hand.
+    segments; ``tables`` are those that have rows; ``oldest`` is the first commit timestamp, 0 if the epoch is empty;
+    ``summary`` is what was known of it, None where it was made by hand.
     """
 
     epoch: int
@@ -31,14 +32,18 @@ class EpochWeight:
     bytes: int
     files: int
     schemas: str = ""
+    tables: frozenset[str] = frozenset()
+    oldest: int = 0
     summary: EpochSummary | None = None
 
     @classmethod
     def of(cls, epoch: EpochSummary, admits: Callable[[str], bool]) -> "EpochWeight":
         """The weight of an epoch, of whose tables only those that ``admits`` says count."""
-        minute = None if epoch.first_commit_timestamp is None else epoch.first_commit_timestamp // MINUTE
-        rows = sum(count for table, count in epoch.tables.items() if admits(table))
-        return cls(epoch.epoch, minute, rows, epoch.size, epoch.files, epoch.schemas, epoch)
+        oldest = epoch.first_commit_timestamp
+        minute = None if oldest is None else oldest // MINUTE
+        tables = frozenset(table for table in epoch.tables if admits(table))
+        rows = sum(epoch.tables[table] for table in tables)
+        return cls(epoch.epoch, minute, rows, epoch.size, epoch.files, epoch.schemas, tables, oldest or 0, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +137,15 @@ def _files(group: Group) -> int:
     return group.files
 
 
+def tasks_of(size: int, cores: int) -> int:
+    """How many tasks so many bytes are worth."""
+    return max(1, min(cores, size // SMALLEST_TASK))
+
+
 def runs(sizes: Sequence[int], cores: int) -> list[range]:
     """Cuts a sequence into runs of about equal size: at most one a core, and none that is not worth a task."""
     total = sum(sizes)
-    most = max(1, min(cores, total // SMALLEST_TASK))
+    most = tasks_of(total, cores)
     edges = [0]
     passed = 0
     for index, size in enumerate(sizes):

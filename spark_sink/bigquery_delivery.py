@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
 from connector.bigquery_client import BigQueryClient
+from connector.bigquery_quotas import Pacing
 from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from connector.config import BigQueryConfig, Config
 from connector.consumers import find
@@ -22,20 +23,26 @@ from connector.filters import RecordFilter
 from connector.locations import absolute
 from connector.sink_report import report_of, tell
 from connector.spool import Spool
+from connector.timestamps import SECOND
 from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
+from spark_sink.bigquery_loads import Load, from_text
+from spark_sink.bigquery_pace import release
 from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.errors import SinkError
 
-_PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 4 * 1024 * 1024
-"""Bytes of segments in a part; what is folded for a load is in memory as Python's objects."""
+_PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
+"""Bytes of segments in a part; what is loaded and merged is cut by tables rather, so that each is merged once."""
 
 _AT_A_TIME = 8
 """Tables whose streams are committed, or that are merged into, at the same time."""
 
+
+_WORTH_TELLING = 10
+"""Seconds that changes gather for."""
 
 _FORGETTING = 100
 """Micro-batches after which entries of the ledger are removed that are not needed any more."""
@@ -59,13 +66,16 @@ class BigQueryDelivery:
         self._spool = Spool.at(absolute(config.spool.path))
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._pacing = Pacing.of(sink.mode, sink.max_staleness)
+        self._gathering = 0
         self._delivered = 0
         self._said: dict[str, str] = {}
 
     @property
     def destination(self) -> str:
-        """Project, dataset and mode."""
-        return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}"
+        """Project, dataset and mode, and for how long changes gather whatever the quotas."""
+        gathering = f", merged every {self._pacing.gather // SECOND} s" if self._pacing.gather else ""
+        return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}{gathering}"
 
     @property
     def checkpoint(self) -> str:
@@ -88,6 +98,7 @@ class BigQueryDelivery:
             "grpc_endpoint": self._target.grpc_endpoint,
             "location": self._sink.location or "",
             "max_staleness": str(self._sink.max_staleness),
+            "max_bytes": str(self._config.spool.max_bytes),
         }
 
     def run(self, told: DataFrame) -> str:
@@ -105,12 +116,31 @@ class BigQueryDelivery:
         refused = sum(row.refused for row in rows)
         letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
         said = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
-        return "; ".join([said, *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows})])
+        return "; ".join(
+            [
+                said,
+                *self._paced(len(tables)),
+                *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows}),
+            ]
+        )
+
+    def drain(self) -> None:
+        """Holds back nothing of what is sealed by now."""
+        release(self._spool)
 
     def waiting(self) -> bool:
         """Whether there is an epoch that the sink has not recorded as done."""
         consumer = find(self._spool, self.consumer)
         return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+
+    def _paced(self, tables: int) -> list[str]:
+        """For how long the quotas make changes gather, where that is more than before by half, or less."""
+        seconds = self._pacing.interval(tables) // SECOND
+        is_told = self._gathering <= 1.5 * seconds <= 2.25 * self._gathering
+        if seconds < _WORTH_TELLING or seconds <= self._pacing.gather // SECOND or is_told:
+            return []
+        self._gathering = seconds
+        return [f"with {tables} tables changes gather for up to {seconds} s, for BigQuery's quotas (bigquery-costs.md)"]
 
     def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
         """Notes what became of a micro-batch; returns why tables are stopped, each once."""
@@ -148,25 +178,25 @@ class BigQueryDelivery:
             ledger.committed(first, entry)
 
     def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
-        """Merges what was loaded of a table, part after part."""
-        loaded = [row.wrote for row in rows if row.wrote]
-        table = self._table(options, rows) if loaded else None
+        """Merges what was loaded of a table, load after load."""
+        loads = [load for row in rows for load in from_text(row.wrote)]
+        table = self._table(options, rows) if loads else None
         target = replace(self._target, project=options.project)
-        for staging in loaded:
+        for load in loads:
             assert table is not None
-            merge_staging(target, table, staging)
+            merge_staging(target, table, load)
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
 
 
-def merge_staging(target: BigQueryTarget, table: BigQueryTable, staging: str) -> None:
-    """Merges a table that a part was loaded into, once, and deletes it."""
+def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load) -> None:
+    """Merges a table that rows were loaded into, once, and deletes it."""
     client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
-    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
-    client.merge(sql, table.dataset, table.name, job_id=f"{staging}_merge")
-    client.delete(table.dataset, staging)
+    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds)
+    client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge")
+    client.delete(table.dataset, load.staging)
 
 
 def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:

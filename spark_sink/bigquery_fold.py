@@ -22,6 +22,7 @@ from connector.avro_schema import Kind
 from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
 from connector.timestamps import format_rfc3339, parse
 from spark_sink import bigquery_reasons
+from spark_sink.bigquery_bounds import bound_of, bounded
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
@@ -29,6 +30,9 @@ gone; whether it is new, so that what is not present is NULL. A table that has s
 
 LONGEST_STATEMENT = 1_000_000
 """Characters of a statement that BigQuery takes (https://cloud.google.com/bigquery/quotas#query_jobs: 1 MB)."""
+
+_ALIASES = ("t", "s")
+"""Of the target and of the staged lines in a statement."""
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
@@ -91,6 +95,17 @@ class Fold:
         """The rows as lines of JSON."""
         return b"\n".join(self._line(row) for row in self._rows.values())
 
+    def bounds(self) -> str:
+        """What holds for the keys of these rows, as a condition on the target without other tables' columns."""
+        target, _ = _free(self._table, *_ALIASES)
+        columns = bounded(self._table)
+        return " AND ".join(
+            bound for name in columns if (bound := bound_of(self._columns[name], self._values_of(name), target))
+        )
+
+    def _values_of(self, name: str) -> set[bytes]:
+        return {bytes(row.values[name]) for row in self._rows.values()}
+
     def _values(self, payload: str, mod_type: str) -> dict[str, msgspec.Raw]:
         try:
             found = _DECODER.decode(payload)
@@ -142,7 +157,7 @@ def _free(table: BigQueryTable, *names: str) -> tuple[str, ...]:
 
 def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
     """The ``uuid`` of each line in table ``staging`` that comes after later changes of its row in table ``into``."""
-    t, s = _free(table, "t", "s")
+    t, s = _free(table, *_ALIASES)
     return (
         f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {_same_row(table, t, s)}"
         f" WHERE {t}.{METADATA}.change_sequence_number > {s}.{METADATA}.change_sequence_number"
@@ -153,10 +168,16 @@ def _same_row(table: BigQueryTable, t: str, s: str) -> str:
     return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
 
 
-def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
-    """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing."""
-    t, s = _free(table, "t", "s")
+def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str = "") -> str:
+    """Brings the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing.
+
+    ``bounds`` holds for every row that a line can meet, and saves BigQuery the others (:meth:`Fold.bounds`).
+    """
+    t, s = _free(table, *_ALIASES)
     present, deleted, replaced = added(table)
+    same = _same_row(table, t, s)
+    if bounds:
+        same = f"{same} AND {bounds}"
     newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
     changed = [
         f"`{column.field.name}` = IF({s}.{replaced} OR SUBSTR({s}.{present}, {place}, 1) = '1',"
@@ -170,7 +191,7 @@ def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
     documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
     lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` {t} USING {lines} {s} ON {_same_row(table, t, s)}"
+        f"MERGE `{into}` {t} USING {lines} {s} ON {same}"
         f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
         f" WHEN NOT MATCHED AND NOT {s}.{deleted} THEN INSERT ({names}) VALUES ({values})"
@@ -180,7 +201,7 @@ def merge_statement(table: BigQueryTable, into: str, staging: str) -> str:
 def too_long(table: BigQueryTable, project: str) -> str | None:
     """Why a table has too many columns, or too long names of them, to be merged into; None if it has not."""
     path = f"{project}.{table.dataset}"
-    size = len(merge_statement(table, f"{path}.{table.name}", f"{path}.{'x' * _LONGEST_STAGING}"))
+    size = len(merge_statement(table, f"{path}.{table.name}", f"{path}.{'x' * _BESIDE}"))
     if size <= LONGEST_STATEMENT:
         return None
     return (
@@ -189,8 +210,8 @@ def too_long(table: BigQueryTable, project: str) -> str | None:
     )
 
 
-_LONGEST_STAGING = 200
-"""Characters of a staging table's name, and more."""
+_BESIDE = 40_000
+"""Characters of a staging table's name and of the bounds of two keys, and more."""
 
 
 def _parsed(field: Field) -> str:

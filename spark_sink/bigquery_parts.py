@@ -16,13 +16,13 @@ import orjson
 import pyarrow as pa
 
 from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Field, Shape, bigquery_table
+from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
 from connector.errors import SpoolError
 from connector.manifest import SegmentFile
 from connector.schemas import TableSchema
 from connector.spool import Spool
-from spark_sink.bigquery_fold import Fold
 from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_loads import Loading
 from spark_sink.bigquery_rows import RowBuilder
 from spark_sink.bigquery_types import FormerTypes, Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
@@ -74,10 +74,14 @@ class PinnedOptions:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some segments of a micro-batch; ``number`` counts from 0."""
+    """Some segments of a micro-batch; ``number`` counts from 0.
+
+    Of ``tables`` alone the rows are written, where they are not None: another task writes those of others.
+    """
 
     number: int
     files: tuple[SegmentFile, ...]
+    tables: frozenset[str] | None = None
 
     @property
     def bytes(self) -> int:
@@ -95,8 +99,9 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was written of a table: rows taken and refused, and the pending stream or the staging table, if any.
+    """What was written of a table: rows taken and refused, and what they are in, if others have to know it.
 
+    ``wrote`` is the pending stream, or the staging tables as text (:func:`spark_sink.bigquery_loads.to_text`);
     ``stopped`` is why the table is, or empty; ``letters`` is what the names of this attempt's letters begin with, empty
     where another attempt's take the place of these.
     """
@@ -135,12 +140,16 @@ class PartWriter:
         for file in part.files:
             for batch in spool.batches(file):
                 for table, rows in by_table(batch):
+                    if part.tables is not None and table not in part.tables:
+                        continue
                     if table not in writers:
                         writers[table] = self._table(spool, table, part)
                     writers[table].extend(rows)
                 if sum(writer.waiting for writer in writers.values()) > _WAITING:
                     for writer in writers.values():
                         writer.flush()
+            for writer in writers.values():
+                writer.rest()
         for table, writer in writers.items():
             rows, refused, wrote = writer.finish()
             plan = self.tables[table]
@@ -169,8 +178,24 @@ class RowTaker(Protocol):
     def take(self, rows: pa.RecordBatch) -> Refusals:
         """Takes rows of about :data:`PIECE` bytes; returns the index of each that is refused, and why."""
 
+    @property
+    def full(self) -> bool:
+        """Whether it wants to :meth:`rest` as soon as an epoch is over."""
+
+    def rest(self) -> None:
+        """An epoch is over: what was taken so far may be made ready by itself."""
+
     def end(self) -> str:
         """All were given; returns the name of what they are in, if others have to know it."""
+
+
+class _Restless:
+    """What takes rows and never is full."""
+
+    full = False
+
+    def rest(self) -> None:
+        """Nothing."""
 
 
 class TableWriter:
@@ -212,6 +237,12 @@ class TableWriter:
                 self._taken += piece.num_rows - len(refused)
                 self._pieces += 1
 
+    def rest(self) -> None:
+        """An epoch is over, whose rows were all added."""
+        if self._rows.full:
+            self.flush()
+            self._rows.rest()
+
     def finish(self) -> tuple[int, int, str]:
         """Ends; returns how many rows were taken, how many were refused, and what they are in."""
         self.flush()
@@ -224,7 +255,7 @@ class TableWriter:
             self._refused += len(refused)
 
 
-class _Stopped:
+class _Stopped(_Restless):
     """Takes nothing."""
 
     def __init__(self, why: str) -> None:
@@ -237,7 +268,7 @@ class _Stopped:
         return ""
 
 
-class _Done:
+class _Done(_Restless):
     """Takes what was written before."""
 
     def take(self, rows: pa.RecordBatch) -> Refusals:
@@ -247,7 +278,7 @@ class _Done:
         return ""
 
 
-class _Streamed:
+class _Streamed(_Restless):
     """Appends rows to a stream; ``pending`` is whether it is one of its own, whose rows nobody sees yet."""
 
     def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
@@ -305,27 +336,6 @@ def _requests(rows: Sequence[bytes]) -> Iterator[range]:
         yield range(first, len(rows))
 
 
-class _Loaded:
-    """Folds rows, and loads what they come to into a table of its own."""
-
-    def __init__(self, client: BigQueryClient, table: BigQueryTable, name: str) -> None:
-        self._client = client
-        self._table = table
-        self._name = name
-        self._fold = Fold(table)
-
-    def take(self, rows: pa.RecordBatch) -> Refusals:
-        return self._fold.add(rows)
-
-    def end(self) -> str:
-        if not len(self._fold):
-            return ""
-        lines, fields = self._fold.lines(), self._fold.fields
-        staging = staging_name(self._name, self._table, lines, fields)
-        self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
-        return staging
-
-
 class _Sifted:
     """Gives on the rows whose values can be read by the table's types."""
 
@@ -337,6 +347,13 @@ class _Sifted:
         fitting, indexes, refused = self._types.sift(rows)
         found = self._rows.take(fitting) if indexes else []
         return [*refused, *((indexes[index], why) for index, why in found)]
+
+    @property
+    def full(self) -> bool:
+        return self._rows.full
+
+    def rest(self) -> None:
+        self._rows.rest()
 
     def end(self) -> str:
         return self._rows.end()
@@ -356,7 +373,7 @@ def rows_into(
     """
     rows: RowTaker
     if shape.mode == MERGE_LOAD:
-        rows = _Loaded(BigQueryClient(target, failure=SinkError), table, name)
+        rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
     else:
         writer, builder = BigQueryWriter(target, table), RowBuilder(table, shape.mode)
         rows = _Streamed(writer, builder, pending=shape.mode != MERGE)
@@ -366,16 +383,6 @@ def rows_into(
 def letters_of(spool_id: str, first: int) -> str:
     """What the names of a micro-batch's files of letters begin with, before an underscore."""
     return f"{spool_id}_{first}"
-
-
-def staging_name(name: str, table: BigQueryTable, lines: bytes, fields: Sequence[Field]) -> str:
-    """The table that lines are loaded into, in the dataset of the table that they are of: the same for the same.
-
-    Other rows, or other columns, are another job's: one that is done is not run again.
-    """
-    digest = blake2b(f"{table.dataset}.{table.name} {fields}\n".encode(), digest_size=12)
-    digest.update(lines)
-    return f"spanner_cdc_{name}_{digest.hexdigest()}"
 
 
 def parts_of(files: Sequence[SegmentFile], most: int) -> list[Part]:

@@ -28,6 +28,7 @@ from connector.spool import Spool
 from spark_sink.bigquery_delivery import merge_staging, options_of
 from spark_sink.bigquery_fold import late_statement
 from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
+from spark_sink.bigquery_loads import from_text
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
 from spark_sink.bigquery_tables import BigQueryTables, Prepared, TableError
@@ -108,9 +109,9 @@ class _Letters:
         whole = [index for index in range(rows.num_rows) if index not in partial]
         sent = rows.take(pa.array(whole, pa.int64()))
         refused, wrote = self._write(sent, table, shape, name)
-        if wrote:
-            refused = [*refused, *self._late(sent, table, wrote)]
-            merge_staging(self._target, table, wrote)
+        for load in from_text(wrote):
+            refused = [*refused, *self._late(sent, table, load.staging)]
+            merge_staging(self._target, table, load)
         return [*partial.items(), *((whole[index], why) for index, why in dict(refused).items())]
 
     def _prepared(self, source: str, newest: str, shape: Shape) -> Prepared | str:

@@ -6,14 +6,16 @@ prepares the tables when it plans a micro-batch; a task writes the rows of its p
 - ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
 - ``append-only`` and ``changelog``: into pending streams, which the driver commits (:mod:`spark_sink.bigquery_ledger`);
 - ``merge-load``: folded (:mod:`spark_sink.bigquery_fold`), by a load job into a table of its own, which the driver
-  merges.
+  merges; a table's rows of a micro-batch by one task, so that there is one such table.
 
 Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
 part.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -21,13 +23,16 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.bigquery_table import SCHEMA_IN_DATASET, BigQueryTarget
+from connector.bigquery_quotas import Pacing
+from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from connector.consumers import BIGQUERY
 from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
-from spark_sink.admission import EpochWeight, Group, by_epoch, runs, up_to_change
+from connector.summaries import EpochSummary
+from spark_sink.admission import EpochWeight, Group, by_epoch, runs, tasks_of, up_to_change
 from spark_sink.bigquery_ledger import Ledger
+from spark_sink.bigquery_pace import Pace
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.bigquery_tables import BigQueryTables
 from spark_sink.files import by_table
@@ -69,7 +74,8 @@ class BigQuerySinkSource(DataSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
     Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
-    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds.
+    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds;
+    ``max_bytes``, what the spool may hold.
     """
 
     cores = 0
@@ -97,17 +103,35 @@ class BigQuerySinkSource(DataSource):
 class BigQuerySinkReader(SinkStreamReader):
     """Gives a spool's epochs to tasks that write them into BigQuery."""
 
-    def __init__(self, options: Mapping[str, str], cores: int) -> None:
-        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES)
+    def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
+        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
         self._options = options
         self._cores = cores
+        pinned = PinnedOptions.from_text(options["pinned"])
+        self._pace = Pace(
+            self._spool,
+            Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
+            batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
+            part_bytes=pinned.part_bytes,
+            clock=clock,
+        )
+        self._fresh = range(0)  # the epochs of the micro-batch that this process has begun
         self._tables: BigQueryTables | None = None
         self._schemas: dict[str, TableSchema] = {}
         self._default_schema = ""
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch."""
-        return by_epoch(up_to_change(epochs))
+        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch.
+
+        Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
+        """
+        unchanged = self._pace.within(up_to_change(epochs))
+        return [] if self._target is None and self._pace.holds(unchanged) else by_epoch(unchanged)
+
+    def begin(self, first: int, last: int) -> str:
+        """As of any sink."""
+        self._fresh = range(first, last + 1)
+        return super().begin(first, last)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""
@@ -121,6 +145,10 @@ class BigQuerySinkReader(SinkStreamReader):
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []
+        again = manifests[0].epoch not in self._fresh
+        self._pace.spend(
+            [EpochWeight.of(EpochSummary.of(manifest, 0), self.admits) for manifest in manifests], again=again
+        )
         options = self._options_of(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
         shape = options.shape
@@ -139,6 +167,9 @@ class BigQuerySinkReader(SinkStreamReader):
             self._options["dead_letters"],
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
+        if shape.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
+            shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
+            return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
 
@@ -178,6 +209,18 @@ class BigQuerySinkReader(SinkStreamReader):
 def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """The tables that an epoch has rows of, and the key of each one's newest schema."""
     return ((table, manifest.schema_keys[table]) for table in manifest.tables)
+
+
+def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:
+    """The tables that have rows, in at most so many shares of about as many rows each."""
+    rows: Counter[str] = Counter()
+    for manifest in manifests:
+        rows.update(manifest.tables)
+    out: list[tuple[int, set[str]]] = [(0, set()) for _ in range(max(1, min(shares, len(rows))))]
+    for table, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        index = min(range(len(out)), key=lambda each: out[each][0])
+        out[index] = (out[index][0] + count, out[index][1] | {table})
+    return [frozenset(tables) for _, tables in out]
 
 
 def _default_schema(spool: Spool, manifests: Iterable[Manifest]) -> str:

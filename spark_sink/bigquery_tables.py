@@ -152,6 +152,8 @@ class BigQueryTables:
             if existing is not None:
                 _check_mode(name, table, existing)
                 faults += misfits(name, table, existing)
+            elif table.unpartitioned:
+                faults.append(f"{table.unpartitioned}: change sink.partition_by")
         if faults:
             stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
             still = stopped if not replaying else known.stopped if known else None

@@ -1,15 +1,15 @@
 """Rows on their way into BigQuery: the Storage Write API (https://cloud.google.com/bigquery/docs/write-api).
 
-A request is sent again, with backoff, where what it met may pass by itself. That does no harm: the default stream of a
-table that is merged into takes a change once, by its sequence number, and in a pending stream a row has its offset.
-What BigQuery says of single rows is given back; whatever else it refuses is an error, so that nothing but rows can
-ever be left out.
+Connections are kept (:mod:`spark_sink.bigquery_connections`). A request is sent again, over a new one, with backoff,
+where what it met may pass by itself. That does no harm: the default stream of a table that is merged into takes a
+change once, by its sequence number, and in a pending stream a row has its offset. What BigQuery says of single rows is
+given back; whatever else it refuses is an error, so that nothing but rows can ever be left out.
 """
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, cast
 
 import grpc
 import tenacity
@@ -23,6 +23,7 @@ from google.rpc.code_pb2 import Code
 
 from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
 from connector.bigquery_table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery_connections import Call, Responses, connections, own, shared
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")
@@ -79,22 +80,20 @@ class BigQueryWriter:
             rows: at most :data:`spark_sink.bigquery_rows.LARGEST` bytes of them.
             offset: of the first row in a pending stream.
         """
-        request = types.AppendRowsRequest(
-            write_stream=stream,
-            offset=offset,
-            proto_rows=types.AppendRowsRequest.ProtoData(
-                writer_schema=types.ProtoSchema(proto_descriptor=descriptor),
-                rows=types.ProtoRows(serialized_rows=rows),
-            ),
-        )
-        metadata = [("x-goog-request-params", f"write_stream={stream}")]
+        columns = descriptor.SerializeToString(deterministic=True)
 
         def once() -> list[tuple[int, str]]:
+            request = types.AppendRowsRequest(
+                write_stream=stream,
+                offset=offset,
+                proto_rows=types.AppendRowsRequest.ProtoData(
+                    writer_schema=types.ProtoSchema(proto_descriptor=descriptor),
+                    rows=types.ProtoRows(serialized_rows=rows),
+                ),
+            )
             try:
-                for response in self._client().append_rows(
-                    iter([request]), retry=None, timeout=_TIMEOUT, metadata=metadata
-                ):
-                    return _refused(response)
+                with connections().taken(self._key(stream), stream, columns, self._begin(stream)) as connection:
+                    return _refused(connection.send(request, columns))
             except exceptions.AlreadyExists:
                 return []  # it came with an earlier attempt
             except exceptions.InvalidArgument as error:
@@ -105,7 +104,6 @@ class BigQueryWriter:
                 if offset is None:
                     raise
                 raise self._expired() from None
-            raise exceptions.ServiceUnavailable("the call ended without an answer")
 
         return self._sent(once, "what it says may hold a row's values, and is not told")
 
@@ -121,6 +119,7 @@ class BigQueryWriter:
 
     def finalize(self, stream: str) -> int:
         """Ends a pending stream; returns how many rows it has."""
+        connections().close(self._key(stream))
         ended = self._sent(lambda: self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT))
         return int(ended.row_count)
 
@@ -179,6 +178,22 @@ class BigQueryWriter:
         client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
         found = client.find(self._table.dataset, self._table.name)
         return found is not None and found.lacks(self._table) == []
+
+    def _key(self, stream: str) -> tuple[object, ...]:
+        if stream == self.default_stream:
+            return shared(self._target, self._table.dataset)
+        return own(self._target, stream)
+
+    def _begin(self, stream: str) -> Call:
+        """Opens a connection; the first request must not wait for its answer to come back from here."""
+        metadata = [("x-goog-request-params", f"write_stream={stream}")]
+        client = self._client()
+        client.transport.append_rows._prefetch_first_result_ = False  # type: ignore[attr-defined]
+
+        def begin(requests: Iterator[types.AppendRowsRequest]) -> Responses:
+            return cast("Responses", client.append_rows(requests, retry=None, timeout=None, metadata=metadata))
+
+        return begin
 
     def _client(self) -> BigQueryWriteClient:
         return _client(self._target, os.getpid())

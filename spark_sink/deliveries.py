@@ -41,5 +41,12 @@ class Delivery(Protocol):
             SpannerCdcError, PySparkException: it is not done; the next run does it again.
         """
 
+    def drain(self) -> None:
+        """The service is to end: from here on nothing that is ready is held back to be delivered with more.
+
+        Raises:
+            SpoolError: it cannot be noted.
+        """
+
     def waiting(self) -> bool:
         """Whether there are epochs that can be delivered, and which the sink has not recorded as done."""

@@ -189,6 +189,7 @@ class Sink:
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
         """Waits until everything that is ready is delivered."""
         try:
+            self._delivery.drain()
             while query.isActive and self._delivery.waiting():
                 query.processAllAvailable()
         except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:

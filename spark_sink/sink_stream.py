@@ -6,7 +6,8 @@ became of the epochs that were sealed since, or of Spark's checkpoint; whether t
 it, each sink decides.
 """
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
@@ -28,12 +29,21 @@ class SinkStreamReader(EpochStreamReader):
         consumer: the sink's name.
         shape: the options that shape what is written, as text.
         batch_bytes: bytes of segments in a micro-batch, so that one that broke off does not repeat hours.
+        clock: nanoseconds since the epoch.
     """
 
     starts_at_oldest = False  # what was written and half pruned would come again under another name
 
-    def __init__(self, spool: str, consumer: str, shape: str, *, batch_bytes: int) -> None:
-        super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes))
+    def __init__(
+        self,
+        spool: str,
+        consumer: str,
+        shape: str,
+        *,
+        batch_bytes: int,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes), clock=clock)
         self._begun = BegunBatches(self._spool, consumer)
         self._pinned = shape
         self._checked = False

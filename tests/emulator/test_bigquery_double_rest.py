@@ -280,11 +280,33 @@ def test_what_the_double_does_not_know_is_not_implemented(caller: Caller) -> Non
     with pytest.raises(MethodNotImplemented):
         caller.tables.list_models(DATASET).pages.__next__()
     table = bigquery.Table(caller.name("t"), schema=[ID])
-    table.time_partitioning = bigquery.TimePartitioning()
-    with pytest.raises(MethodNotImplemented, match="timePartitioning"):
+    table.require_partition_filter = True
+    with pytest.raises(MethodNotImplemented, match="requirePartitionFilter"):
         caller.tables.create_table(table)
     for kind, method in ((404, None), (503, "AppendRows"), ("UNAVAILABLE", "tables.get")):
         with pytest.raises(ValueError):
             caller.double.fail_next(kind, method=method)
     with pytest.raises(KeyError):
         caller.double.fail_next("NO_SUCH_CODE")
+
+
+@pytest.mark.parametrize("field", ["gone", "id"])
+def test_a_table_is_partitioned_by_a_column_of_time_that_it_has(caller: Caller, field: str) -> None:
+    table = bigquery.Table(caller.name("t"), schema=[ID, bigquery.SchemaField("at", "TIMESTAMP")])
+    table.time_partitioning = bigquery.TimePartitioning(field=field)
+    with pytest.raises(BadRequest, match="partition"):
+        caller.tables.create_table(table)
+    table.time_partitioning = bigquery.TimePartitioning(field="at")
+    assert caller.tables.create_table(table).time_partitioning.field == "at"
+
+
+def test_a_table_is_partitioned_by_ranges_of_a_whole_number_that_are_not_too_many(caller: Caller) -> None:
+    table = bigquery.Table(caller.name("t"), schema=[ID])
+    for end, taken in ((10_001, False), (10_000, True)):
+        span = bigquery.PartitionRange(start=0, end=end, interval=1)
+        table.range_partitioning = bigquery.RangePartitioning(span, field="id")
+        if taken:
+            assert caller.tables.create_table(table).range_partitioning.range_.end == end
+        else:
+            with pytest.raises(BadRequest, match="partition"):
+                caller.tables.create_table(table)

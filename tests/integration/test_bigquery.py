@@ -137,6 +137,7 @@ def configured(folder: Path, sample: SampleDatabase, server: Server, mode: str, 
             "project": server.project,
             "dataset": sample.database_id.replace("-", "_"),
             "location": "US",
+            "max_staleness": "1s",  # rows that are loaded and merged would gather for an hour
             "endpoint": server.endpoint,
             "grpc_endpoint": server.grpc_endpoint,
             "dead_letters": str(folder / "dead-letters"),

@@ -1,6 +1,7 @@
 """Runs of the BigQuery sink without Spark: what Spark does with its source, and the delivery's own part."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Self, cast
@@ -33,11 +34,18 @@ class Checkpoint:
 class Life:
     """A run of the sink, from its start until it is killed; a context in which it lives."""
 
-    def __init__(self, config: Config, checkpoint: Checkpoint | None = None, *, cores: int = 2) -> None:
+    def __init__(
+        self,
+        config: Config,
+        checkpoint: Checkpoint | None = None,
+        *,
+        cores: int = 2,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         assert isinstance(config.sink, BigQueryConfig)
         self.delivery = BigQueryDelivery(config, config.sink)
         self.checkpoint = checkpoint or Checkpoint([])
-        self._reader = BigQuerySinkReader(self.delivery.options, cores)
+        self._reader = BigQuerySinkReader(self.delivery.options, cores, clock)
 
     def __enter__(self) -> Self:
         return self

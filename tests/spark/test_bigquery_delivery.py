@@ -12,6 +12,7 @@ import pytest
 from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import Shape, bigquery_table
 from connector.config import BigQueryConfig
+from spark_sink import bigquery_loads
 from spark_sink.bigquery_fold import Fold, merge_statement
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_writer import BigQueryWriter
@@ -213,6 +214,28 @@ def test_merged_tables_are_right_whatever_the_stream_captures_and_each_time_that
             trial.seal(3)
         trial.run()
         trial.check()
+
+
+def test_rows_that_are_too_many_for_one_load_are_merged_by_whole_epochs_in_their_order(
+    trial_of: MakeTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bigquery_loads, "FOLDED", -1)
+    merges: list[str] = []
+    merge = BigQueryClient.merge
+
+    def counted(self: BigQueryClient, sql: str, dataset: str, name: str, *, job_id: str) -> None:
+        merges.append(name)
+        merge(self, sql, dataset, name, job_id=job_id)
+
+    monkeypatch.setattr(BigQueryClient, "merge", counted)
+    trial = trial_of("merge-load", seed=5, capture=OLD_AND_NEW)
+    trial.history.tables = {"Singers": SINGERS}
+    for _ in range(3):
+        trial.seal(2)
+    (said,) = trial.run()
+    assert said.startswith(f"{len(trial.history.changes)} rows")
+    assert merges == ["Singers"] * 3
+    trial.check()
 
 
 @pytest.mark.parametrize("mode", MODES)

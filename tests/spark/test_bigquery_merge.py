@@ -170,7 +170,7 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
     trial = trial_of()
     for number, (option, expected) in enumerate(
         [
-            (None, timedelta(minutes=15)),
+            (None, timedelta(hours=1)),
             ("90m", timedelta(minutes=90)),
             ("0s", timedelta(0)),
             ("24h", timedelta(days=1)),
