@@ -65,10 +65,10 @@ data = st.builds(
     read_timestamp=instants,
     size=counts,
 )
-children = st.builds(ChildPartition, texts, st.frozensets(texts, max_size=3))
+children = st.builds(ChildPartition, texts.filter(bool), st.frozensets(texts, max_size=3))
 others = (
     st.builds(HeartbeatRecord, instants)
-    | st.builds(ChildPartitionsRecord, instants, texts, st.lists(children, max_size=3).map(tuple))
+    | st.builds(ChildPartitionsRecord, instants, texts, st.lists(children, min_size=1, max_size=3).map(tuple))
     | st.builds(PartitionStartRecord, instants, st.lists(texts, max_size=3).map(tuple))
     | st.builds(PartitionEndRecord, instants)
     | st.builds(PartitionEventRecord, instants, counts)
