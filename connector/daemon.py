@@ -21,7 +21,7 @@ from connector.errors import DataLostError, SpoolError
 from connector.gaps import remember
 from connector.key_order import KeyOrder
 from connector.late_records import LateRecord
-from connector.late_store import LateStore, announced_late
+from connector.late_store import LateStore, with_announced_late
 from connector.log import Log
 from connector.manifest import Manifest
 from connector.metrics import ReaderMetrics
@@ -183,12 +183,18 @@ class SpoolSink:
 
 
 async def _to_the_end(work: Callable[[], T]) -> T:
-    """Runs ``work`` in a thread, and waits for it even when cancelled: a thread cannot be, and holds the spool."""
+    """Runs ``work`` in a thread, and waits for it even when cancelled: a thread cannot be, and holds the spool.
+
+    Raises:
+        Exception: that of the work, also where this was cancelled meanwhile.
+    """
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        if (error := task.exception()) is not None:
+            raise error from None
         raise
 
 
@@ -281,7 +287,8 @@ async def _read_into(
         goes_on=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    span = Range(at.cut + announced_late(spool, at.watermark, at.cut), at.watermark, end)
+    recalled = functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.goes_on)
+    span = Range(await _to_the_end(recalled), at.watermark, end)
     async with stream.scheduler(
         span,
         sink,
@@ -331,6 +338,8 @@ async def _run(scheduler: Scheduler, sink: SpoolSink, metrics: ReaderMetrics, st
         pruning.cancel()
         running.cancel()
         await asyncio.wait({pruning, running})  # the spool's lock is held until no thread of ours writes
+        if not pruning.cancelled() and (error := pruning.exception()) is not None:
+            _log.warning("the spool was not pruned any more", error=str(error))
 
 
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:

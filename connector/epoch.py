@@ -191,18 +191,23 @@ class EpochBuffer:
 
     @property
     def overdue(self) -> bool:
-        """Whether an epoch is full, or a minute has passed, so that one should be sealed at once."""
-        return self.ready_bytes >= self._max_bytes or self._ready_to >= minute_end(self._sealed + 1)
+        """Whether an epoch is full, or a minute has passed, so that one should be sealed at once; not if none can be."""
+        full = self.ready_bytes >= self._max_bytes or self._ready_to >= minute_end(self._sealed + 1)
+        return full and self._reached > self._sealed
+
+    @property
+    def _reached(self) -> int:
+        """Up to where epochs may be taken, inclusive."""
+        return self._ready_to if self._before is None else min(self._ready_to, self._before - 1)
 
     def take(self) -> Epoch | None:
         """The next epoch, of all that is ready or as much as an epoch may hold; None if there is nothing new.
 
         The epoch may be empty: it then moves nothing but the checkpoint.
         """
-        reached = self._ready_to if self._before is None else min(self._ready_to, self._before - 1)
-        if reached <= self._sealed:
+        if self._reached <= self._sealed:
             return None
-        high = min(reached, minute_end(self._sealed + 1))
+        high = min(self._reached, minute_end(self._sealed + 1))
         parts: list[Part] = []
         size = 0
         while self._ready and _first(self._ready[0]) <= high:

@@ -1,9 +1,12 @@
-"""What a spool keeps, as its one writer knows it: a summary of each epoch, and the bytes of all."""
+"""What a spool keeps, as its one writer knows it: a summary of each epoch, and the bytes of all.
+
+A spool may keep a million epochs, so that of those whose block is written, only what pruning needs stays in memory.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from connector.summaries import EpochSummary
+from connector.summaries import EpochSummary, in_short
 
 
 class KeptEpochs:
@@ -39,6 +42,12 @@ class KeptEpochs:
             self._cuts[one.cut_path] += 1
         self._epochs[one.epoch] = one
         self.bytes += added
+
+    def shorten(self, epochs: range) -> None:
+        """Forgets what only the block of these epochs needs, which is written."""
+        for epoch in epochs:
+            if epoch in self._epochs:
+                self._epochs[epoch] = in_short(self._epochs[epoch])
 
     def drop(self, epochs: Sequence[EpochSummary]) -> None:
         """Forgets the oldest epochs."""

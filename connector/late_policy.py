@@ -120,12 +120,17 @@ class LatePolicy:
         async with self._storing:
             while self._unstored:
                 assert self._store is not None
-                some, self._unstored = self._unstored, []
+                some = tuple(self._unstored)
                 try:
                     await self._store.keep(some)
                 except SpoolError:
                     self._buffer.seal_before(min(late.at for late in some))
+                    del self._unstored[: len(some)]
                     raise
+                except StreamError:  # they are stored all the same
+                    del self._unstored[: len(some)]
+                    raise
+                del self._unstored[: len(some)]  # where this is cancelled they stay, for whoever seals next
 
     def _found(self, token: str, records: Sequence[Record], passed: Sequence[int]) -> None:
         watermark, delivered = self._graph.watermark, self._buffer.sealed

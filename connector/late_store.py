@@ -6,7 +6,7 @@ file's name begins with that range, so that what there is can be told without re
 name: one that comes once more after a crash is no second document.
 
 The partitions of a late announcement are in no cut before the next epoch is sealed. Where the reader stops or dies
-before that, they are found here: :func:`announced_late`.
+before that, they are found here: :func:`with_announced_late`.
 
 Nothing here is deleted. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
 """
@@ -56,6 +56,7 @@ class _Announcement(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    watermark: Timestamp
     delivered: Timestamp
     announces: _Announces
 
@@ -72,16 +73,19 @@ def late_report(spool: Spool) -> LateReport:
     return LateReport(len(ranges), min(first for first, _ in ranges), max(last for _, last in ranges))
 
 
-def announced_late(spool: Spool, watermark: int, cut: Iterable[CutPartition]) -> tuple[CutPartition, ...]:
-    """The partitions that were announced after the newest epoch, which is sealed up to ``watermark``, had passed them.
+def with_announced_late(
+    spool: Spool, watermark: int, cut: Iterable[CutPartition], *, goes_on: bool
+) -> tuple[CutPartition, ...]:
+    """The newest epoch's cut, with the partitions that were announced after epochs had passed their start.
 
-    ``cut`` is that epoch's, which lacks them. Their parents do not announce them again.
+    The epoch is sealed up to ``watermark``. A cut that was made before the announcement lacks them, and their parents
+    do not announce them again. A reader that ``goes_on`` after late records reads them from their own start, unless epochs
+    were sealed beyond what the watermark was then: what they hold up to it is late, and kept.
 
     Raises:
         SpoolError: a document cannot be read.
     """
-    known = {at.token for at in cut}
-    found: dict[str, CutPartition] = {}
+    partitions = {at.token: at for at in cut}
     paths = [f"{_FOLDER}/{name}" for name in _names(spool)]
     for path, data in zip(paths, spool.storage.read_each(paths), strict=True):
         document = load_document(data.to_pybytes(), spool.storage.full(path), _VERSION)
@@ -89,10 +93,13 @@ def announced_late(spool: Spool, watermark: int, cut: Iterable[CutPartition]) ->
             one = _Announcement.model_validate(document)
         except ValidationError as error:
             raise corrupt(spool.storage.full(path), "fields are missing") from error
-        if one.announces.start <= watermark <= one.delivered:
-            new = (CutPartition(token, one.announces.start) for token in one.announces.tokens if token not in known)
-            found |= {at.token: at for at in new}
-    return tuple(found.values())
+        start = one.announces.start
+        if start > watermark or watermark > one.watermark:
+            continue
+        for token in one.announces.tokens:
+            if token in partitions or watermark <= one.delivered:
+                partitions[token] = CutPartition(token, start, is_late=goes_on)
+    return tuple(partitions.values())
 
 
 class LateStore:

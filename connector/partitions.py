@@ -77,10 +77,14 @@ class IllegalTransitionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CutPartition:
-    """A partition of a cut: its token (empty for the initial query) and its start timestamp."""
+    """A partition of a cut: its token (empty for the initial query) and its start timestamp.
+
+    One that ``is_late`` was announced after the watermark had passed its start, and is read from there all the same.
+    """
 
     token: str
     start_timestamp: int
+    is_late: bool = False
 
 
 @dataclass(slots=True)
@@ -103,6 +107,8 @@ class Partition:
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
     """Whether its end record has come, after which there is none."""
+    is_late: bool = False
+    """Whether it was announced after the watermark had passed its start."""
     doubted: tuple[int, int] | None = None
     """The bound that a clean end has proven, believed when the next says the same, and the progress that it left."""
 
@@ -145,7 +151,7 @@ class PartitionGraph:
         self.churn: Counter[str] = Counter()
         """How many splits, merges and moves have been crossed; in the mutable mode starts, ends and moves."""
         for at in cut:
-            self._add(at.token, at.start_timestamp, frozenset())
+            self._add(at.token, at.start_timestamp, frozenset(), is_late=at.is_late)
 
     @classmethod
     def initial(cls, start: int, end: int | None = None) -> "PartitionGraph":
@@ -182,7 +188,7 @@ class PartitionGraph:
         partition = self._partitions[token]
         if token == INITIAL_TOKEN:
             return partition.start
-        return max(partition.start, partition.progress, self._floor)
+        return max(partition.start, partition.progress, partition.start if partition.is_late else self._floor)
 
     def is_laggard(self, token: str) -> bool:
         """Whether the partition holds the watermark, so that nothing can be sealed before it is read on."""
@@ -257,7 +263,7 @@ class PartitionGraph:
             parent.children.add(child.token)
             if child.token not in self._partitions:
                 # The initial query is not named among the parents of those it returns, yet they follow it.
-                self._add(child.token, record.start_timestamp, child.parents | {token})
+                self._discovered(child.token, record.start_timestamp, child.parents | {token})
         self.proved(token, record.start_timestamp - 1)
 
     def started(self, token: str, record: PartitionStartRecord) -> None:
@@ -275,7 +281,7 @@ class PartitionGraph:
             return  # it comes again: what it names is known, or has ended and is forgotten
         for started in record.tokens:
             if started not in self._partitions:
-                self._add(started, record.start_timestamp, parents)
+                self._discovered(started, record.start_timestamp, parents)
                 self.churn["starts"] += token != INITIAL_TOKEN
         self.proved(token, record.start_timestamp - 1)
 
@@ -398,9 +404,13 @@ class PartitionGraph:
         elif not merged:
             self.churn["moves"] += 1
 
-    def _add(self, token: str, start: int, parents: frozenset[str]) -> None:
-        # One that is announced too late is read from the watermark on: what was before it is sealed without it.
-        added = Partition(token, start, max(start - 1, self._watermark), parents)
+    def _discovered(self, token: str, start: int, parents: frozenset[str]) -> None:
+        self._add(token, start, parents, is_late=start <= self._watermark)
+
+    def _add(self, token: str, start: int, parents: frozenset[str], *, is_late: bool) -> None:
+        # One that is announced too late is read from its start all the same: it may have ended by the watermark.
+        progress = start - 1 if is_late else max(start - 1, self._floor)
+        added = Partition(token, start, progress, parents, is_late=is_late)
         self._partitions[token] = self._created[token] = added
         self._may_be_ready[token] = None
         for parent in parents:

@@ -193,6 +193,7 @@ class Scheduler:
                 await self._deliver_ready()
             if self._buffer.ready_bytes:
                 self._due.set()  # readers that wait for memory bring no news
+            await asyncio.sleep(0)  # whatever is due: others have their turn
         await self._deliver_ready(all_of_it=True)
 
     async def _pause_until(self, moment: float) -> None:

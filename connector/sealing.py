@@ -30,7 +30,7 @@ from connector.partitions import CutPartition
 from connector.schemas import SchemaRegistry, TableSchema
 from connector.spool import Spool, SpoolHeader, manifest_path, schema_path, segment_path, to_json
 from connector.storage import contents
-from connector.summaries import EpochSummary, block_end, block_path, blocks_between, to_block
+from connector.summaries import EpochSummary, block_end, block_path, blocks_between, in_short, to_block
 from connector.timestamps import SECOND
 
 PRUNE_GRACE = 60 * SECOND
@@ -183,7 +183,7 @@ class SpoolWriter:
     def _know_kept(self, progress: Callable[[int], None]) -> None:
         for run in self._spool.runs(self._swept + 1, self.epoch):
             for one in run.epochs:
-                self._kept.add(one)
+                self._kept.add(in_short(one) if run.of_block else one)
             last = run.epochs[-1].epoch
             if run.of_block:
                 self._blocks.add(last)
@@ -340,6 +340,7 @@ class SpoolWriter:
             if block[-1] not in self._blocks:
                 storage.replace(block_path(block[-1]), to_block(self._kept.between(block)))
                 self._blocks.add(block[-1])
+                self._kept.shorten(block)
             self._swept = max(self._swept, block[-1])
 
     def _sweep_below(self, floor: int) -> None:

@@ -10,6 +10,7 @@ cut, and the files' checksums.
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from sys import intern
 from typing import NamedTuple
 
 import msgspec
@@ -125,6 +126,16 @@ def from_block(data: bytes, last: Manifest) -> Sequence[EpochSummary]:
     follow = all(b.epoch == a.epoch + 1 and b.watermark_low == a.watermark_high for a, b in pairwise(epochs))
     ends = bool(epochs) and epochs[-1].epoch == last.epoch and epochs[-1].identity == last.identity
     return epochs if follow and ends else ()
+
+
+_NO_TABLES: dict[str, int] = {}
+
+
+def in_short(one: EpochSummary) -> EpochSummary:
+    """An epoch without its tables and schemas, for the memory of who knows many."""
+    return msgspec.structs.replace(
+        one, writer=intern(one.writer), cut_path=intern(one.cut_path), schemas="", tables=_NO_TABLES
+    )
 
 
 def held_bytes(epochs: Iterable[EpochSummary]) -> int:

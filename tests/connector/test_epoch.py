@@ -189,3 +189,12 @@ def test_a_transaction_with_a_record_too_many_is_told() -> None:
 
 def test_whole_transactions_are_not_told() -> None:
     assert incomplete_transactions(Changes.of([at(1, "a"), at(1, "b")])) == []
+
+
+def test_nothing_is_overdue_where_no_epoch_may_be_taken_any_more() -> None:
+    buffer = buffer_of(at(1, size=600), at(2, size=600), to=3 * MINUTE)
+    assert buffer.overdue
+    buffer.seal_before(START + 2)
+    epoch = buffer.take()
+    assert epoch is not None
+    assert (epoch.high, buffer.take(), buffer.overdue) == (START + 1, None, False)

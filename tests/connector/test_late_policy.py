@@ -9,13 +9,14 @@ import pytest
 
 from connector.changes import Changes
 from connector.decode import Item
-from connector.epoch import Epoch
+from connector.epoch import Epoch, EpochBuffer
 from connector.errors import SpannerCdcError, SpoolError, StreamError
 from connector.flow import FlowControl
+from connector.late_policy import LatePolicy
 from connector.late_records import LateRecord
 from connector.metrics import ReaderMetrics
 from connector.partition_query import PartitionQueries, PartitionQuery
-from connector.partitions import CutPartition
+from connector.partitions import CutPartition, PartitionGraph
 from connector.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -226,13 +227,16 @@ def test_the_log_names_what_came_late_and_no_values(caplog: pytest.LogCaptureFix
     }
 
 
-def test_children_announced_behind_the_watermark_are_kept_with_their_range_and_read_from_the_watermark_on() -> None:
+def test_children_announced_behind_the_watermark_are_kept_with_their_range_and_read_from_their_start() -> None:
     child = ChildPartitionsRecord(at(2), "0", (ChildPartition("n", frozenset({"p"})),))
-    script: Script = {"p": [beat(4), beat(4), [child]], "n": [[data(6, "b")], beat(9)]}
+    script: Script = {"p": [beat(4), beat(4), [child]], "n": [[data(3, "a"), data(6, "b")], beat(9)]}
     read = Read({token: [*messages] for token, messages in script.items()}, store=True)
     assert read.error is None
-    assert [(one.kind, one.incomplete) for one in read.sink.late] == [("child partitions record", (at(2), at(4) - 1))]
-    assert [query.start for query in read.queries.asked if query.token == "n"] == [at(4) - 1]
+    assert [(one.kind, one.incomplete) for one in read.sink.late] == [
+        ("child partitions record", (at(2), at(4) - 1)),
+        ("data change record", (at(3), at(3))),
+    ]
+    assert [query.start for query in read.queries.asked if query.token == "n"] == [at(2)]
     assert read.sink.delivered == ["b"]
     stopped = Read(script, store=False)
     assert "a child partitions record at 2027-01-15T08:00:02.000000Z" in str(stopped.error)
@@ -271,3 +275,28 @@ def test_what_has_the_same_timestamp_as_a_heartbeat_or_as_other_data_is_in_time(
     assert read.error is None
     assert read.sink.delivered == ["a", "b", "c", "d"]
     assert read.metrics.late_records == 0
+
+
+def test_a_late_record_whose_storing_was_cancelled_is_stored_before_anything_is_sealed() -> None:
+    sink = Sink(goes_on=True)
+
+    async def cut_short() -> None:
+        graph = PartitionGraph([CutPartition("p", START)], watermark=START - 1)
+        policy = LatePolicy("S", graph, EpochBuffer(START - 1), ReaderMetrics(), sink)
+        policy.behind_watermark("p", [data(2, "a")])
+        reader = asyncio.create_task(policy.settled())
+        await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait({reader})
+        assert not sink.late
+        await policy.stored()
+
+    asyncio.run(cut_short())
+    assert [one.transaction for one in sink.late] == ["a"]
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_late_record_in_a_catch_up_over_many_minutes_ends_the_reader(store: bool) -> None:
+    minutes = [data(60 * minute, f"t{minute}") for minute in range(1, 8)]
+    read = Read({"p": [[*minutes, *beat(600)], [data(30, "late")]]}, store=store, goes_on=False)
+    assert isinstance(read.error, StreamError)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from connector.cli import cli
 from connector.errors import SpoolError, StreamError
 from connector.late_records import LateRecord
-from connector.late_store import LateReport, LateStore, announced_late, late_report
+from connector.late_store import LateReport, LateStore, late_report, with_announced_late
 from connector.partitions import CutPartition
 from connector.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Mod, PartitionStartRecord
 from connector.schemas import TableSchema
@@ -83,10 +83,17 @@ def test_partitions_that_no_cut_has_yet_are_found_again(
 ) -> None:
     LateStore(spool).keep([late(made), late(record())], now=LATER)
     cut = (CutPartition("a", AT), CutPartition("c", AT))
-    assert announced_late(spool, AT + 2, cut) == (CutPartition("b", AT),)
-    assert announced_late(spool, AT, cut) == (CutPartition("b", AT),)
-    assert announced_late(spool, AT + 3, cut) == (), "an epoch was sealed since, whose cut has what is alive"
-    assert announced_late(spool, AT - 1, cut) == (), "it is announced again"
+    a, b, c = CutPartition("a", AT), CutPartition("b", AT, is_late=True), CutPartition("c", AT, is_late=True)
+
+    def found(watermark: int) -> set[CutPartition]:
+        return set(with_announced_late(spool, watermark, cut, goes_on=True))
+
+    assert found(AT + 2) == found(AT) == {a, b, c}
+    assert found(AT + 3) == {a, c}, "an epoch was sealed since, whose cut has what is alive"
+    assert found(AT + 4) == set(cut), "and later ones than the watermark was then"
+    assert found(AT - 1) == set(cut), "it is announced again"
+    stops = with_announced_late(spool, AT + 2, cut, goes_on=False)
+    assert set(stops) == {a, CutPartition("b", AT), CutPartition("c", AT)}
 
 
 def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
@@ -94,7 +101,7 @@ def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
     (name,) = spool.storage.list("late")
     spool.storage.replace(f"late/{name}", b'{"version": 1}')
     with pytest.raises(SpoolError, match=name):
-        announced_late(spool, AT, ())
+        with_announced_late(spool, AT, (), goes_on=True)
 
 
 def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool) -> None:

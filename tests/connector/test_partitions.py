@@ -187,7 +187,7 @@ def test_the_watermark_never_goes_back() -> None:
     graph.proved("a", 30)
     assert graph.advance() == 30
     graph.proved("a", 20)
-    graph._add("late", 15, frozenset())
+    graph._discovered("late", 15, frozenset())
     assert graph.advance() == 30
 
 
@@ -508,20 +508,26 @@ def test_a_start_record_behind_what_its_own_query_has_proved_starts_what_it_name
     graph.proved("a", 30)
     assert graph.advance() == 30
     graph.started("a", PartitionStartRecord(20, ("b",)))
-    assert (graph["b"].start, graph["b"].progress) == (20, 30)
+    assert (graph["b"].start, graph["b"].progress) == (20, 19)
     assert graph.ready() == ["b"]
-    assert graph.query_start("b") == 30
+    assert graph.query_start("b") == 20
 
 
-def test_children_that_are_announced_behind_the_watermark_are_read_from_the_watermark_on() -> None:
+def test_children_that_are_announced_behind_the_watermark_are_read_from_their_start() -> None:
     graph = graph_of("a")
     graph.proved("a", 30)
     assert graph.advance() == 30
     move(graph, "a", 20, "b")
     assert graph.ready() == ["b"]
-    assert graph.query_start("b") == 30
+    assert graph.query_start("b") == 20
     assert graph.advance() == 30
     assert graph.cut(30) == [CutPartition("b", 20)]
+
+
+def test_a_partition_of_a_cut_that_was_announced_late_is_read_from_its_start_and_others_from_the_watermark() -> None:
+    graph = PartitionGraph([CutPartition("a", 10), CutPartition("b", 20, is_late=True)], watermark=30)
+    assert (graph.query_start("a"), graph.query_start("b")) == (30, 20)
+    assert graph.advance() == 30
 
 
 def test_a_partition_end_record_is_final_whatever_the_query_comes_to() -> None:
