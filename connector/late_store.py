@@ -79,8 +79,8 @@ def with_announced_late(
     """The newest epoch's cut, with the partitions that were announced after epochs had passed their start.
 
     The epoch is sealed up to ``watermark``. A cut that was made before the announcement lacks them, and their parents
-    do not announce them again. A reader that ``goes_on`` after late records reads them from their own start, unless epochs
-    were sealed beyond what the watermark was then: what they hold up to it is late, and kept.
+    do not announce them again. A reader that ``goes_on`` after late records reads them from their own start, unless
+    epochs were sealed beyond what the watermark was then: what they hold up to it is late, and kept.
 
     Raises:
         SpoolError: a document cannot be read.
