@@ -27,6 +27,8 @@ MOD = pa.struct(
     ]
 )
 
+_MOD_FIELDS = list(MOD)
+
 COLUMNS = pa.schema(
     [
         pa.field("commit_timestamp", pa.int64()),
@@ -46,6 +48,9 @@ COLUMNS = pa.schema(
     ]
 )
 """The columns, none of which holds a null: a record's fields, its table and column types being its shape."""
+
+
+_MODS = COLUMNS.field("mods").type
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +208,10 @@ class Changes:
 def mod_lists(counts: Int64s, keys: object, new_values: object, old_values: object) -> pa.ListArray:
     """The column ``mods``: how many each record has, and the texts of all; lists of strings, or arrays of them."""
     offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
+    offsets[1:] = counts.cumsum()
     texts = [one if isinstance(one, pa.Array) else pa.array(one, pa.string()) for one in (keys, new_values, old_values)]
-    flat = pa.StructArray.from_arrays(texts, fields=list(MOD))
-    return pa.ListArray.from_arrays(pa.array(offsets), flat, type=COLUMNS.field("mods").type)
+    flat = pa.StructArray.from_arrays(texts, fields=_MOD_FIELDS)
+    return pa.ListArray.from_buffers(_MODS, len(counts), [None, pa.py_buffer(offsets)], 0, children=[flat])
 
 
 def integers(array: pa.Array) -> Int64s:

@@ -3,15 +3,16 @@
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.changes import COLUMNS, Changes, Int64s, Shape, integers, mod_lists
-from connector.pieces import bytes_of, ends_of
+from connector.changes import COLUMNS, Changes, Int64s, Shape, mod_lists
+from connector.pieces import offsets_of
 from connector.records import ColumnType
 from connector.texts import are_objects
 from connector.timestamps import SECOND, parse, second
@@ -30,6 +31,10 @@ _POINT, _MOST_PLACES = 19, 9
 _ZONE = re.compile("Z$|[+-][0-9:]+$")
 """In GoogleSQL it is Z, in PostgreSQL an offset."""
 
+_POWERS = 10 ** np.arange(_MOST_PLACES - 1, -1, -1, dtype=np.int64)
+_PAYLOADS = 3
+"""Of a mod."""
+
 _LARGEST = 2**63 // SECOND
 """The seconds since the epoch, and before it, from which on nanoseconds may not have room in 64 bits."""
 
@@ -38,25 +43,23 @@ _LARGEST = 2**63 // SECOND
 class Fields(Generic[Raw]):
     """The fields of data change records, each a list with an item a record, and those of their mods.
 
-    Fields may be arrays, too. Payloads are texts as bytes, or an array of strings.
+    Texts may be arrays, too. ``payloads`` are those of all mods' keys, then of their new, then of their old values.
     """
 
     commit_timestamp: Int64s
     record_sequence: Sequence[str] | pa.Array
     server_transaction_id: Sequence[str] | pa.Array
-    is_last_record_in_transaction_in_partition: Sequence[bool] | npt.NDArray[np.bool_]
+    is_last_record_in_transaction_in_partition: Sequence[bool]
     table_name: Sequence[str]
     column_types: Sequence[Raw]
     mod_counts: Int64s
-    keys: Sequence[bytes] | pa.Array
-    new_values: Sequence[bytes] | pa.Array
-    old_values: Sequence[bytes] | pa.Array
+    payloads: pa.Array
     mod_type: Sequence[str] | pa.Array
     value_capture_type: Sequence[str] | pa.Array
     number_of_records_in_transaction: Sequence[int] | pa.Array
     number_of_partitions_in_transaction: Sequence[int] | pa.Array
     transaction_tag: Sequence[str] | pa.Array
-    is_system_transaction: Sequence[bool] | npt.NDArray[np.bool_]
+    is_system_transaction: Sequence[bool]
 
 
 class Assembler(Generic[Raw]):
@@ -82,12 +85,12 @@ class Assembler(Generic[Raw]):
         if bool((at[1:] < at[:-1]).any()):
             return None
         codes, shapes = self._numbered(fields.table_name, fields.column_types)
-        payloads, mod_sizes = _payloads(fields.keys, fields.new_values, fields.old_values)
+        payloads, mod_sizes = _payloads(fields.payloads)
         columns = {
             "commit_timestamp": pa.array(at),
             "server_transaction_id": _filled(fields.server_transaction_id),
             "record_sequence": _filled(fields.record_sequence),
-            "is_last_record_in_transaction_in_partition": pa.array(
+            "is_last_record_in_transaction_in_partition": _same(
                 fields.is_last_record_in_transaction_in_partition, pa.bool_()
             ),
             "shape": codes,
@@ -97,16 +100,16 @@ class Assembler(Generic[Raw]):
             "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
             "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
             "transaction_tag": _same(fields.transaction_tag, pa.string()),
-            "is_system_transaction": pa.array(fields.is_system_transaction, pa.bool_()),
+            "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
             "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
             "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
         }
         return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), shapes)
 
     def _numbered(self, tables: Sequence[str], column_types: Sequence[Raw]) -> tuple[pa.Array, tuple[Shape, ...]]:
-        if _are_same(tables) and _are_same(column_types):
+        if are_same(tables) and are_same(column_types):
             shape = self._shape((tables[0], column_types[0]))
-            return pa.repeat(pa.scalar(0, pa.int32()), len(tables)), (shape,)
+            return repeated(0, pa.int32(), len(tables)), (shape,)
         numbers: dict[tuple[str, Raw], int] = {}
         codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
         return pa.array(codes, pa.int32()), tuple(self._shape(named) for named in numbers)
@@ -122,20 +125,20 @@ class Assembler(Generic[Raw]):
         return known
 
 
-def timestamps(texts: Sequence[str] | pa.Array) -> Int64s:
+def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
     """Nanoseconds since the epoch of RFC 3339 texts, as :func:`connector.timestamps.parse` reads each.
 
     Raises:
         ValueError: one of them is no such text.
         OverflowError: one of them has no room in 64 bits.
     """
-    column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
-    ends, width = ends_of(column), len(column[0].as_py().encode())
-    if bool((np.diff(ends, prepend=0) == width).all()) and width > _POINT:
-        found = _of_one_width(np.frombuffer(bytes_of(column), np.uint8).reshape(-1, width))
+    encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    width = len(encoded[0])
+    if width > _POINT and set(map(len, encoded)) == {width}:
+        found = _of_one_width(np.frombuffer(b"".join(encoded), np.uint8).reshape(-1, width))
         if found is not None:
             return found
-    return np.array([parse(text) for text in column.to_pylist()], np.int64)
+    return np.array([parse(text.decode()) for text in encoded], np.int64)
 
 
 def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
@@ -146,37 +149,40 @@ def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
     if not zone or not 1 <= places <= _MOST_PLACES:
         return None
     digits = characters[:, _POINT + 1 : _POINT + 1 + places] - ord("0")
-    if not (
-        bool((characters[:, (10, _POINT)] == np.frombuffer(b"T.", np.uint8)).all())
-        and bool((characters[:, -len(zone[0]) :] == np.frombuffer(zone[0].encode(), np.uint8)).all())
-        and bool((digits <= 9).all())
-    ):
+    zones = characters[:, -len(zone[0]) :]
+    if not bool((digits <= 9).all()) or not bool((zones == np.frombuffer(zone[0].encode(), np.uint8)).all()):
         return None
-    offset = (parse(f"{first[:_POINT]}Z") - parse(f"{first[:_POINT]}{zone[0]}")) // SECOND
-    seconds = characters[:, :_POINT]
-    firsts = np.concatenate(([0], np.flatnonzero((seconds[1:] != seconds[:-1]).any(axis=1)) + 1))
-    runs = np.array([second(seconds[row].tobytes().decode()) - offset for row in firsts.tolist()], np.int64)
-    if not bool((np.abs(runs) < _LARGEST).all()):
+    seconds = np.ascontiguousarray(characters[:, : _POINT + 1]).view(f"S{_POINT + 1}").ravel()  # with the point
+    firsts = np.flatnonzero(seconds[1:] != seconds[:-1]) + 1
+    texts = [seconds[row].decode() for row in (0, *firsts.tolist())]
+    if not all(text[10:11] == "T" and text[_POINT:] == "." for text in texts):
         return None
-    powers = 10 ** np.arange(8, 8 - places, -1, dtype=np.int64)
-    found: Int64s = np.repeat(runs, np.diff(firsts, append=len(characters))) * SECOND + digits @ powers
-    return found
+    offset = _offset(zone[0])
+    runs = [second(text[:_POINT]) - offset for text in texts]
+    if not -_LARGEST < min(runs) <= max(runs) < _LARGEST:
+        return None
+    fractions: Int64s = digits @ _POWERS[:places]
+    if not len(firsts):
+        return fractions + runs[0] * SECOND
+    return fractions + np.repeat(np.array(runs, np.int64) * SECOND, np.diff(firsts, prepend=0, append=len(digits)))
 
 
-def _payloads(*columns: Sequence[bytes] | pa.Array) -> tuple[list[pa.Array], Int64s]:
+@lru_cache(64)
+def _offset(zone: str) -> int:
+    """Seconds that a zone is ahead of UTC."""
+    return (parse("2000-01-01T00:00:00Z") - parse(f"2000-01-01T00:00:00{zone}")) // SECOND
+
+
+def _payloads(texts: pa.Array) -> tuple[list[pa.Array], Int64s]:
     """The columns of the payloads of mods, and how many bytes each mod has in all of them."""
-    found = []
-    sizes = np.full(len(columns[0]), _MOD_BYTES, np.int64)
-    for texts in columns:
-        column = _same(texts, pa.string())
-        if not are_objects(column if isinstance(texts, pa.Array) or not _are_same(texts) else column[:1]):
-            column = pc.if_else(pc.equal(column, _NULL), _EMPTY, column)
-            if not are_objects(column):
-                raise ValueError("a payload is not a JSON object")
-        lengths = integers(pc.binary_length(column))
-        found.append(column)
-        sizes += lengths
-    return found, sizes
+    if not are_objects(texts):
+        texts = pc.if_else(pc.equal(texts, _NULL), _EMPTY, texts)
+        if not are_objects(texts):
+            raise ValueError("a payload is not a JSON object")
+    mods = len(texts) // _PAYLOADS
+    offsets = offsets_of(texts)
+    sizes: Int64s = (offsets[1:] - offsets[:-1]).reshape(_PAYLOADS, mods).sum(axis=0, dtype=np.int64) + _MOD_BYTES
+    return [texts.slice(number * mods, mods) for number in range(_PAYLOADS)], sizes
 
 
 def _filled(texts: Sequence[str] | pa.Array) -> pa.Array:
@@ -186,20 +192,35 @@ def _filled(texts: Sequence[str] | pa.Array) -> pa.Array:
     return _same(texts, pa.string())
 
 
-def _same(values: Sequence[Hashable] | pa.Array, kind: pa.DataType) -> pa.Array:
+def _same(values: Sequence[str | int] | pa.Array, kind: pa.DataType) -> pa.Array:
     """The values as an array, made at once where all are the same, as of most columns they are."""
     if isinstance(values, pa.Array):
         return values
-    if _are_same(values):
-        return pa.repeat(pa.array(values[:1], kind)[0], len(values))
-    return pa.array(values, kind)
+    return repeated(values[0], kind, len(values)) if are_same(values) else pa.array(values, kind)
 
 
-def _are_same(values: Sequence[Hashable]) -> bool:
+def repeated(value: str | int, kind: pa.DataType, times: int) -> pa.Array:
+    """A column of which each row has the same value.
+
+    Raises:
+        OverflowError: it is a number that has no room.
+    """
+    return pa.repeat(_scalar(value, kind), times)
+
+
+@lru_cache(1024, typed=True)
+def _scalar(value: str | int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value, kind)
+
+
+def are_same(values: Sequence[Any]) -> bool:
+    """Whether there are values, and all are the same."""
     return len(values) > 0 and values[-1] == values[0] and values.count(values[0]) == len(values)
 
 
 def _sizes(counts: Int64s, mod_sizes: Int64s) -> Int64s:
+    if len(counts) == len(mod_sizes) and bool((counts == 1).all()):
+        return mod_sizes + _RECORD_BYTES
     ends = np.cumsum(counts)
     totals = np.concatenate(([0], np.cumsum(mod_sizes)))
     sizes: Int64s = totals[ends] - totals[ends - counts] + _RECORD_BYTES

@@ -1,10 +1,13 @@
-"""Many GoogleSQL change stream rows at once to columns, without an object per row or field.
+"""Many GoogleSQL change stream rows at once to columns, without an object per row.
 
-Which fields a record has is fixed by the row type, which the query's metadata have and :func:`is_known` compares.
-Where they stand is looked at in the joined bytes of all rows (:mod:`connector.googlesql_frames`), and columns are taken
-from there; the mods of all records are parsed as one message (:mod:`connector.merging` says why that is fast). Rows
-that are framed otherwise are left to the plain walk: NULLs, other records, and what no server should send.
+Which fields a record has is fixed by the row type, which the query's metadata have and :func:`is_known` compares. All
+rows are parsed as one message (:mod:`connector.merging` says why that is fast), and then the mods of all records are.
+That what is found are the fields of records, each within its own, :mod:`connector.googlesql_frames` proves. Rows that
+are framed otherwise are left to the plain walk: NULLs, other records, and what no server should send.
 """
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,24 +15,28 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue
 
-from connector.changes import Changes, integers
-from connector.columns import Assembler, Fields, timestamps
-from connector.googlesql_frames import Places, between, by_column, data_changes, mods
+from connector.changes import Changes, Int64s
+from connector.columns import Assembler, Fields, are_same, repeated, timestamps
+from connector.googlesql_frames import BOOL_BYTES, are_data_changes, mod_counts
 from connector.googlesql_walk import googlesql_column_types
 from connector.merging import merging
 from connector.mod_values import PADDING
-from connector.pieces import is_constant
+from connector.pieces import text_array
 from connector.row_fields import integer
 from connector.rows import PartialResultSets
 
-_TABLE, _COLUMN_TYPES, _MODS = 4, 5, 6
-"""Numbers of fields of a data change record."""
+_FIELDS = 13
+_COLUMN_TYPES, _MODS = 5, 6
+_STRINGS, _LISTS, _FLAGS = (0, 1, 2, 4, 7, 8, 9, 10, 11), (_COLUMN_TYPES, _MODS), (3, 12)
+"""Numbers of a data change record's fields, by what they are."""
 
 _FILLED = (1, 2, 7, 8)
 """Of the strings those that hold something in every record, beside the table's name."""
 
 _TEXTS = 3
 """Of a mod."""
+
+_Read = TypeVar("_Read")
 
 _Metadata = types.ResultSetMetadata.pb()
 _NAMES: dict[int, str] = {code.value: name for name, code in types.TypeCode.__members__.items()}
@@ -58,8 +65,34 @@ def _outline(of: types.Type) -> str:
     return name
 
 
-_Mods = merging("List0", 2, strings=bytes, lists_apart=True)
-"""Lists of mods, of texts, as bytes, for they may be long."""
+_LEVELS = 5
+_Rows = merging("Value0", _LEVELS)
+"""Rows, which are arrays, of structs, of arrays, of records, whose fields are the last level."""
+
+_Mods = merging("List0", 2)
+"""Lists of mods, of texts."""
+
+
+class _Texts:
+    """A field of all records."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        self.texts = texts
+        self._same = are_same(texts)
+        self.lengths = np.array(len(texts[0])) if self._same else _lengths(texts)
+
+    def array(self) -> pa.Array:
+        """The texts as strings."""
+        if self._same:
+            return repeated(self.texts[0].decode(), pa.string(), len(self.texts))
+        return text_array(self.texts, self.lengths)
+
+    def each(self, read: Callable[[bytes], _Read]) -> list[_Read]:
+        """What each is read as."""
+        if self._same:
+            return [read(self.texts[0])] * len(self.texts)
+        known = {text: read(text) for text in set(self.texts)}
+        return [known[text] for text in self.texts]
 
 
 class GooglesqlColumns:
@@ -78,65 +111,65 @@ class GooglesqlColumns:
 
 
 def _fields(messages: bytes) -> Fields[bytes] | None:
-    rows = PartialResultSets.FromString(messages)
-    if not rows.values or True in rows.chunked_value:
+    found = PartialResultSets.FromString(messages)
+    rows = list(found.values)
+    if not rows or True in found.chunked_value:
         return None
-    places = data_changes(rows.values)
-    if places is None or not places.are_filled(*_FILLED):
+    joined = b"".join(rows)
+    level = _Rows.FromString(joined)
+    for _ in range(_LEVELS - 1):
+        level = level.lists.values
+    strings, flags, lists = list(level.string), list(level.flag), list(level.lists)
+    if [len(strings), len(flags), len(lists)] != [len(some) * len(rows) for some in (_STRINGS, _FLAGS, _LISTS)]:
         return None
-    lists = places.pieces(_MODS)
-    joined = b"".join([*lists, PADDING])
-    strings = _Mods.FromString(memoryview(joined)[: -len(PADDING)]).values.lists.values.string
-    lengths = np.array(list(map(len, strings)), np.int64)
-    found = mods(joined, places.ends[_MODS] - places.starts[_MODS], lengths)
-    if found is None:
+    texts = {field: _Texts(strings[number :: len(_STRINGS)]) for number, field in enumerate(_STRINGS)}
+    column_types, mods = _Texts(lists[0::2]), lists[1::2]
+    mod_bytes = _lengths(mods)
+    lengths = np.empty((_FIELDS, len(rows)), np.int64)
+    for field in _FLAGS:
+        lengths[field] = BOOL_BYTES
+    lengths[_COLUMN_TYPES], lengths[_MODS] = column_types.lengths, mod_bytes
+    for field, column in texts.items():
+        lengths[field] = column.lengths
+    if not are_data_changes(rows, joined, lengths) or not bool(lengths[_FILLED, :].all()):
         return None
-    counts, starts = found
-    ends = starts + lengths
-    payloads = by_column(joined, starts.reshape(-1, _TEXTS), ends.reshape(-1, _TEXTS))
-    texts = places.texts()
-    tables, column_types = _shapes(places)
+    payloads = _payloads(mods, mod_bytes)
+    if payloads is None:
+        return None
     return Fields(
-        commit_timestamp=timestamps(texts[0]),
-        record_sequence=texts[1],
-        server_transaction_id=texts[2],
-        is_last_record_in_transaction_in_partition=places.flags(3),
-        table_name=tables,
-        column_types=column_types,
-        mod_counts=counts,
-        keys=payloads[0],
-        new_values=payloads[1],
-        old_values=payloads[2],
-        mod_type=texts[7],
-        value_capture_type=texts[8],
-        number_of_records_in_transaction=_numbers(texts[9]),
-        number_of_partitions_in_transaction=_numbers(texts[10]),
-        transaction_tag=texts[11],
-        is_system_transaction=places.flags(12),
+        commit_timestamp=timestamps(texts[0].texts),
+        record_sequence=texts[1].array(),
+        server_transaction_id=texts[2].array(),
+        is_last_record_in_transaction_in_partition=flags[0 :: len(_FLAGS)],
+        table_name=texts[4].each(bytes.decode),
+        column_types=column_types.each(bytes),
+        mod_counts=payloads[0],
+        payloads=payloads[1],
+        mod_type=texts[7].array(),
+        value_capture_type=texts[8].array(),
+        number_of_records_in_transaction=texts[9].each(_number),
+        number_of_partitions_in_transaction=texts[10].each(_number),
+        transaction_tag=texts[11].array(),
+        is_system_transaction=flags[1 :: len(_FLAGS)],
     )
 
 
-def _shapes(places: Places) -> tuple[list[str], list[bytes]]:
-    """Each record's table and column types; what stands of both is looked at once where it is the same."""
-    both = between(places.data, places.ends[_TABLE - 1], places.ends[_COLUMN_TYPES])
-    if is_constant(both):
-        codes, firsts = np.zeros(len(both), np.int64), np.zeros(1, np.int64)
-    else:
-        codes = integers(both.dictionary_encode().indices)
-        _, firsts = np.unique(codes, return_index=True)
-    known = []
-    for row in firsts.tolist():
-        table, types = (
-            places.data[places.starts[field][row] : places.ends[field][row]] for field in (_TABLE, _COLUMN_TYPES)
-        )
-        known.append((table.decode(), types))
-    named = [known[code] for code in codes.tolist()]
-    return [table for table, _ in named], [types for _, types in named]
+def _payloads(lists: list[bytes], lengths_of_lists: Int64s) -> tuple[Int64s, pa.Array] | None:
+    """How many mods each record has, and the texts of their keys, then of their new, then of their old values."""
+    joined = b"".join([*lists, PADDING])
+    texts = list(_Mods.FromString(memoryview(joined)[: -len(PADDING)]).values.lists.values.string)
+    if len(texts) % _TEXTS:
+        return None
+    lengths = _lengths(texts).reshape(-1, _TEXTS)
+    counts = mod_counts(joined, lengths_of_lists, lengths)
+    if counts is None:
+        return None
+    return counts, text_array(texts[0::3] + texts[1::3] + texts[2::3], lengths.T.ravel())
 
 
-def _numbers(texts: pa.Array) -> pa.Array:
-    if is_constant(texts):
-        return pa.repeat(pa.scalar(integer(texts[0].as_py(), "a number"), pa.int64()), len(texts))
-    encoded = texts.dictionary_encode()
-    numbers = [integer(text, "a number") for text in encoded.dictionary.to_pylist()]
-    return pa.array(numbers, pa.int64()).take(encoded.indices)
+def _number(text: bytes) -> int:
+    return integer(text.decode(), "a number")
+
+
+def _lengths(texts: list[bytes]) -> Int64s:
+    return np.fromiter(map(len, texts), np.int64, len(texts))

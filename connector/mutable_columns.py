@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import chain
 
 import numpy as np
+import pyarrow as pa
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 
@@ -106,9 +107,7 @@ class MutableColumns:
             table_name=[record.table for record in records],
             column_types=[known[code] for code in codes],
             mod_counts=counts,
-            keys=keys,
-            new_values=new_values,
-            old_values=old_values,
+            payloads=pa.concat_arrays([keys, new_values, old_values]),
             mod_type=_named([record.mod_type for record in records], mod_type),
             value_capture_type=_named([record.value_capture_type for record in records], value_capture_type),
             number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],

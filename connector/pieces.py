@@ -3,6 +3,8 @@
 What is equal in every row becomes part of the literals, so a row costs what varies in it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -59,6 +61,21 @@ def is_constant(values: pa.Array) -> bool:
     return bool(pc.all(pc.equal(values, values[0])).as_py())
 
 
+def text_array(texts: Sequence[bytes], lengths: Int64s) -> pa.StringArray:
+    """Texts, given as bytes of these lengths, as an array.
+
+    Raises:
+        ValueError: one of them is not UTF-8 (Arrow's errors are ValueErrors).
+    """
+    data = b"".join(texts)
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    offsets[1:] = lengths.cumsum()
+    found = pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
+    if not data.isascii():
+        found.validate(full=True)
+    return found
+
+
 def joined(texts: pa.Array) -> memoryview:
     """All texts of a column, with commas between them."""
     whole = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), texts)
@@ -67,16 +84,17 @@ def joined(texts: pa.Array) -> memoryview:
 
 def bytes_of(values: pa.Array) -> memoryview:
     """All of a column's bytes or text, one value after another; none is null."""
-    offsets = _offsets(values)
+    offsets = offsets_of(values)
     return memoryview(values.buffers()[2] or b"")[offsets[0] : offsets[-1]]
 
 
 def ends_of(values: pa.Array) -> Int64s:
     """Where each value ends in :func:`bytes_of`."""
-    offsets = _offsets(values)
+    offsets = offsets_of(values)
     ends: Int64s = (offsets[1:] - offsets[0]).astype(np.int64)
     return ends
 
 
-def _offsets(values: pa.Array) -> npt.NDArray[np.int32]:
+def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each value begins in its array's buffer, and where the last one ends."""
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)

@@ -5,7 +5,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from connector.changes import Changes
-from connector.columns import Assembler, Fields, timestamps
+from connector.columns import Assembler, Fields, are_same, timestamps
+from connector.pieces import text_array
 from connector.postgresql_walk import PostgresqlData, postgresql_column_types, postgresql_records
 from connector.row_fields import integer
 from connector.rows import strings
@@ -36,6 +37,8 @@ class PostgresqlColumns:
 
 def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
     mods = [mod for record in records for mod in record.mods]
+    payloads = [mod.keys for mod in mods] + [mod.new_values for mod in mods] + [mod.old_values for mod in mods]
+    column_types = [record.column_types for record in records]
     return Fields(
         commit_timestamp=timestamps([record.commit_timestamp for record in records]),
         record_sequence=[record.record_sequence for record in records],
@@ -44,11 +47,11 @@ def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
             record.is_last_record_in_transaction_in_partition for record in records
         ],
         table_name=[record.table_name for record in records],
-        column_types=[bytes(record.column_types) for record in records],
+        column_types=(
+            [bytes(column_types[0])] * len(records) if are_same(column_types) else list(map(bytes, column_types))
+        ),
         mod_counts=np.array([len(record.mods) for record in records], np.int64),
-        keys=_payloads([bytes(mod.keys) for mod in mods]),
-        new_values=_payloads([bytes(mod.new_values) for mod in mods]),
-        old_values=_payloads([bytes(mod.old_values) for mod in mods]),
+        payloads=text_array(payloads, np.fromiter(map(len, payloads), np.int64, len(payloads))),
         mod_type=[record.mod_type for record in records],
         value_capture_type=[record.value_capture_type for record in records],
         number_of_records_in_transaction=_numbers([record.number_of_records_in_transaction for record in records]),
@@ -61,10 +64,7 @@ def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
 
 
 def _numbers(some: list[int | float | str]) -> list[int]:
+    if are_same(some):
+        return [integer(some[0], "a number")] * len(some)
     known = {number: integer(number, "a number") for number in set(some)}
     return [known[number] for number in some]
-
-
-def _payloads(texts: list[bytes]) -> list[bytes]:
-    """A payload that is null is one without members."""
-    return [b"{}" if text == b"null" else text for text in texts] if b"null" in texts else texts

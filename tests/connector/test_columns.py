@@ -1,6 +1,7 @@
 """Whole columns of fields are read as each field alone."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -98,9 +99,7 @@ def fields(count: int) -> Fields[bytes]:
         table_name=[f"T{number}" for number in range(count)],
         column_types=[b"%d" % number for number in range(count)],
         mod_counts=np.zeros(count, np.int64),
-        keys=[],
-        new_values=[],
-        old_values=[],
+        payloads=pa.array([], pa.string()),
         mod_type=["INSERT"] * count,
         value_capture_type=["NEW_ROW"] * count,
         number_of_records_in_transaction=[1] * count,
