@@ -108,7 +108,8 @@ def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: 
 def test_read_follows_it_while_keys_move(dialect: Dialect, tmp_path: Path) -> None:
     told = mutable(dialect, origin=time.time_ns(), seconds=7)
     with served(told) as sample:
-        assert run("read", configuration(tmp_path, sample, source=bounds(told))).code == 0
+        config = configuration(tmp_path, sample, source=bounds(told), spool={"seal_interval": "100ms"})
+        assert run("read", config).code == 0
     assert_delivered(tmp_path / "spool", told.committed, value_capture_type=CAPTURE)
     assert len(manifests(tmp_path / "spool")) > 5
 
