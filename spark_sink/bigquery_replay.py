@@ -31,11 +31,11 @@ from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_loads import from_text
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
-from spark_sink.bigquery_tables import BigQueryTables, Prepared, TableError
+from spark_sink.bigquery_tables import BigQueryTables, Prepared
 from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
-from spark_sink.errors import SinkError
+from spark_sink.errors import SinkError, TableError
 from spark_sink.files import pieces_of
 
 _log = Log(__name__)

@@ -20,6 +20,10 @@ class TableRefusedError(SinkError):
     """None of a table's events can be written, whatever they hold."""
 
 
+class TableError(SinkError):
+    """One table cannot be written until somebody has repaired it; the others can."""
+
+
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
 
