@@ -42,6 +42,10 @@ _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
 
 
+_POLL = 0.25
+"""Seconds between two looks at how far the last delivery is."""
+
+
 _PREDECESSOR = 600.0
 """Seconds that a sink waits for one before it, which delivers what is sealed and ends; on a slow disk that takes time.
 
@@ -187,11 +191,14 @@ class Sink:
             _say(f"batch {batch}: {said}")
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
-        """Waits until everything that is ready is delivered."""
+        """Waits until everything that is ready by now is delivered.
+
+        Not ``processAllAvailable``: where our daemon was killed another may seal epochs, faster than they are delivered.
+        """
         try:
             self._delivery.drain()
             while query.isActive and self._delivery.waiting():
-                query.processAllAvailable()
+                query.awaitTermination(_POLL)
         except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
             self._undelivered = error
         finally:
