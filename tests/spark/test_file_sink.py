@@ -266,7 +266,7 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
             patience=Patience(attempts=4, first=0.1),
         )
         running = asyncio.create_task(sink.run())
-        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered")
+        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered", starts=3)
         sink.finish(again=True)
         await running
 
