@@ -257,6 +257,10 @@ class Spool:
         except (KeyError, TypeError, ValueError) as error:
             raise corrupt(self._full(path), "it is no schema") from error
 
+    def has_schema(self, key: str) -> bool:
+        """Whether a schema key names one of this spool's."""
+        return self._storage.exists(schema_path(key))
+
     def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
         path = self._full(manifest_path(epoch))
         manifest = Manifest.from_json(data.to_pybytes(), path)

@@ -32,6 +32,7 @@ from spark_sink.bigquery_pace import release
 from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
+from spark_sink.deliveries import last_of
 from spark_sink.errors import SinkError
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
@@ -69,6 +70,7 @@ class BigQueryDelivery:
         self._pacing = Pacing.of(sink.mode, sink.max_staleness)
         self._gathering = 0
         self._delivered = 0
+        self._last: int | None = None
         self._said: dict[str, str] = {}
 
     @property
@@ -126,12 +128,12 @@ class BigQueryDelivery:
 
     def drain(self) -> None:
         """Holds back nothing of what is sealed by now."""
-        release(self._spool)
+        self._last = release(self._spool)
 
     def waiting(self) -> bool:
-        """Whether there is an epoch that the sink has not recorded as done."""
+        """Whether there is an epoch, sealed before a drain, that the sink has not recorded as done."""
         consumer = find(self._spool, self.consumer)
-        return (consumer.epoch if consumer else self._spool.floor() - 1) < self._spool.latest()
+        return (consumer.epoch if consumer else self._spool.floor() - 1) < last_of(self._spool, self._last)
 
     def _paced(self, tables: int) -> list[str]:
         """For how long the quotas make changes gather, where that is more than before by half, or less."""

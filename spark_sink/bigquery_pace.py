@@ -94,7 +94,7 @@ class Pace:
         full = sum(epoch.bytes for epoch in filled) >= self._batch_bytes
         calls = self.calls(filled)
         due = self._pacing.due(self._read(), calls, oldest=filled[0].oldest, full=full)
-        return due > self._clock() and epochs[-1].epoch > self._last_released()
+        return due > self._clock() and epochs[0].epoch > self._last_released()
 
     def calls(self, epochs: Sequence[EpochWeight]) -> int:
         """How many streams, or load jobs, a micro-batch takes that holds these epochs, or as many of them as fit."""
@@ -142,10 +142,14 @@ class Pace:
         return self._released
 
 
-def release(spool: Spool) -> None:
+def release(spool: Spool) -> int:
     """Lets everything be delivered that is sealed by now, whatever the pace: the service is to end.
+
+    Returns the last epoch that is released.
 
     Raises:
         SpoolError: it cannot be noted.
     """
-    spool.storage.replace(_RELEASED, to_json(_Released(epoch=spool.latest())))
+    epoch = spool.latest()
+    spool.storage.replace(_RELEASED, to_json(_Released(epoch=epoch)))
+    return epoch

@@ -31,12 +31,13 @@ from spark_sink.bigquery_ledger import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery_loads import from_text
 from spark_sink.bigquery_parts import PIECE, rows_into
 from spark_sink.bigquery_rows import partial_updates
-from spark_sink.bigquery_tables import BigQueryTables, Prepared, TableError
+from spark_sink.bigquery_tables import BigQueryTables, Prepared
 from spark_sink.bigquery_types import Refusals
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import Replay
-from spark_sink.errors import SinkError
+from spark_sink.errors import SinkError, TableError
 from spark_sink.files import pieces_of
+from spark_sink.known_schemas import KnownSchemas
 
 _log = Log(__name__)
 
@@ -86,6 +87,7 @@ class _Letters:
         consumer = find(spool, BIGQUERY)
         self._done = consumer.epoch if consumer else 0
         self._spool_id = spool.header().spool_id
+        self._schemas = KnownSchemas(spool)
 
     def send(self, name: str, rows: pa.RecordBatch) -> Refusals | None:
         """Sends the letters of one file, which are of one table and in commit order."""
@@ -93,6 +95,9 @@ class _Letters:
         is_of_spool = name.startswith(f"{self._spool_id}_")
         if is_of_spool and pc.max(rows.column("epoch")).as_py() > self._done:
             return None  # the sink writes its micro-batch once more
+        return self._schemas.sent(rows, self._send)
+
+    def _send(self, rows: pa.RecordBatch) -> Refusals:
         source = rows.column("object")[0].as_py()
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:

@@ -30,7 +30,7 @@ from connector.spool import Spool, to_json
 from connector.timestamps import SECOND
 from spark_sink.bigquery_fold import too_long
 from spark_sink.bigquery_misfits import misfits
-from spark_sink.errors import SinkError
+from spark_sink.errors import SinkError, TableError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
 _PATH = f"consumers/{BIGQUERY}.tables"
@@ -57,10 +57,6 @@ class _Document(BaseModel):
 
     version: int = VERSION
     tables: dict[str, _Known]
-
-
-class TableError(SinkError):
-    """One table cannot be written until somebody has repaired it; the others can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
+from connector.spool import Spool
+
 
 class Delivery(Protocol):
     """How a sink delivers."""
@@ -44,9 +46,20 @@ class Delivery(Protocol):
     def drain(self) -> None:
         """The service is to end: from here on nothing that is ready is held back to be delivered with more.
 
+        What is sealed later is another daemon's, and for its sink to deliver.
+
         Raises:
             SpoolError: it cannot be noted.
         """
 
     def waiting(self) -> bool:
-        """Whether there are epochs that can be delivered, and which the sink has not recorded as done."""
+        """Whether there are epochs that can be delivered, and which the sink has not recorded as done.
+
+        Once it drains: of those that were sealed before.
+        """
+
+
+def last_of(spool: Spool, drained: int | None) -> int:
+    """The last epoch to deliver: the newest, or the newest when the drain began, if it has begun."""
+    latest = spool.latest()
+    return latest if drained is None else min(latest, drained)

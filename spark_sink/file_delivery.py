@@ -16,6 +16,7 @@ from spark_sink import file_source
 from spark_sink.admission import EpochWeight
 from spark_sink.begun import BegunBatches
 from spark_sink.dead_letters import DeadLetters
+from spark_sink.deliveries import last_of
 from spark_sink.file_letters import discard_others
 from spark_sink.minutes import FileShape, Holding
 
@@ -43,6 +44,7 @@ class FileDelivery:
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._said: dict[str, str] = {}
         self._has_run = False
+        self._last: int | None = None
 
     @property
     def destination(self) -> str:
@@ -84,19 +86,23 @@ class FileDelivery:
         return "; ".join([said, *self._report(rows, refused)])
 
     def drain(self) -> None:
-        """Nothing: a minute that is not over stays open, for the next run."""
+        """Goes no further than what is sealed by now; a minute that is not over stays open, for the next run."""
+        self._last = self._spool.latest()
 
     def waiting(self) -> bool:
-        """Whether files can be written that are not.
+        """Whether files can be written that are not; after a drain, of epochs that were sealed before.
 
         The sink records a micro-batch when it asks for the next, so this is False only after that.
         """
         spool = self._spool
         consumer = find(spool, self.consumer)
         first = consumer.epoch + 1 if consumer else spool.floor()
+        last = last_of(spool, self._last)
+        if first > last:
+            return False
         if BegunBatches(spool, self.consumer).at(first) is not None:
             return True
-        epochs = (EpochWeight.of(epoch, bool) for epoch in spool.summaries(first, spool.latest()))
+        epochs = (EpochWeight.of(epoch, bool) for epoch in spool.summaries(first, last))
         return any(file_source.ready(spool, epochs, self._shape, self._holding))
 
     def _discard(self, rows: Sequence[Row]) -> None:

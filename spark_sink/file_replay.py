@@ -3,7 +3,8 @@
 What can be encoded now goes into a file of its own in its minute's folder, whose name depends on the letters alone: a
 replay that was killed writes the same file again. Events in it are older than those of files written since: a reader
 has to go by the sort keys, as it has to anyway. Letters of a micro-batch that is not recorded as done stay, for the
-sink will write it once more; so the sink must not run meanwhile.
+sink will write it once more; so the sink must not run meanwhile. Letters of a spool before this one are written, too,
+where this one has their schema.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from spark_sink.dead_letters import DeadLetters, Replay
 from spark_sink.destination import destination_at
 from spark_sink.file_delivery import shape_of
 from spark_sink.files import FileWriter, by_series
+from spark_sink.known_schemas import KnownSchemas
 from spark_sink.sifting import sifted
 
 _ROW = "row"
@@ -63,13 +65,19 @@ class _Letters:
         endpoint = sink.endpoint or ""
         place = DeadLetters(absolute(sink.dead_letters), endpoint)
         destination = destination_at(absolute(sink.path), endpoint)
-        self._writer = FileWriter(spool, spool.header().spool_id, destination, shape_of(config, sink), place)
+        self._spool_id = spool.header().spool_id
+        self._schemas = KnownSchemas(spool)
+        self._writer = FileWriter(spool, self._spool_id, destination, shape_of(config, sink), place)
         self._has_written: set[str] = set()
 
     def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
         """Writes what can be encoded of a file of letters."""
-        if pc.max(rows.column("epoch")).as_py() > self._done:
-            return None
+        is_of_spool = name.startswith(f"{self._spool_id}_")
+        if is_of_spool and pc.max(rows.column("epoch")).as_py() > self._done:
+            return None  # the sink writes its micro-batch once more
+        return self._schemas.sent(rows, lambda known: self._write(name, known))
+
+    def _write(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]]:
         refused = self._refused(rows)
         indexes = np.setdiff1d(np.arange(rows.num_rows), [index for index, _ in refused])
         kept = rows.take(pa.array(indexes))

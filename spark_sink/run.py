@@ -16,8 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -34,12 +34,16 @@ from connector.locations import with_extra_bigquery
 from connector.log import whereabouts
 from connector.spool import Spool
 from spark_sink.deliveries import Delivery
-from spark_sink.errors import SinkError, clear_line, is_ours
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
 from spark_sink.file_delivery import FileDelivery
 from spark_sink.registration import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
+
+
+_POLL = 0.25
+"""Seconds between two looks at how far the last delivery is."""
 
 
 _PREDECESSOR = 600.0
@@ -86,6 +90,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _code_of(error: Exception) -> int:
     """The exit code, which says whether another process may get on."""
+    if is_in_use(error):
+        return TRANSIENT
     if isinstance(error, SpannerCdcError):
         return error.exit_code
     is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_ours(error)
@@ -103,14 +109,30 @@ def _give_reason(line: str) -> None:
 def _run(config: Config, events: Events, *, verbose: bool) -> None:
     _need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
-    with ExitStack() as stack:
+    with ExitStack() as stack, _final_if_permanent() as has_delivered:
         spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
         stack.callback(_stop, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := _alone(config, delivery.consumer, events, stack)):
-            Sink(spark, config, delivery, check).run(events)
+            Sink(spark, config, delivery, check, has_delivered).run(events)
+
+
+@contextmanager
+def _final_if_permanent() -> Iterator[threading.Event]:
+    """Makes an error of Spark's final that each process would meet anew; gives what is set once a micro-batch is done.
+
+    Raises:
+        SinkError: for an error that is permanent by its kind, where no micro-batch has been done.
+    """
+    has_delivered = threading.Event()
+    try:
+        yield has_delivered
+    except (PySparkException, Py4JError) as error:
+        if has_delivered.is_set() or is_ours(error) or not is_permanent(error):
+            raise
+        raise SinkError(clear_line(error)) from error
 
 
 def _stop(spark: SparkSession) -> None:
@@ -126,18 +148,26 @@ class Sink:
         config: its spool, and Spark's trigger.
         delivery: what is delivered, and how.
         check: raises where another sink has taken over.
+        has_delivered: is set once a micro-batch is done.
     """
 
     def __init__(
-        self, spark: SparkSession, config: Config, delivery: Delivery, check: Callable[[], None] = lambda: None
+        self,
+        spark: SparkSession,
+        config: Config,
+        delivery: Delivery,
+        check: Callable[[], None] = lambda: None,
+        has_delivered: threading.Event | None = None,
     ) -> None:
         self._spark = spark
         self._config = config
         self._delivery = delivery
         self._check = check
+        self._has_delivered = has_delivered or threading.Event()
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._done = -1
+        self._is_drained = False
         self._undelivered: Exception | None = None
 
     def run(self, events: Events) -> None:
@@ -153,8 +183,8 @@ class Sink:
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
             event = events.get()
-        if event is Event.SIGNAL:
-            self._finish_batch(query)
+        if event is Event.SIGNAL or self._is_drained:
+            self._finish_batch(query)  # which may be of epochs that another daemon has sealed
         error = query.exception() or self._undelivered  # what the query failed of tells more
         if error is not None and not self._stopping.is_set():
             raise error
@@ -183,15 +213,20 @@ class Sink:
             self._check()
             said = self._delivery.run(told)
             self._done = batch
+            self._has_delivered.set()
         if said:
             _say(f"batch {batch}: {said}")
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
-        """Waits until everything that is ready is delivered."""
+        """Waits until everything that is ready by now is delivered.
+
+        Not ``processAllAvailable``: where our daemon was killed, another may seal epochs faster than they are written.
+        """
         try:
             self._delivery.drain()
             while query.isActive and self._delivery.waiting():
-                query.processAllAvailable()
+                query.awaitTermination(_POLL)  # type: ignore[arg-type]  # Spark takes parts of a second
+            self._is_drained = query.isActive
         except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
             self._undelivered = error
         finally:

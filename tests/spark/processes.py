@@ -12,9 +12,9 @@ from pathlib import Path
 PATIENCE = 120.0
 
 
-def eventually(true: Callable[[], object], what: str) -> None:
-    """Waits until something is so."""
-    deadline = time.monotonic() + PATIENCE
+def eventually(true: Callable[[], object], what: str, *, starts: int = 1) -> None:
+    """Waits until something is so, which takes so many starts of Spark."""
+    deadline = time.monotonic() + starts * PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.005)

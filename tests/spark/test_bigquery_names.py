@@ -148,7 +148,7 @@ def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_
 def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not(
     local_bigquery: LocalBigQuery, make: MakeTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_sink.bigquery_fold.LONGEST_STATEMENT", 10_000)
+    monkeypatch.setattr("spark_sink.bigquery_fold.LONGEST_STATEMENT", 50_000)
     trial = make(local_bigquery, "merge-load")
     seal = Sealing(trial)
     columns = [ColumnType(f"c{number:04}", STRING, False, number) for number in range(2, 120)]
@@ -158,4 +158,4 @@ def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not
     assert (ids_of(trial), letters_of(trial)) == ([1], {"Wide": 1})
     (reason,) = reasons_of(trial)
     assert reason.startswith("table Wide is stopped: the MERGE of its 119 columns would have ")
-    assert "and BigQuery takes 10,000: take mode merge or append-only" in reason
+    assert "and BigQuery takes 50,000: take mode merge or append-only" in reason

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector import bigquery_quotas
+from connector import bigquery_quotas, consumers
 from connector.bigquery_quotas import STREAMS, Quota
 from connector.timestamps import SECOND
 from emulator.bigquery_double import BigQueryDouble
@@ -134,6 +134,31 @@ def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigq
     with world.life() as life:
         life.only_what_is_sealed()  # as AvailableNow does
         assert len(life.run()) == 1
+
+
+@pytest.mark.parametrize(("mode", "options"), [("append-only", {}), ("merge-load", {"max_staleness": "2m"})])
+def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_goes_on_sealing(
+    tmp_path: Path, bigquery_double: BigQueryDouble, mode: str, options: dict[str, str]
+) -> None:
+    world = World(tmp_path, bigquery_double, mode, **options)
+    with world.life() as life:
+        world.clock.now += SECOND
+        for _ in range(25):
+            life.plan()
+            life.checkpoint.done = True  # as if it had been delivered
+            world.seal()
+            world.clock.now += SECOND
+        sealed = world.maker.spool.latest()
+        life.delivery.drain()
+        assert life.delivery.waiting()
+        for later in range(3):
+            world.seal()
+            life.plan()
+            life.checkpoint.done = True
+            assert life.delivery.waiting() is (later == 0), "recorded when the next micro-batch is asked for"
+        done = consumers.find(world.maker.spool, consumers.BIGQUERY)
+    assert done is not None
+    assert sealed <= done.epoch < world.maker.spool.latest()
 
 
 def test_a_single_table_is_not_made_to_wait_for_what_all_would_take(

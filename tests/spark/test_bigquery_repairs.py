@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 from google.cloud import bigquery
 from google.cloud.bigquery.table import PrimaryKey, TableConstraints
@@ -432,6 +433,26 @@ def test_letters_of_a_former_spool_are_sent(bigquery_double: BigQueryDouble, mak
     with replay_into(trial.config(dead_letters=str(former.letters))) as into:
         assert replayed(place, place.files(), into, []) == Replayed(sent=1)
     assert ids_of(trial) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("mode", ["append-only", "merge"])
+def test_letters_whose_schema_the_spool_does_not_have_stay_and_hold_up_no_others(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    former = make(bigquery_double, "append-only")
+    former.maker.seal(record(START + 1, [1]), record(START + 2, [2], columns=(KEY, BYTES), values={}))
+    trial = make(bigquery_double, mode)
+    trial.maker.seal(record(START + 60 * SECOND, [5]))
+    trial.run()
+    place = DeadLetters(str(trial.letters))
+    batches = [batch for file in former.maker.spool.manifest(1).files for batch in former.maker.spool.batches(file)]
+    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    place.put("Singers", f"{former.maker.spool_id}_1_0", rows, ["x", "x"])
+    place.put("Singers", f"{former.maker.spool_id}_2_0", rows.slice(1), ["x"])
+    assert replay(trial) == Replayed(sent=1, refused=2)
+    assert ids_of(trial) == [1, 5]
+    (reason,) = reasons_of(trial)
+    assert reason.startswith(f"the spool at {trial.maker.path} does not have the schema that its row was written with")
 
 
 def test_letters_that_were_all_refused_again_are_sent_by_the_first_replay_after_the_repair(

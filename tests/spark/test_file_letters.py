@@ -289,6 +289,27 @@ def test_a_replay_that_was_killed_before_the_letters_were_gone_writes_the_same_f
     assert contents(tmp_path / "out") == before
 
 
+def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_known_stay(
+    spool: SpoolMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former = SpoolMaker(tmp_path / "former")
+    for epoch in range(1, 9):
+        former.seal(record(START + epoch, [epoch], columns=NUMBERED if epoch == 8 else (KEY, NAME), values={}))
+    spool.seal(record(START + 10, [10]))
+    done(spool, 1)
+    place = DeadLetters(f"{tmp_path / 'out'}-letters")
+    for of, epoch in ((former, 7), (former, 8), (spool, 1)):
+        (rows,) = [batch for file in of.spool.manifest(epoch).files for batch in of.spool.batches(file)]
+        place.put("Singers", f"{letters_of(of.spool_id, epoch)}_0", rows, ["x"])
+    assert main(["replay", configured(tmp_path, format="jsonl")]) == 1
+    assert "2 letters went through, 1 refused again" in capsys.readouterr().out
+    lines = [line for path in (tmp_path / "out").rglob("*.jsonl") for line in path.read_text().splitlines()]
+    assert sorted(int(json.loads(line)["payload"]["Id"]) for line in lines) == [7, 10]
+    ((left, why),) = letters_in(tmp_path / "out")["Singers"]
+    assert left == 8
+    assert why == f"the spool at {spool.path} does not have the schema that its row was written with"
+
+
 @pytest.mark.spark
 def test_the_sink_tells_of_its_dead_letters_and_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "1", "secret"), record(START + 5, [5], table="Colliding", columns=COLLIDING))

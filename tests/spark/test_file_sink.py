@@ -214,8 +214,12 @@ def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker,
 def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(2)
     (tmp_path / "out").write_text("a file where a folder should be")
-    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
-        assert sink.code() == 1, sink.said()
+    for attempt in range(3):  # on a machine under load Spark may have an error of its own before: as `run`, try again
+        with program(tmp_path / f"log{attempt}", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
+            if sink.code() != TRANSIENT:
+                break
+        assert "cannot write" not in sink.said(), "an error of ours that is not recognised"
+    assert sink.code() == 1, sink.said()
     *_, line = sink.said().splitlines()
     assert line.startswith(f"spark_sink: cannot write {tmp_path}/out/d_Singers/")
     assert line.endswith("or choose another with sink.path.")
@@ -266,7 +270,7 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
             patience=Patience(attempts=4, first=0.1),
         )
         running = asyncio.create_task(sink.run())
-        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered")
+        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered", starts=3)
         sink.finish(again=True)
         await running
 
