@@ -110,11 +110,12 @@ class Pace:
         self._known: _Document | None = None
         self._noted_at = self._asked_at = self._released = 0
 
-    def gathered(self, undelivered: Iterable[EpochWeight]) -> Gathered:
+    def gathered(self, undelivered: Iterable[EpochWeight], *, ended: bool = False) -> Gathered:
         """What the next micro-batch takes of these epochs, up to one in which a schema changes.
 
         It is full where it holds as much as one may; where a schema changes, for what comes later cannot join it; and
         where all that is undelivered fills the spool, as the daemon measures it, which would read no more.
+        Likewise where no epoch can follow these (``ended``).
         """
         seen: list[EpochWeight] = []
 
@@ -131,7 +132,7 @@ class Pace:
             if size > self._batch_bytes:
                 break
         changes = len(epochs) < len(seen)
-        full = changes or size >= self._batch_bytes or _held(seen) >= self._most_held
+        full = ended or changes or size >= self._batch_bytes or _held(seen) >= self._most_held
         return Gathered(epochs, full)
 
     def holds(self, gathered: Gathered) -> bool:

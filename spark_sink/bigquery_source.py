@@ -126,7 +126,10 @@ class BigQuerySinkReader(SinkStreamReader):
 
         Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
         """
-        gathered = self._pace.gathered(epochs)
+        return self._ready(epochs)
+
+    def _ready(self, epochs: Iterable[EpochWeight], *, ended: bool = False) -> Iterable[Group]:
+        gathered = self._pace.gathered(epochs, ended=ended)
         return [] if self._target is None and self._pace.holds(gathered) else by_epoch(gathered.epochs)
 
     def begin(self, first: int, last: int) -> str:
@@ -138,7 +141,7 @@ class BigQuerySinkReader(SinkStreamReader):
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""
         begun = self._begun.at(first)
         if begun is not None and not begun.pinned:
-            return self.ready(self.weights(first, min(last, begun.last)))
+            return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
         return super().groups(first, last)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:

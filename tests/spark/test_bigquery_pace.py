@@ -21,6 +21,7 @@ from connector.timestamps import SECOND
 from emulator.bigquery_double import BigQueryDouble
 from spark_sink import bigquery_loads, stream
 from spark_sink.admission import EpochWeight
+from spark_sink.begun import BegunBatch
 from spark_sink.bigquery_pace import Gathered, Pace, _Document, loaded, release
 from spark_sink.bigquery_parts import parts_of
 from tests.spark.bigquery_lives import Checkpoint, Life, configured
@@ -177,6 +178,22 @@ def test_epochs_before_a_schema_change_wait_for_the_quota_alone(tmp_path: Path) 
     assert [epoch.epoch for epoch in changed.epochs] == [2]
     assert changed.full
     assert not pace.holds(changed)
+
+
+def test_epochs_before_a_micro_batch_that_was_begun_wait_for_the_quota_alone(tmp_path: Path) -> None:
+    with BigQueryDouble.started(count_jobs=True) as double:
+        world = World(tmp_path, double, "merge-load", max_staleness="1h")
+        with world.life() as life:
+            assert world.seconds(life, 1) == [1]
+            for _ in range(3):
+                world.seal()
+                world.clock.now += SECOND
+            assert life.run() == []
+            at = next(world.maker.spool.manifests(4, 4)).identity
+            begun = BegunBatch(first=3, last=4, pinned=life.delivery.options["pinned"], at=at)
+            life._reader._begun.begin(begun, done=1)  # as another checkpoint has it
+            assert life.plan()
+            assert life.checkpoint.offsets[-1]["epoch"] == 2
 
 
 @pytest.mark.parametrize("wider", [False, True])
