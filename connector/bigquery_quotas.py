@@ -102,6 +102,21 @@ class Pacing:
         advance = max(0, self.quota.burst - self.quota.span(calls))
         return max(gathered, spent.paid_until - advance)
 
+    def believed(self, spent: Spent, now: int) -> Spent:
+        """What was spent, as far as it can have been by ``now``.
+
+        What was noted by a clock that was fast is moved back until it began now; so nothing is held back for as long as
+        the clock was fast.
+        """
+        fast = max(0, spent.begun - now)
+        periods = 2 * self.quota.seconds * SECOND if self.quota else 0
+        return Spent(min(spent.paid_until - fast, now + periods), spent.begun - fast)
+
+    def with_more(self, spent: Spent, calls: int, now: int) -> Spent:
+        """What is spent if the micro-batch that was begun last took so many calls more than was counted."""
+        span = self.quota.span(calls) if self.quota else 0
+        return self.believed(Spent(spent.paid_until + span, spent.begun), now)
+
     def after(self, spent: Spent, calls: int, now: int) -> Spent:
         """What is spent once a micro-batch, or the first try of one again, has begun.
 

@@ -231,6 +231,7 @@ class BigQueryConfig(_Section):
     mode: Mode = "merge"
     max_staleness: Duration = 3600 * SECOND
     partition_by: dict[str, str] = {}
+    prune_by_keys: bool = Field(default=True, strict=True)
     prefix: str = ""
     timestamps: Literal["micros", "text"] = "micros"
     numeric: Literal["string", "bignumeric"] = "string"

@@ -137,6 +137,18 @@ def _files(group: Group) -> int:
     return group.files
 
 
+def packed(sizes: Sequence[int], most: int) -> list[range]:
+    """Cuts a sequence into runs of at most ``most`` each, or of one that is larger, as long as they get."""
+    edges: list[int] = []
+    total = 0
+    for index, size in enumerate(sizes):
+        if not edges or total + size > most:
+            edges.append(index)
+            total = 0
+        total += size
+    return [range(first, last) for first, last in pairwise([*edges, len(sizes)])]
+
+
 def tasks_of(size: int, cores: int) -> int:
     """How many tasks so many bytes are worth."""
     return max(1, min(cores, size // SMALLEST_TASK))

@@ -25,6 +25,9 @@ _MOST_TEXT = 16_000
 _LONGEST = 200
 """Characters of a text that is named."""
 
+_IN_ORDER = frozenset({"INT64", "DATE", "TIMESTAMP", "NUMERIC"})
+"""The types whose ranges are bounds; texts may be compared by a collation of the dataset, in another order."""
+
 
 def bounded(table: BigQueryTable) -> list[str]:
     """The source's names of the key columns by which BigQuery can prune the table."""
@@ -46,6 +49,8 @@ def bound_of(column: Column, values: AbstractSet[bytes], target: str = "t") -> s
         listed = _listed(keys, literal)
         if listed and len(listed) <= _MOST_TEXT:
             return f"{name} IN ({listed})"
+    if column.field.type not in _IN_ORDER:
+        return ""
     ends = [literal(keys[0]), literal(keys[-1])]
     return f"{name} BETWEEN {ends[0]} AND {ends[1]}" if all(ends) else ""
 

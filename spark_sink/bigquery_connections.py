@@ -45,7 +45,7 @@ Call = Callable[[Iterator[types.AppendRowsRequest]], Responses]
 
 
 class Connection:
-    """One AppendRows call, of which one request at a time awaits its answer.
+    """One AppendRows call, of which one request at a time awaits its answer; it begins with its first request.
 
     Args:
         call: begins it.
@@ -53,7 +53,8 @@ class Connection:
 
     def __init__(self, call: Call) -> None:
         self._requests: SimpleQueue[types.AppendRowsRequest | None] = SimpleQueue()
-        self._responses = call(iter(self._requests.get, None))
+        self._call = call
+        self._responses: Responses | None = None
         self._columns: dict[str, bytes] = {}
         self._last = ""
 
@@ -71,11 +72,13 @@ class Connection:
         if stream == self._last:
             del request.proto_rows.writer_schema
         self._columns[stream], self._last = descriptor, stream
+        self._requests.put(request)
+        if self._responses is None:  # now that it has a request: one that waits for an answer as it begins will get it
+            self._responses = self._call(iter(self._requests.get, None))
         late = threading.Timer(_ANSWER, self._responses.cancel)
         late.daemon = True
         late.start()
         try:
-            self._requests.put(request)
             return next(self._responses)
         except StopIteration:
             raise exceptions.ServiceUnavailable("the call ended without an answer") from None
@@ -85,7 +88,8 @@ class Connection:
     def close(self) -> None:
         """Ends the call."""
         self._requests.put(None)
-        self._responses.cancel()
+        if self._responses is not None:
+            self._responses.cancel()
 
 
 class Connections:

@@ -28,7 +28,7 @@ from spark_sink import bigquery_source
 from spark_sink.bigquery_fold import merge_statement
 from spark_sink.bigquery_ledger import Ledger, entry_path
 from spark_sink.bigquery_loads import Load, from_text
-from spark_sink.bigquery_pace import release
+from spark_sink.bigquery_pace import loaded, release
 from spark_sink.bigquery_parts import PinnedOptions, letters_of
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.dead_letters import DeadLetters
@@ -110,6 +110,8 @@ class BigQueryDelivery:
             return ""
         options = PinnedOptions.from_text(rows[0].options)
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
+        if options.shape.mode == MERGE_LOAD:
+            loaded(self._spool, rows[0].first, sum(len(from_text(row.wrote)) for row in rows))
         if options.shape.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
                 show = self._merge if options.shape.mode == MERGE_LOAD else self._commit
@@ -186,17 +188,17 @@ class BigQueryDelivery:
         target = replace(self._target, project=options.project)
         for load in loads:
             assert table is not None
-            merge_staging(target, table, load)
+            merge_staging(target, table, load, prunes=self._sink.prune_by_keys)
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
 
 
-def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load) -> None:
-    """Merges a table that rows were loaded into, once, and deletes it."""
+def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, prunes: bool) -> None:
+    """Merges a table that rows were loaded into, once, and deletes it; the statement names keys if it ``prunes``."""
     client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
-    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds)
+    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if prunes else "")
     client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge")
     client.delete(table.dataset, load.staging)
 

@@ -21,6 +21,7 @@ from connector.errors import SpoolError
 from connector.manifest import SegmentFile
 from connector.schemas import TableSchema
 from connector.spool import Spool
+from spark_sink.admission import packed
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_loads import Loading
 from spark_sink.bigquery_rows import RowBuilder
@@ -387,12 +388,5 @@ def letters_of(spool_id: str, first: int) -> str:
 
 def parts_of(files: Sequence[SegmentFile], most: int) -> list[Part]:
     """Cuts segments into parts of about ``most`` bytes, in order."""
-    runs: list[list[SegmentFile]] = []
-    size = most
-    for file in files:
-        if size + file.bytes > most:
-            runs.append([])
-            size = 0
-        runs[-1].append(file)
-        size += file.bytes
-    return [Part(number, tuple(run)) for number, run in enumerate(runs)]
+    runs = packed([file.bytes for file in files], most)
+    return [Part(number, tuple(files[run.start : run.stop])) for number, run in enumerate(runs)]

@@ -80,6 +80,7 @@ class _Letters:
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
         )
+        self._prunes = sink.prune_by_keys
         self._repaired: set[str] = set()
         self._said: dict[str, str] = {}
         self._ledger = Ledger(spool)
@@ -116,7 +117,7 @@ class _Letters:
         refused, wrote = self._write(sent, table, shape, name)
         for load in from_text(wrote):
             refused = [*refused, *self._late(sent, table, load.staging)]
-            merge_staging(self._target, table, load)
+            merge_staging(self._target, table, load, prunes=self._prunes)
         return [*partial.items(), *((whole[index], why) for index, why in dict(refused).items())]
 
     def _prepared(self, source: str, newest: str, shape: Shape) -> Prepared | str:

@@ -30,7 +30,7 @@ from connector.manifest import Manifest
 from connector.schemas import TableSchema
 from connector.spool import Spool
 from connector.summaries import EpochSummary
-from spark_sink.admission import EpochWeight, Group, by_epoch, runs, tasks_of, up_to_change
+from spark_sink.admission import EpochWeight, Group, by_epoch, runs, tasks_of
 from spark_sink.bigquery_ledger import Ledger
 from spark_sink.bigquery_pace import Pace
 from spark_sink.bigquery_parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
@@ -112,6 +112,7 @@ class BigQuerySinkReader(SinkStreamReader):
             self._spool,
             Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
             batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
+            most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
             clock=clock,
         )
@@ -125,8 +126,11 @@ class BigQuerySinkReader(SinkStreamReader):
 
         Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
         """
-        unchanged = self._pace.within(up_to_change(epochs))
-        return [] if self._target is None and self._pace.holds(unchanged) else by_epoch(unchanged)
+        return self._ready(epochs)
+
+    def _ready(self, epochs: Iterable[EpochWeight], *, ended: bool = False) -> Iterable[Group]:
+        gathered = self._pace.gathered(epochs, ended=ended)
+        return [] if self._target is None and self._pace.holds(gathered) else by_epoch(gathered.epochs)
 
     def begin(self, first: int, last: int) -> str:
         """As of any sink."""
@@ -137,7 +141,7 @@ class BigQuerySinkReader(SinkStreamReader):
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""
         begun = self._begun.at(first)
         if begun is not None and not begun.pinned:
-            return self.ready(self.weights(first, min(last, begun.last)))
+            return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
         return super().groups(first, last)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:

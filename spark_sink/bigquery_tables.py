@@ -7,6 +7,7 @@ has repaired it and had them replayed. Only the sink's own process prepares tabl
 """
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -182,10 +183,13 @@ class BigQueryTables:
             missing = existing.lacks(table)
             if missing:
                 self._client.add_columns(table, missing)
-        if shape.mode == MERGE and (
-            existing is None or _seconds(existing.max_staleness) != self._max_staleness // SECOND
-        ):
+        wanted = self._max_staleness // SECOND
+        before = _seconds(existing.max_staleness) if existing is not None else None
+        if shape.mode == MERGE and before != wanted:
             self._client.set_max_staleness(table, self._max_staleness)
+            if existing is not None:
+                was = "none" if before is None else f"{before:g} s"
+                _tell(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
 
     def _make_dataset(self, dataset: str) -> None:
         if not self._location:
@@ -206,6 +210,12 @@ class BigQueryTables:
 
     def _note(self) -> None:
         self._spool.storage.replace(_PATH, to_json(_Document(tables=self._tables())))
+
+
+def _tell(line: str) -> None:
+    """Where Spark keeps what its sources say; their processes have no log of their own."""
+    sys.stderr.write(f"spark_sink: {line}\n")
+    sys.stderr.flush()
 
 
 def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None, key: Iterable[str]) -> None:

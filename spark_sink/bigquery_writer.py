@@ -8,8 +8,8 @@ given back; whatever else it refuses is an error, so that nothing but rows can e
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import grpc
 import tenacity
@@ -17,13 +17,13 @@ from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud.bigquery_storage_v1 import BigQueryWriteClient, types
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
-from google.protobuf.any_pb2 import Any
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
 from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
 from connector.bigquery_table import BigQueryTable, BigQueryTarget
-from spark_sink.bigquery_connections import Call, Responses, connections, own, shared
+from spark_sink.bigquery_connections import Call, connections, own, shared
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")
@@ -185,15 +185,10 @@ class BigQueryWriter:
         return own(self._target, stream)
 
     def _begin(self, stream: str) -> Call:
-        """Opens a connection; the first request must not wait for its answer to come back from here."""
+        """Opens a connection: by gRPC's own call, which is there to be cancelled before its first answer has come."""
         metadata = [("x-goog-request-params", f"write_stream={stream}")]
-        client = self._client()
-        client.transport.append_rows._prefetch_first_result_ = False  # type: ignore[attr-defined]
-
-        def begin(requests: Iterator[types.AppendRowsRequest]) -> Responses:
-            return cast("Responses", client.append_rows(requests, retry=None, timeout=None, metadata=metadata))
-
-        return begin
+        open_call = cast("Callable[..., Any]", self._client().transport.append_rows)
+        return lambda requests: _Answers(open_call(requests, metadata=metadata))
 
     def _client(self) -> BigQueryWriteClient:
         return _client(self._target, os.getpid())
@@ -203,6 +198,23 @@ class BigQueryWriter:
             f"a pending stream of table {self._name} of BigQuery has expired",
             hint="Run it again: its rows are written anew, and nobody has seen any of them.",
         )
+
+
+class _Answers:
+    """The answers of a call of gRPC's, whose errors are those of Google's clients."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __next__(self) -> types.AppendRowsResponse:
+        try:
+            return cast("types.AppendRowsResponse", next(self._call))
+        except grpc.RpcError as error:
+            raise exceptions.from_grpc_error(error) from error
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        return self._call.cancel()
 
 
 class _MissingColumnError(exceptions.BadRequest):
@@ -232,7 +244,7 @@ def _tells_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
     """Whether a call that ended did so of a column that the table lacks; its answer may tell it as well."""
     found = types.StorageError()
     for detail in error.details:
-        if isinstance(detail, Any) and detail.Unpack(types.StorageError.pb(found)):
+        if isinstance(detail, AnyMessage) and detail.Unpack(types.StorageError.pb(found)):
             return found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS
     return "extra proto fields" in str(error.message).lower()
 

@@ -97,6 +97,15 @@ def test_what_was_overspent_or_noted_by_a_fast_clock_holds_nothing_back_for_ever
     assert pacing.after(Spent(paid_until=NOW + 10**6 * HOUR), 1, NOW).paid_until <= NOW + 2 * HOUR
 
 
+def test_what_a_fast_clock_noted_is_moved_back_to_the_present_with_what_was_owed() -> None:
+    pacing = Pacing.of("append-only", 0)
+    fast = pacing.after(Spent(), 500, NOW + 10**6 * HOUR)
+    assert pacing.believed(fast, NOW) == pacing.after(Spent(), 500, NOW)
+    assert pacing.believed(Spent(NOW + 100 * HOUR, NOW), NOW) == Spent(NOW + 2 * HOUR, NOW), "more than can be owed"
+    right = pacing.after(Spent(), 500, NOW)
+    assert pacing.believed(right, NOW + SECOND) == right
+
+
 def test_one_that_dies_and_comes_back_all_the_time_pays_for_each_try() -> None:
     pacing, random = Pacing.of("append-only", 0), Random(0)
     spent, now, tries = Spent(), NOW, []

@@ -64,6 +64,7 @@ def test_a_bigquery_sink_needs_a_dataset_and_merges_unless_told_otherwise() -> N
     sink = validated({"source": SOURCE, "sink": {"type": "bigquery", "dataset": "replica_{schema}"}}).sink
     assert isinstance(sink, BigQueryConfig)
     assert (sink.mode, sink.max_staleness, sink.dead_letters) == ("merge", 3600 * SECOND, "./dead-letters")
+    assert sink.prune_by_keys
     assert faults(source=SOURCE, sink={"type": "bigquery"}) == ["sink.dataset: is needed"]
     wrong = {"type": "bigquery", "dataset": "a-b", "mode": "upsert", "path": "./events", "max_staleness": "2d"}
     told = faults(source=SOURCE, sink=wrong)

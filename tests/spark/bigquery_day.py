@@ -150,7 +150,7 @@ def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: 
         pending.append(EpochWeight(epoch, None, tables, _EPOCH_BYTES, 1, "", names, clock.now))
         if mode == MERGE_LOAD and second % 20:  # its pace is slow: it is asked now and then
             continue
-        if pace.holds(pending):
+        if pace.holds(pace.gathered(pending)):
             continue
         pace.spend(pending)
         pending = []

@@ -1,14 +1,20 @@
 """A MERGE reads only what its keys can meet: conditions with constants, which every row of a load meets."""
 
+from pathlib import Path
+
 import orjson
 import pyarrow as pa
 import pytest
 
+from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
 from connector.records import ColumnType
 from connector.schemas import TableSchema
+from emulator.bigquery_double import BigQueryDouble
 from spark_sink.bigquery_bounds import bound_of, bounded
 from spark_sink.bigquery_fold import Fold, merge_statement
+from tests.spark.bigquery_lives import Life, configured
+from tests.spark.spools import START, SpoolMaker, record
 
 
 def table_of(partition_by: str = "", **keys: str) -> BigQueryTable:
@@ -28,6 +34,11 @@ def bound(code: str, *values: object) -> str:
 def test_few_keys_are_listed_in_their_order_and_many_come_to_a_range() -> None:
     assert bound("INT64", "10", "9", "-1") == "t.`Id` IN (-1, 9, 10)"
     assert bound("INT64", *(str(number) for number in range(-5, 996))) == "t.`Id` BETWEEN -5 AND 995"
+
+
+def test_many_texts_bound_nothing_for_a_collation_may_order_them_in_another_way() -> None:
+    assert bound("STRING", *(f"k{number:04d}" for number in range(501))) == ""
+    assert bound("STRING", *(f"{number:03d}" + "x" * 150 for number in range(200))) == "", "too long for a list"
 
 
 @pytest.mark.parametrize(
@@ -89,3 +100,27 @@ def test_the_statement_holds_what_bounds_the_keys_of_its_load() -> None:
     assert fold.bounds() == "t.`Id` IN (3, 7)"
     statement = merge_statement(table, "p.d.Orders", "p.d.staging", fold.bounds())
     assert " ON t.`Id` = s.`Id` AND t.`Line` = s.`Line` AND t.`Id` IN (3, 7) WHEN MATCHED" in statement
+
+
+@pytest.mark.parametrize("prunes", [True, False])
+def test_keys_stand_in_statements_only_if_tables_are_pruned_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prunes: bool
+) -> None:
+    statements: list[str] = []
+    merge = BigQueryClient.merge
+
+    def seen(self: BigQueryClient, sql: str, dataset: str, name: str, *, job_id: str) -> None:
+        statements.append(sql)
+        merge(self, sql, dataset, name, job_id=job_id)
+
+    monkeypatch.setattr(BigQueryClient, "merge", seen)
+    maker = SpoolMaker(tmp_path / "spool")
+    maker.seal(record(START + 1, [4711]))
+    with BigQueryDouble.started(count_jobs=True) as double:
+        options = {"dataset": "d", "mode": "merge-load", "project": double.project, "location": "US"}
+        servers = {"endpoint": double.endpoint, "grpc_endpoint": double.grpc_endpoint}
+        with Life(configured(maker.path, **options, **servers, prune_by_keys=prunes)) as life:
+            life.only_what_is_sealed()
+            assert life.run()
+    assert [" IN (4711)" in statement for statement in statements] == [prunes]
+    assert ["4711" in statement for statement in statements] == [prunes]

@@ -1,12 +1,21 @@
 """Connections to BigQuery are kept and used again; a broken one, an idle one, one for other columns is opened anew."""
 
+import itertools
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
+from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from spark_sink.bigquery_connections import Connections
+from connector.bigquery_table import BigQueryTable, BigQueryTarget
+from spark_sink import bigquery_connections
+from spark_sink.bigquery_connections import Connection, Connections
+from spark_sink.bigquery_writer import BigQueryWriter
+from spark_sink.errors import SinkError
 
 
 class Server:
@@ -66,6 +75,25 @@ def test_one_connection_carries_the_requests_of_several_tables_and_names_columns
     assert [schemas(call) for call in server.calls] == [["one", "", "two", "one"]]
 
 
+def test_a_call_that_waits_for_its_first_answer_as_it_begins_gets_it() -> None:
+    server = Server()
+
+    def waiting(requests: Iterator[types.AppendRowsRequest]) -> Answers:
+        first = next(requests)  # as a client does that fetches an answer before it gives the call back
+        return server.call(itertools.chain([first], requests))
+
+    connection = Connection(waiting)
+    connection.close()
+    assert server.calls == []
+    connection = Connection(waiting)
+    for _ in range(2):
+        request = types.AppendRowsRequest(write_stream="one")
+        assert connection.send(request, b"a").write_stream == "one"
+    connection.close()
+    assert [len(call) for call in server.calls] == [2]
+    assert server.cancelled == 1
+
+
 def test_a_connection_that_broke_is_opened_anew_and_only_that() -> None:
     server, connections = Server(), Connections()
     send(connections, server, "one")
@@ -116,8 +144,34 @@ def test_a_connection_is_used_by_one_at_a_time() -> None:
         connections.taken(("key",), "one", b"a", server.call) as first,
         connections.taken(("key",), "one", b"a", server.call) as second,
     ):
-        assert first is not second
+        for connection in (first, second):
+            connection.send(types.AppendRowsRequest(write_stream="one"), b"a")
     assert len(server.calls) == 2
     assert server.cancelled == 1, "one is enough"
     connections.close_all()
     assert server.cancelled == 2
+
+
+def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bigquery_connections, "_ANSWER", 0.2)
+    ended = threading.Event()
+
+    def silent(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.add_callback(ended.set)
+        ended.wait(60)
+        return iter(())
+
+    handler = grpc.method_handlers_generic_handler(
+        "google.cloud.bigquery.storage.v1.BigQueryWrite", {"AppendRows": grpc.stream_stream_rpc_method_handler(silent)}
+    )
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        target = BigQueryTarget("p", "http://127.0.0.1:1", f"127.0.0.1:{port}")
+        writer = BigQueryWriter(target, BigQueryTable("T", "d", "T", (), (), (), ()), patience=0)
+        with pytest.raises(SinkError, match="cannot write table"):
+            writer.append(writer.default_stream, DescriptorProto(), [b""])
+        assert ended.wait(10), "the call is cancelled"
+    finally:
+        server.stop(None)

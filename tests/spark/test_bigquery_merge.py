@@ -165,7 +165,7 @@ def test_inserts_and_deletes_are_whole_whatever_the_stream_captures(
 
 
 def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble
+    trial_of: MakeTrial, bigquery_double: BigQueryDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = trial_of()
     for number, (option, expected) in enumerate(
@@ -183,6 +183,12 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
         assert bigquery_double.table(trial.dataset, "Singers").max_staleness == expected
         jobs = bigquery_double.counts.requests["jobs.insert"] + bigquery_double.counts.requests["jobs.query"]
         assert jobs == number, "it is set once"
+    told = [line for line in capsys.readouterr().err.splitlines() if "max_staleness" in line]
+    name = f"{bigquery_double.project}.{trial.dataset}.Singers"
+    assert told == [
+        f"spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
+        for before, after in ((3600, 5400), (5400, 0), (0, 86400))
+    ], "what a table is made with is not told"
 
 
 # Rows that BigQuery refuses

@@ -14,12 +14,13 @@ import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import bigquery
-from google.cloud.bigquery_storage_v1 import BigQueryWriteClient, types
+from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.any_pb2 import Any as Any_
 
 from connector.bigquery_client import BigQueryClient, reason_of
 from connector.records import ColumnType
 from emulator.bigquery_double import BigQueryDouble
+from spark_sink import bigquery_writer
 from spark_sink.bigquery_ledger import StreamsEntry
 from spark_sink.bigquery_writer import BigQueryWriter
 from spark_sink.errors import SinkError
@@ -158,14 +159,14 @@ def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
     trial = make(bigquery_double, "append-only")
     Sealing(trial)([1])
     errors = [error]
-    append = BigQueryWriteClient.append_rows
+    answer = bigquery_writer._Answers.__next__
 
-    def ending(client: BigQueryWriteClient, *args: Any, **kwargs: Any) -> Any:
+    def ending(answers: bigquery_writer._Answers) -> types.AppendRowsResponse:
         if errors:
             raise errors.pop()
-        return append(client, *args, **kwargs)
+        return answer(answers)
 
-    monkeypatch.setattr(BigQueryWriteClient, "append_rows", ending)
+    monkeypatch.setattr(bigquery_writer._Answers, "__next__", ending)
     trial.run()
     assert (ids_of(trial), errors) == ([1], [])
 
