@@ -84,6 +84,10 @@ class SpoolInUseError(SpoolError):
     """Another daemon writes this spool."""
 
 
+class TakenOverError(SpoolInUseError):
+    """Another process has taken this one's place while it was not heard of; to start again would not win it back."""
+
+
 class SpoolMismatchError(SpoolError):
     """The spool holds another change stream."""
 

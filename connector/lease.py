@@ -20,7 +20,7 @@ from pathlib import Path
 import orjson
 
 from connector.bucket import Bucket
-from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.errors import SpannerCdcError, SpoolInUseError, TakenOverError
 
 LEASE = 20.0
 """Seconds after which a lease that is not renewed is free."""
@@ -79,7 +79,7 @@ class Lease:
         self._taken = taken
         self._holder = Holder.this_process()
         self._generation = 0
-        self._lost = ""
+        self._lost: SpoolInUseError | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease {path}", daemon=True)
 
@@ -110,7 +110,7 @@ class Lease:
             SpoolInUseError: another process has taken it over, or it is not renewed any more.
         """
         if self._lost:
-            raise SpoolInUseError(self._lost)
+            raise self._lost
 
     def _take_over(self) -> int:
         holder, generation = self._read()
@@ -137,7 +137,8 @@ class Lease:
                 with suppress(SpannerCdcError):  # the network is cut: next time
                     self._renew()
         except BaseException as error:  # noqa: BLE001 - whatever it is, check tells of it
-            self._lost = f"the lock {self._bucket.url}/{self._path} could not be renewed: {type(error).__name__}"
+            path = f"{self._bucket.url}/{self._path}"
+            self._lost = SpoolInUseError(f"the lock {path} could not be renewed: {type(error).__name__}")
 
     def _renew(self) -> None:
         try:
@@ -147,9 +148,10 @@ class Lease:
             if holder == self._holder:
                 self._generation = generation
             elif generation:
-                self._lost = f"{self._taken} ({holder or 'unknown'}), which took over while this one was not heard of"
+                other = f"({holder or 'unknown'})"
+                self._lost = TakenOverError(f"{self._taken} {other}, which took over while this one was not heard of")
             else:
-                self._lost = f"the lock {self._bucket.url}/{self._path} was deleted"
+                self._lost = SpoolInUseError(f"the lock {self._bucket.url}/{self._path} was deleted")
 
     def _read(self) -> tuple[Holder | None, int]:
         """Who holds it, if its object says so, and that object's generation: 0 where there is none."""

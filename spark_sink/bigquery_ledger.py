@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pydantic import BaseModel, ConfigDict
 
 from connector.consumers import BIGQUERY, find
-from connector.errors import SpoolError, SpoolInUseError
+from connector.errors import SpoolError, TakenOverError
 from connector.manifest import VERSION
 from connector.spool import Spool, to_json
 
@@ -90,11 +90,11 @@ class Ledger:
         """Writes the streams down; where others were before, it is those.
 
         Raises:
-            SpoolInUseError: the micro-batch is recorded as done: another sink has taken over.
+            TakenOverError: the micro-batch is recorded as done: another sink has taken over.
         """
         entry = StreamsEntry(table=table, streams=streams, at=at)
         if self._done() >= first:
-            raise SpoolInUseError(f"another sink has delivered the epochs from {first} on meanwhile")
+            raise TakenOverError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
             self._spool.storage.create(entry_path(first, table), to_json(entry))
         except FileExistsError:

@@ -80,7 +80,8 @@ def is_ours(error: BaseException) -> bool:
 def is_in_use(error: BaseException) -> bool:
     """Whether another process holds what a sink needs, which Spark may have wrapped; one that was killed soon ends."""
     found = _LINE.findall(_text(error))
-    return isinstance(error, SpoolInUseError) or (bool(found) and found[-1][0] == SpoolInUseError.__name__)
+    kind = found[-1][0] if found else type(error).__name__
+    return kind == SpoolInUseError.__name__
 
 
 def is_permanent(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 
 import connector
 import spark_sink
-from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, SpoolInUseError
+from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, SpoolInUseError, TakenOverError
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
@@ -141,3 +141,7 @@ def test_what_another_process_still_holds_is_tried_again() -> None:
 def test_an_exception_of_the_jvms_is_told_and_not_where_it_was_called() -> None:
     told = clear_line(RuntimeError(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y"))
     assert told == "java.io.IOException: mkdir of file:/proc/x failed"
+
+
+def test_a_sink_whose_place_another_has_taken_is_not_started_again() -> None:
+    assert not is_in_use(TakenOverError("another sink holds the spool"))
