@@ -31,7 +31,7 @@ def _integer(value: object) -> object:
     try:
         return int(value) if isinstance(value, str) else value
     except ValueError:  # its text holds the value
-        raise EventError("a value of an integer type is no integer") from None
+        raise EventError("a value of an integer type is not an integer") from None
 
 
 def json_object(text: str) -> dict[str, object]:

@@ -22,6 +22,7 @@ from connector.row_fields import (
     COLUMN_TYPE,
     DATA_CHANGE,
     HEARTBEAT,
+    HEARTBEAT_TIMESTAMP,
     MOD,
     NO_MEMBERS,
     NULL,
@@ -129,7 +130,7 @@ def _mod(mod: Value) -> Mod:
 
 
 def _heartbeat(row: Value) -> HeartbeatRecord:
-    return HeartbeatRecord(timestamp(_HEARTBEAT.values(row)[0].string_value, "timestamp"))
+    return HeartbeatRecord(timestamp(_HEARTBEAT.values(row)[0].string_value, HEARTBEAT_TIMESTAMP))
 
 
 def _child_partitions(row: Value) -> ChildPartitionsRecord:

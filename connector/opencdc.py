@@ -191,7 +191,7 @@ def _integer(value: object) -> object:
     try:
         number = int(value) if isinstance(value, str) else value
     except ValueError:  # its text holds the value
-        raise EventError("a value of an integer type is no integer") from None
+        raise EventError("a value of an integer type is not an integer") from None
     return _exact(number)
 
 

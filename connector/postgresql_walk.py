@@ -21,6 +21,7 @@ from connector.records import (
     column_type,
 )
 from connector.row_fields import (
+    HEARTBEAT_TIMESTAMP,
     NO_MEMBERS,
     STRING,
     UnknownRecordError,
@@ -144,7 +145,7 @@ class PostgresqlWalk:
             if data is not None:
                 return [self._data(data, read_timestamp)]
             if beat is not None:
-                return [HeartbeatRecord(timestamp(beat.timestamp, "timestamp"))]
+                return [HeartbeatRecord(timestamp(beat.timestamp, HEARTBEAT_TIMESTAMP))]
             if children is not None:
                 return [_child_partitions(children)]
         except msgspec.MsgspecError as error:  # its text has the place and the kinds, and no value

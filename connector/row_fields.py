@@ -77,6 +77,9 @@ MOD = (
     Field("old_values", STRING, null=True),
 )
 HEARTBEAT = (Field("timestamp", STRING),)
+HEARTBEAT_TIMESTAMP = "a change record: the timestamp of a heartbeat record"
+"""What it is called where it is not a timestamp."""
+
 CHILD_PARTITIONS = (
     Field("start_timestamp", STRING),
     Field("record_sequence", STRING),

@@ -222,7 +222,7 @@ def test_null_is_null_in_every_type(code: str) -> None:
 
 
 def test_a_value_that_is_no_integer_is_told_of_without_its_text() -> None:
-    with pytest.raises(EventError, match=r"^a value of an integer type is no integer$"):
+    with pytest.raises(EventError, match=r"^a value of an integer type is not an integer$"):
         one(mods=mod('{"Id":"secret"}'))
 
 

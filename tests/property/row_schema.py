@@ -354,6 +354,7 @@ def _proto_time(fields: Message, number: int) -> int:
 _MOD_TYPES = {10: "INSERT", 20: "UPDATE", 30: "DELETE"}
 _CAPTURES = {10: "OLD_AND_NEW_VALUES", 20: "NEW_VALUES", 30: "NEW_ROW", 40: "NEW_ROW_AND_OLD_VALUES"}
 _CODES = {1: "BOOL", 2: "INT64", 3: "FLOAT64", 4: "TIMESTAMP", 5: "DATE", 6: "STRING", 7: "BYTES"}
+_ANNOTATIONS = {2: "PG_NUMERIC", 3: "PG_JSONB", 4: "PG_OID"}
 
 
 def _proto_data(fields: Message) -> DataChangeRecord:
@@ -392,9 +393,10 @@ def _proto_data(fields: Message) -> DataChangeRecord:
 
 
 def _proto_type(fields: Message) -> str:
-    code = _int32(fields, 1)
+    code, annotation = _int32(fields, 1), _int32(fields, 4)
     need(code)
-    return _canonical_type({"code": _CODES.get(code, code)})
+    annotated = {"type_annotation": _ANNOTATIONS.get(annotation, annotation)} if annotation else {}
+    return _canonical_type({"code": _CODES.get(code, code), **annotated})
 
 
 def _canonical_type(node: dict[str, Any]) -> str:

@@ -103,7 +103,7 @@ def test_a_table_that_avro_cannot_hold_is_dead_letters_and_the_others_are_files(
     ("columns", "name", "bad", "why"),
     [
         (NOTED, "J", "not JSON, secret", "a value of type JSON is not JSON"),
-        (NUMBERED, "C", "secret", "a value of an integer type is no integer"),
+        (NUMBERED, "C", "secret", "a value of an integer type is not an integer"),
     ],
 )
 def test_lines_and_messages_have_dead_letters_too(
