@@ -23,6 +23,7 @@ from connector.records import (
     PartitionEventRecord,
     PartitionStartRecord,
     Record,
+    timestamp_of,
 )
 
 _KINDS = {
@@ -56,7 +57,7 @@ class LateRecord:
     @property
     def at(self) -> int:
         """Its commit timestamp, or the timestamp of what it announces."""
-        return _timestamp(self.record)
+        return timestamp_of(self.record)
 
     @property
     def transaction(self) -> str:
@@ -101,7 +102,7 @@ def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | No
     """
     if isinstance(record, HeartbeatRecord):
         return None
-    proved, at = graph[token].proved, _timestamp(record)
+    proved, at = graph[token].proved, timestamp_of(record)
     if at < proved or (at == proved and not isinstance(record, PartitionEndRecord)):
         return proved
     if (
@@ -112,15 +113,3 @@ def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | No
     ):
         return graph.watermark
     return None
-
-
-def _timestamp(record: Record) -> int:
-    match record:
-        case DataChangeRecord() | PartitionEventRecord():
-            return record.commit_timestamp
-        case ChildPartitionsRecord() | PartitionStartRecord():
-            return record.start_timestamp
-        case PartitionEndRecord():
-            return record.end_timestamp
-        case HeartbeatRecord():
-            return record.timestamp

@@ -15,15 +15,7 @@ from connector.changes import Changes
 from connector.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
 from connector.decode import Decoder, Item
 from connector.dialects import Dialect
-from connector.records import (
-    INITIAL_TOKEN,
-    ChildPartitionsRecord,
-    DataChangeRecord,
-    HeartbeatRecord,
-    PartitionEndRecord,
-    PartitionEventRecord,
-    PartitionStartRecord,
-)
+from connector.records import INITIAL_TOKEN, timestamp_of
 from connector.timestamps import SECOND, format_rfc3339
 from connector.watchdog import Watchdog
 
@@ -131,14 +123,4 @@ class PartitionQueries:
 
 def _instant(item: Item) -> int:
     """What an item proves everything before, or tells of."""
-    match item:
-        case Changes():
-            return item.last
-        case HeartbeatRecord():
-            return item.timestamp
-        case ChildPartitionsRecord() | PartitionStartRecord():
-            return item.start_timestamp
-        case PartitionEndRecord():
-            return item.end_timestamp
-        case DataChangeRecord() | PartitionEventRecord():
-            return item.commit_timestamp
+    return item.last if isinstance(item, Changes) else timestamp_of(item)

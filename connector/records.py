@@ -149,6 +149,19 @@ Record = (
 )
 
 
+def timestamp_of(record: Record) -> int:
+    """When a record was committed, or what it announces happens; nanoseconds since the epoch."""
+    match record:
+        case DataChangeRecord() | PartitionEventRecord():
+            return record.commit_timestamp
+        case ChildPartitionsRecord() | PartitionStartRecord():
+            return record.start_timestamp
+        case PartitionEndRecord():
+            return record.end_timestamp
+        case HeartbeatRecord():
+            return record.timestamp
+
+
 def sequence_number(record_sequence: str) -> int:
     """The record sequence as a number; 0 where it is none, so that the text itself decides."""
     return int(record_sequence) if record_sequence.isdecimal() else 0
