@@ -10,7 +10,7 @@ demo: setup
 	@$(BIN)/python -m emulator.demo
 
 # Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
-SPARK := tests/spark tests/integration/test_bigquery.py
+SPARK := tests/spark_sink tests/integration/bigquery
 
 test: lint
 	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
@@ -24,10 +24,11 @@ test-spark:
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
 OLDEST := $(VENV)/oldest
-CALLERS := $(addprefix tests/connector/test_,$(addsuffix .py,check config dead_letters_command events gcs_storage opencdc \
-    reader rows storage_contract transport walk)) tests/emulator/test_bigquery_double*.py tests/emulator/test_container.py \
-  $(addprefix tests/spark/test_,$(addsuffix .py,avro batch bigquery_names bigquery_refusals bigquery_rows file_writer \
-    gcs_destination))
+CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check commands/test_dead_letters_command decoding/test_chunks \
+    decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream spanner/test_transport storage/test_gcs \
+    storage/test_storage_contract test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
+  $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_refusals bigquery/test_names bigquery/test_rows \
+    encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch))
 
 test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(CALLERS)

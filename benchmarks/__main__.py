@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import idle, latency, memory, result, rows, spark, wire, workers
-from benchmarks.plot import plot
-from benchmarks.result import Result
-from benchmarks.size import Size
-from benchmarks.subject import FailedError
-from connector.cores import cores
+from benchmarks import idle, latency, memory, rows, spark, wire, workers
+from benchmarks.measure import result
+from benchmarks.measure.plot import plot
+from benchmarks.measure.result import Result
+from benchmarks.measure.size import Size
+from benchmarks.measure.subject import FailedError
+from connector.process import cores
 
 FOLDER = Path(__file__).parent
 _SHORT = Size(10_000, 2, 0.3, seconds=4.0, grown=10_000, cells=(("googlesql", "16/msg"),), hurried=True)

@@ -14,9 +14,9 @@ from random import Random
 import grpc
 from google.cloud.spanner_v1 import types
 
-from benchmarks.sample import DATA, announced, prefixed
-from connector.dialects import DIALECTS, IMMUTABLE, Dialect
-from connector.timestamps import SECOND, format_rfc3339
+from benchmarks.replay.sample import DATA, announced, prefixed
+from connector.core.dialects import DIALECTS, IMMUTABLE, Dialect
+from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, find_or_start
 
 SINGLES, TOGETHER = 8, 50

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.daemon import daemon
-from benchmarks.process import cpu_below, cpu_of, resident
-from benchmarks.result import Result
+from benchmarks.measure.daemon import daemon
+from benchmarks.measure.process import cpu_below, cpu_of, resident
+from benchmarks.measure.result import Result
+from benchmarks.measure.size import Size
 from benchmarks.scale import Load, serving
-from benchmarks.size import Size
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
 
 _FEW, _MANY = 10, 1000
 _SETTLING = 3.0

@@ -16,28 +16,29 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
-from benchmarks import reading, spark_queries
-from benchmarks.result import Result
-from benchmarks.sample import Sample
-from benchmarks.size import Size
-from benchmarks.subject import subject
-from connector.changes import Changes
+from benchmarks import spark_queries
+from benchmarks.measure import reading
+from benchmarks.measure.result import Result
+from benchmarks.measure.size import Size
+from benchmarks.measure.subject import subject
+from benchmarks.replay.sample import Sample
 from connector.config import SourceConfig
-from connector.dialects import GOOGLESQL, IMMUTABLE
-from connector.envelope import EnvelopeBuilder
-from connector.epoch import Epoch
-from connector.events import EventWriter
-from connector.filters import RecordFilter
-from connector.metrics import ReaderMetrics
-from connector.partitions import CutPartition
-from connector.reader import OpenStream, opened
-from connector.records import INITIAL_TOKEN, DataChangeRecord
-from connector.scheduler import Range
-from connector.schemas import SchemaRegistry
-from connector.sealing import SpoolWriter, checkpoint, initialize, sole_writer
-from connector.spool import Spool
-from connector.timestamps import SECOND, format_rfc3339
-from connector.walk import walk
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, IMMUTABLE
+from connector.core.epoch import Epoch
+from connector.core.filters import RecordFilter
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN, DataChangeRecord
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.decoding.walk import walk
+from connector.envelope.envelope import EnvelopeBuilder
+from connector.envelope.events import EventWriter
+from connector.reader.change_stream import OpenStream, opened
+from connector.reader.scheduler import Range
+from connector.spool.reading import Spool
+from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer
+from connector.telemetry.metrics import ReaderMetrics
 from emulator import EmulatorNotFoundError, SampleDatabase, Workload, find_or_start
 
 _MODS_PER_SECOND = 20

@@ -4,12 +4,12 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 
-from benchmarks import reading
-from benchmarks.messages import Replay
-from benchmarks.replay import replaying
-from benchmarks.result import Result, cost
-from benchmarks.size import Size
-from benchmarks.subject import subject
+from benchmarks.measure import reading
+from benchmarks.measure.result import Result, cost
+from benchmarks.measure.size import Size
+from benchmarks.measure.subject import subject
+from benchmarks.replay.messages import Replay
+from benchmarks.replay.server import replaying
 
 _WARM_UP = 2_000
 

@@ -9,14 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from connector.envelope import EnvelopeBuilder, Source
-from connector.epoch import Epoch
-from connector.manifest import Manifest, SourceName
-from connector.partitions import CutPartition
-from connector.reports import spool_report
-from connector.sealing import SpoolWriter, checkpoint, initialize
-from connector.spool import Spool, manifest_path
-from connector.timestamps import SECOND
+from connector.commands.reports import spool_report
+from connector.core.epoch import Epoch
+from connector.core.partitions import CutPartition
+from connector.core.timestamps import SECOND
+from connector.envelope.envelope import EnvelopeBuilder, Source
+from connector.spool.manifest import Manifest, SourceName
+from connector.spool.reading import Spool, manifest_path
+from connector.spool.writing import SpoolWriter, checkpoint, initialize
 
 START = 1_790_000_000 * SECOND
 NAME = SourceName(project="p", instance="i", database="d", change_stream="S")

@@ -17,19 +17,19 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from benchmarks.http2 import Buffer
-from benchmarks.messages import START, Replay
-from benchmarks.reading import envelope
-from benchmarks.result import Result, Round
-from benchmarks.size import Size
-from benchmarks.subject import prepared, subject
+from benchmarks.measure.reading import envelope
+from benchmarks.measure.result import Result, Round
+from benchmarks.measure.size import Size
+from benchmarks.measure.subject import prepared, subject
+from benchmarks.replay.http2 import Buffer
+from benchmarks.replay.messages import START, Replay
 from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
-from connector.changes import Changes
-from connector.decode import decoder
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
-from connector.records import DataChangeRecord
-from connector.schemas import SchemaRegistry
-from spark_sink.bigquery_rows import RowBuilder
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.core.records import DataChangeRecord
+from connector.core.schemas import SchemaRegistry
+from connector.decoding.decoder import decoder
+from spark_sink.bigquery.rows import RowBuilder
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")

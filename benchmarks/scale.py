@@ -22,12 +22,12 @@ from pathlib import Path
 import click
 import yaml
 
-from connector.manifest import Manifest
-from connector.spool import Spool
-from connector.timestamps import SECOND, format_rfc3339, parse
+from connector.core.timestamps import SECOND, format_rfc3339, parse
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
 from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, ScriptedServer
-from emulator.history import PartitionMode
-from emulator.scenario import steady
+from emulator.scenario.history import PartitionMode
+from emulator.scenario.scenario import steady
 
 MIB = 1024 * 1024
 _MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")

@@ -16,14 +16,15 @@ from pathlib import Path
 
 import fastavro
 
-from benchmarks import reading, spark_queries
-from benchmarks.messages import Replay
-from benchmarks.replay import replaying
-from benchmarks.result import Result, Round
-from benchmarks.size import LENGTHS, Size
-from benchmarks.subject import Measure, Subject, subject
-from connector.spool import Spool, manifest_path
-from emulator import bigquery_double
+from benchmarks import spark_queries
+from benchmarks.measure import reading
+from benchmarks.measure.result import Result, Round
+from benchmarks.measure.size import LENGTHS, Size
+from benchmarks.measure.subject import Measure, Subject, subject
+from benchmarks.replay.messages import Replay
+from benchmarks.replay.server import replaying
+from connector.spool.reading import Spool, manifest_path
+from emulator.bigquery import double as bigquery_double
 
 _FIRST = 1000
 _ROWS = 3

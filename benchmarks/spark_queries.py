@@ -1,4 +1,4 @@
-"""What a process with a Spark session does for a benchmark: functions for :mod:`benchmarks.subject`.
+"""What a process with a Spark session does for a benchmark: functions for :mod:`benchmarks.measure.subject`.
 
 The session is made first, with one core, as ``spanner-cdc run`` makes it. A streaming query takes seconds to
 begin, once in a service's life, and its first micro-batch some more; so what is measured begins when it has delivered
@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_sink
-from benchmarks.reading import NAME
-from benchmarks.subject import done, prepared
+from benchmarks.measure.reading import NAME
+from benchmarks.measure.subject import done, prepared
 from connector.config import SparkConfig, validated
-from connector.consumers import BIGQUERY, find
-from connector.spool import Spool
+from connector.spool.consumers import BIGQUERY, find
+from connector.spool.reading import Spool
 from spark_sink.run import Event, Sink, delivery_of, session
 
 _POLL = 0.02

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from benchmarks import baseline, reading
-from benchmarks.messages import Replay, Span
-from benchmarks.process import cpu_of
-from benchmarks.replay import replaying
-from benchmarks.result import Result, Round, cpu_ratio, wall_ratio
-from benchmarks.size import CELLS, LENGTHS, Size
-from benchmarks.subject import Measure, Subject, Work, subject
+from benchmarks.measure import baseline, reading
+from benchmarks.measure.process import cpu_of
+from benchmarks.measure.result import Result, Round, cpu_ratio, wall_ratio
+from benchmarks.measure.size import CELLS, LENGTHS, Size
+from benchmarks.measure.subject import Measure, Subject, Work, subject
+from benchmarks.replay.messages import Replay, Span
+from benchmarks.replay.server import replaying
 
 _WARM_UP = 2_000
 

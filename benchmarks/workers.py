@@ -8,10 +8,10 @@ stream ends is made into batches by the coordinator alone.
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks import reading
-from benchmarks.messages import Replay
-from benchmarks.result import Result
-from benchmarks.size import Size
+from benchmarks.measure import reading
+from benchmarks.measure.result import Result
+from benchmarks.measure.size import Size
+from benchmarks.replay.messages import Replay
 from benchmarks.wire import compared, sides
 
 _PARTITIONS = 4

@@ -1,7 +1,7 @@
 """BigQuery's REST API: datasets, tables, jobs; every failure one clear line. Needs the extra ``bigquery``.
 
 What may pass by itself is retried with backoff, for :data:`PATIENCE` seconds. Rows go another way
-(:mod:`spark_sink.bigquery_writer`).
+(:mod:`spark_sink.bigquery.writer`).
 """
 
 import functools
@@ -28,8 +28,8 @@ from google.cloud.bigquery.table import (
 
 from connector.bigquery_partition import Partition
 from connector.bigquery_table import BigQueryTable, BigQueryTarget, Field
+from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
-from connector.timestamps import SECOND
 
 PATIENCE = 600.0
 """Seconds for which what may pass by itself is retried."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from connector.bigquery_quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
 from connector.bigquery_table import MERGE, MERGE_LOAD, Mode
-from connector.timestamps import SECOND
+from connector.core.timestamps import SECOND
 
 LEAST_SCANNED = 10 * 2**20
 """Bytes that are paid for a table at least."""

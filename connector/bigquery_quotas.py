@@ -9,7 +9,7 @@ tables comes soon, one that has many gathers longer, and whoever knows the momen
 from dataclasses import dataclass
 
 from connector.bigquery_table import MERGE, MERGE_LOAD, Mode
-from connector.timestamps import SECOND
+from connector.core.timestamps import SECOND
 
 HOUR, DAY = 3600, 86400
 """Seconds."""

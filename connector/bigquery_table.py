@@ -14,9 +14,9 @@ from typing import Literal
 import orjson
 
 from connector import bigquery_partition
-from connector.avro_schema import Kind, kind_of
 from connector.bigquery_partition import Partition
-from connector.schemas import TableSchema
+from connector.core.schemas import TableSchema
+from connector.envelope.avro_schema import Kind, kind_of
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"

@@ -18,19 +18,22 @@ from pathlib import Path
 import click
 import orjson
 
-from connector import gaps, log, reports, service
-from connector.check import check_sink, findings_of, notes_of, warn
+from connector import log
+from connector.commands import reports
+from connector.commands import run as service
+from connector.commands.check import check_sink, findings_of, notes_of, warn
+from connector.commands.lifeline import cut_with_stdin
+from connector.commands.read import read
+from connector.commands.tail import tail
 from connector.config import load, validated
-from connector.consumers import forget
-from connector.daemon import read
+from connector.core.position import Position
+from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import ConfigurationError, told
-from connector.garbage import collect_rarely
-from connector.lifeline import cut_with_stdin
-from connector.position import Position
-from connector.spool import Spool
-from connector.stopping import Stop, on_signals
-from connector.tail import tail
-from connector.timestamps import format_rfc3339, parse
+from connector.process import collect_rarely
+from connector.reader.stopping import Stop, on_signals
+from connector.spool import gaps
+from connector.spool.consumers import forget
+from connector.spool.reading import Spool
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
@@ -287,7 +290,7 @@ def _in_the_sinks(common: _Common, config: Path, *arguments: str) -> None:
     """Runs a command of the sinks, which are not imported here; its exit code is ours, and signals go on to it."""
     as_json, _ = log.style()
     style = ["--log-format", "json" if as_json else "text", *(["--verbose"] if common.verbose else [])]
-    command = [sys.executable, "-P", "-m", "spark_sink.letters_command", *arguments, *style, "--", str(config)]
+    command = [sys.executable, "-P", "-m", "spark_sink.dead_letters_command", *arguments, *style, "--", str(config)]
     # Its own session: a Ctrl-C at the terminal would reach it twice.
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - a command of our own making
     before = {

@@ -25,10 +25,10 @@ from pydantic_core import ErrorDetails
 
 from connector import bigquery_partition
 from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, Shape
+from connector.core.timestamps import SECOND, parse
 from connector.errors import ConfigurationError
-from connector.locations import checked
-from connector.manifest import SourceName
-from connector.timestamps import SECOND, parse
+from connector.spool.manifest import SourceName
+from connector.storage.locations import checked
 
 _UNITS = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 _SIZES = {"": 1, "B": 1} | {

@@ -10,13 +10,13 @@ from typing import NoReturn
 
 import click
 
-from emulator.fault_plan import FaultPlan
-from emulator.faults import EmulatorFailedError, EmulatorNotFoundError
-from emulator.history import PartitionMode
-from emulator.launcher import find_or_start
-from emulator.scenario import Scenario
-from emulator.scripted_server import ScriptedServer
-from emulator.tables import Dialect
+from emulator.errors import EmulatorFailedError, EmulatorNotFoundError
+from emulator.official.launcher import find_or_start
+from emulator.scenario.history import PartitionMode
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.fault_plan import FaultPlan
+from emulator.scripted.server import ScriptedServer
+from emulator.workload.tables import Dialect
 
 
 @click.group()

@@ -12,8 +12,8 @@ Spark is imported when it is first needed, so that its absence can be told in on
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spark_sink.columns import typed
     from spark_sink.registration import register
+    from spark_sink.source.typed import typed
 
 __all__ = ["register", "typed"]
 
@@ -22,8 +22,8 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from spark_sink.columns import typed
         from spark_sink.registration import register
+        from spark_sink.source.typed import typed
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise

@@ -4,8 +4,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from spark_sink.datastream_files import DatastreamFiles
-from spark_sink.source import SpannerChangeStream
+from spark_sink.read_back.source import DatastreamFiles
+from spark_sink.source.data_source import SpannerChangeStream
 
 
 def register(spark: SparkSession) -> None:

@@ -28,15 +28,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connector.config import Config, FilesConfig, SparkConfig, load, parse_duration
-from connector.consumers import sink_lock
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
-from connector.locations import with_extra_bigquery
 from connector.log import whereabouts
-from connector.spool import Spool
-from spark_sink.deliveries import Delivery
+from connector.spool.consumers import sink_lock
+from connector.spool.reading import Spool
+from connector.storage.locations import with_extra_bigquery
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
-from spark_sink.file_delivery import FileDelivery
+from spark_sink.files.delivery import FileDelivery
 from spark_sink.registration import cores_of, with_cores
+from spark_sink.sink.delivery import Delivery
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
@@ -249,7 +249,7 @@ def delivery_of(config: Config) -> Delivery:
     if isinstance(config.sink, FilesConfig):
         return FileDelivery(config, config.sink)
     with with_extra_bigquery(SinkError):
-        from spark_sink.bigquery_delivery import BigQueryDelivery
+        from spark_sink.bigquery.delivery import BigQueryDelivery
     return BigQueryDelivery(config, config.sink)
 
 

@@ -2,7 +2,7 @@
 
 It needs a Python of its own kind, 3.13, and gets a virtual environment of its own, made once and kept inside the one
 the tests run in. It has tables, load jobs, MERGE and the Storage Write API with pending streams; it does no change data
-capture and has no `max_staleness`, for which there is `emulator.bigquery_double`.
+capture and has no `max_staleness`, for which there is `emulator.bigquery.double`.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import supervise
+from emulator.official import supervise
 
 _EXTENSIONS = ("icu", "ducklake", "spatial", "avro")
 _REQUIREMENTS = (

@@ -2,9 +2,9 @@
 
 from google.cloud.spanner_v1 import types
 
-from benchmarks.messages import START, Replay, Span
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
-from connector.timestamps import format_rfc3339
+from benchmarks.replay.messages import START, Replay, Span
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.core.timestamps import format_rfc3339
 
 STREAMING, CREATE = (f"/google.spanner.v1.Spanner/{name}" for name in ("ExecuteStreamingSql", "CreateSession"))
 DATABASE = "projects/p/instances/instance/databases/d"

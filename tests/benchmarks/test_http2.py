@@ -4,7 +4,7 @@ from struct import pack, unpack
 
 import pytest
 
-from benchmarks.http2 import PREFACE, Connection, frame
+from benchmarks.replay.http2 import PREFACE, Connection, frame
 
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 BODY = bytes(range(256)) * 400

@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks.messages import BLOCK, FRAMINGS, START, Replay, Span
-from connector.changes import Changes
-from connector.decode import decoder
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
-from connector.records import ChildPartitionsRecord, DataChangeRecord, Record
+from benchmarks.replay.messages import BLOCK, FRAMINGS, START, Replay, Span
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.core.records import ChildPartitionsRecord, DataChangeRecord, Record
+from connector.decoding.decoder import decoder
 from tests.benchmarks.query import answer
 
 DIALECTS = {"googlesql": GOOGLESQL, "postgresql": POSTGRESQL}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import baseline, reading
-from benchmarks.messages import Replay
-from benchmarks.size import Size
+from benchmarks.measure import baseline, reading
+from benchmarks.measure.size import Size
+from benchmarks.replay.messages import Replay
 from benchmarks.wire import Side, compared, sides
 
 FLOORS = {

@@ -7,8 +7,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from benchmarks.messages import Replay
-from benchmarks.replay import ReplayServer, replaying
+from benchmarks.replay.messages import Replay
+from benchmarks.replay.server import ReplayServer, replaying
 from tests.benchmarks.query import CREATE, STREAMING, PartialResultSet, Session, answer, create_session, query
 
 REPLAY = Replay("googlesql", "16/msg", partitions=3)

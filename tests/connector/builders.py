@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from connector.records import ColumnType, DataChangeRecord, Mod
-from connector.timestamps import parse
+from connector.core.records import ColumnType, DataChangeRecord, Mod
+from connector.core.timestamps import parse
 
 AT = parse("2026-01-02T03:04:05.123456789Z")
 COLUMNS = (

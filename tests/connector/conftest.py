@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.spool import Spool
+from connector.spool.reading import Spool
 
 
 @pytest.fixture(params=["local", "gs"])

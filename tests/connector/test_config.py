@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from connector.config import BigQueryConfig, FilesConfig, load, parse_duration, parse_size, resolve_moment, validated
+from connector.core.timestamps import SECOND, parse
 from connector.errors import ConfigurationError
-from connector.timestamps import SECOND, parse
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 

@@ -9,11 +9,11 @@ import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
-from connector.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL, Dialect
-from connector.records import Record
-from connector.rows import ValueAssembler
-from connector.timestamps import format_rfc3339, parse
-from connector.walk import walk
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL, Dialect
+from connector.core.records import Record
+from connector.core.timestamps import format_rfc3339, parse
+from connector.decoding.chunks import ValueAssembler
+from connector.decoding.walk import walk
 from emulator import SampleDatabase
 
 _SERVICE = "/google.spanner.v1.Spanner/"

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from emulator import Emulator, EmulatorNotFoundError, find_or_start
-from emulator.tables import Dialect
+from emulator.workload.tables import Dialect
 from tests.emulator.subjects import Subject, Subjects, officials, scripteds
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.cloud.spanner_v1 import param_types
 
-from connector.timestamps import parse
+from connector.core.timestamps import parse
 from emulator import SampleDatabase
 
 Moment = dt.datetime | str

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from connector.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Record
-from connector.timestamps import SECOND
+from connector.core.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Record
+from connector.core.timestamps import SECOND
 from emulator import CommittedMod, Emulator, SampleDatabase, Scenario, ScriptedServer, Workload, connect
-from emulator.tables import Dialect
+from emulator.workload.tables import Dialect
 from tests.emulator.caller import Caller
 
 Server = Literal["official", "scripted"]

@@ -8,7 +8,7 @@ import grpc
 import pytest
 import yaml
 
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Workload
 from tests.faults.proxy import Call, Trouble, proxied
 from tests.integration.commands import Section, configuration, options, reading, run, watermark

@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Workload
 from tests.faults.link import linked
 from tests.faults.proxy import SILENCE, Call, Trouble, proxied

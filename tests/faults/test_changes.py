@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339, parse
+from connector.core.timestamps import format_rfc3339, parse
+from connector.spool.reading import Spool
 from emulator import SampleDatabase, Workload
 from tests.integration.commands import Background, configuration, manifests, reading, watermark
 from tests.integration.contract import Event

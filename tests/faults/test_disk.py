@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339, parse
+from connector.spool.reading import Spool
 from emulator import Workload
 from tests.faults.test_full_spool import BigRows
 from tests.integration.commands import Section, configuration, manifests, reading, run, watermark

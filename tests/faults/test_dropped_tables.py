@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.check import check_sink, faults_of
+from connector.commands.check import check_sink, faults_of
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
 from emulator import TABLES, Scenario
-from tests.emulator.scripted_stream import at
+from tests.emulator.scripted.scripted_stream import at
 from tests.peers.histories import split
 from tests.peers.served import daemon_reads, served, settings, singers_of_spool, tailed
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connector import consumers
-from connector.spool import Spool
-from connector.summaries import held_bytes
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool import consumers
+from connector.spool.reading import Spool
+from connector.spool.summaries import held_bytes
 from emulator import CommittedMod, SampleDatabase
 from tests.integration.commands import configuration, manifests, reading, until, watermark
 from tests.integration.delivered import returned, rows

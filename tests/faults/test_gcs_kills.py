@@ -9,7 +9,7 @@ from signal import SIGKILL
 
 import pytest
 
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from emulator import Workload
 from tests.cloud_storage import CloudStorage
 from tests.integration.commands import configuration, manifests, reading, run

@@ -10,7 +10,7 @@ from signal import SIGKILL
 
 import pytest
 
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from emulator import Workload
 from tests.integration.commands import Background, configuration, manifests, reading, run
 from tests.integration.delivered import assert_delivered

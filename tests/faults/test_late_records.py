@@ -7,15 +7,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connector.decode import Item
+from connector.core.records import DataChangeRecord, HeartbeatRecord, Mod, PartitionStartRecord
+from connector.decoding.decoder import Item
 from connector.errors import StreamError
-from connector.late_store import late_report
-from connector.partition_query import PartitionQueries, PartitionQuery
-from connector.records import DataChangeRecord, HeartbeatRecord, Mod, PartitionStartRecord
-from connector.spool import Spool
-from emulator.tables import Dialect
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.spool.late_store import late_report
+from connector.spool.reading import Spool
+from emulator.workload.tables import Dialect
 from tests.connector.builders import record
-from tests.emulator.scripted_stream import ORIGIN, at
+from tests.emulator.scripted.scripted_stream import ORIGIN, at
 from tests.integration.commands import manifests
 from tests.peers.histories import split
 from tests.peers.served import daemon_reads, served, singers_of_spool, tailed

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from connector.timestamps import format_rfc3339, parse
+from connector.core.timestamps import format_rfc3339, parse
 from emulator import Workload
 from tests.faults.proxy import Call, Trouble, proxied
 from tests.integration.commands import Section, configuration, manifests, reading, run, watermark

@@ -15,8 +15,8 @@ from typing import Self
 
 import yaml
 
-from connector.manifest import Manifest
-from connector.spool import Spool
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
 from emulator import SampleDatabase
 
 COMMAND = (sys.executable, "-m", "connector")

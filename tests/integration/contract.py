@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connector.timestamps import parse
+from connector.core.timestamps import parse
 from emulator import SampleDatabase, Table
 
 Event = dict[str, Any]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from connector.manifest import Manifest
-from connector.spool import Spool
-from connector.timestamps import parse
+from connector.core.timestamps import parse
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
 from emulator import CommittedMod, SampleDatabase, Table
-from emulator.reread import rereader
-from emulator.skipped import judge, missing_by_commit
+from emulator.demo.reread import rereader
+from emulator.demo.skipped import judge, missing_by_commit
 from tests.integration.contract import Event
 
 Mod = tuple[int, str, str, str, str]

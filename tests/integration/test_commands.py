@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from connector import consumers
-from connector.sink_report import NOTHING, tell
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
+from connector.spool import consumers
+from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, tell
 from emulator import Workload
-from emulator.tables import Dialect
+from emulator.workload.tables import Dialect
 from tests.integration.commands import Background, configuration, manifests, options, reading, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import MakeDatabase

@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import CommittedMod, SampleDatabase, Scenario, ScriptedServer
-from emulator.history import History, Partition
-from emulator.tables import Dialect
+from emulator.scenario.history import History, Partition
+from emulator.workload.tables import Dialect
 from tests.emulator.subjects import sample_of
 from tests.integration.commands import configuration, manifests, options, run, tail
 from tests.integration.contract import Event, assert_in_commit_order, assert_valid

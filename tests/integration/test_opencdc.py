@@ -12,16 +12,16 @@ from typing import get_args
 
 import pytest
 
+from connector.commands.tail import tail as tailed
 from connector.config import validated
-from connector.position import Position
-from connector.stopping import Stop
-from connector.tail import tail as tailed
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.position import Position
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.reader.stopping import Stop
 from emulator import CommittedMod, Scenario, ScriptedServer, Table
-from emulator.history import Change, History, Partition, PartitionMode
-from emulator.tables import Dialect
-from tests.connector.conduit import ConduitRecord, of_json
-from tests.emulator.scripted_stream import ORIGIN, at, change, scenario
+from emulator.scenario.history import Change, History, Partition, PartitionMode
+from emulator.workload.tables import Dialect
+from tests.connector.envelope.conduit import ConduitRecord, of_json
+from tests.emulator.scripted.scripted_stream import ORIGIN, at, change, scenario
 from tests.emulator.subjects import sample_of
 from tests.integration.commands import Done, run, tail
 from tests.peers.served import served, source

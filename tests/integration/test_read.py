@@ -9,8 +9,8 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
 
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
+from connector.spool.reading import Spool
 from emulator import Workload
 from tests.integration.commands import configuration, manifests, reading, run, watermark
 from tests.integration.delivered import assert_delivered, assert_sound

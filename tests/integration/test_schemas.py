@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from connector.client import SpannerClient
-from connector.dialects import DIALECTS
-from connector.discovery import find_change_stream
-from connector.schemas import TableSchema
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339
+from connector.core.dialects import DIALECTS
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import find_change_stream
+from connector.spool.reading import Spool
 from emulator import SampleDatabase
 from tests.integration.commands import configuration, manifests, reading
 from tests.integration.servers import MakeDatabase

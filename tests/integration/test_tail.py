@@ -10,7 +10,7 @@ from signal import SIGINT, SIGTERM, Signals
 
 import pytest
 
-from connector.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from emulator import CommittedMod, SampleDatabase, Workload
 from tests.integration.commands import Background, Done, options, tail, until
 from tests.integration.contract import assert_in_commit_order, assert_valid

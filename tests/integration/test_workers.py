@@ -13,10 +13,10 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
 
-from connector.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import Fault, FaultKind, FaultPlan, SampleDatabase, Scenario, ScriptedServer
-from emulator.fault_plan import RECOVERABLE
-from emulator.history import PartitionMode
+from emulator.scenario.history import PartitionMode
+from emulator.scripted.fault_plan import RECOVERABLE
 from tests.emulator.subjects import sample_of
 from tests.integration.commands import Background, configuration, manifests, reading, run, tail, until
 from tests.integration.contract import Event
@@ -53,7 +53,7 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def workers_of(daemon: Background) -> list[int]:
-    return [process for process in family(daemon.process.pid) if "connector.worker" in command(process)]
+    return [process for process in family(daemon.process.pid) if "connector.workers.worker" in command(process)]
 
 
 def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
@@ -102,7 +102,7 @@ def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
         assert len(workers) == 2
         done = daemon.stop(number)
     assert done.code == {SIGTERM: 0, SIGINT: 130, SIGKILL: -SIGKILL}[number]
-    until(lambda: not any("connector.worker" in command(worker) for worker in workers), "no worker")
+    until(lambda: not any("connector.workers.worker" in command(worker) for worker in workers), "no worker")
     assert "has died" not in done.err
     assert "Traceback" not in done.err
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from connector.timestamps import SECOND
+from connector.core.timestamps import SECOND
 from emulator import TABLES, Scenario, Table
-from emulator.history import (
+from emulator.scenario.history import (
     Change,
     Child,
     Children,
@@ -20,8 +20,8 @@ from emulator.history import (
     ReportedColumn,
     ReportedMod,
 )
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import ORIGIN, at
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import ORIGIN, at
 
 HOUR = 3600
 DAY = 24 * HOUR * SECOND

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connector.records import (
+from connector.core.records import (
     ChildPartition,
     ChildPartitionsRecord,
     ColumnType,
@@ -23,7 +23,7 @@ from connector.records import (
     PartitionStartRecord,
     Record,
 )
-from connector.timestamps import parse
+from connector.core.timestamps import parse
 
 READ = 7
 

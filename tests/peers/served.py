@@ -13,15 +13,15 @@ import grpc.aio
 import pytest
 import yaml
 
+from connector.commands.read import read
+from connector.commands.tail import tail
 from connector.config import Config, validated
-from connector.daemon import read
+from connector.core.timestamps import format_rfc3339
 from connector.errors import SpannerCdcError
-from connector.stopping import Stop
-from connector.tail import tail
-from connector.timestamps import format_rfc3339
+from connector.reader.stopping import Stop
 from emulator import FaultPlan, Framing, Scenario, ScriptedServer
-from emulator.scripted_server import _Handler
-from tests.emulator.scripted_stream import ORIGIN, at
+from emulator.scripted.server import _Handler
+from tests.emulator.scripted.scripted_stream import ORIGIN, at
 from tests.integration.commands import manifests
 from tests.integration.delivered import rows
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from connector import reader
-from connector.client import SpannerClient
-from connector.dialects import Dialect
-from connector.discovery import ChangeStream, find_change_stream
+from connector.core.dialects import Dialect
 from connector.errors import StreamError
-from connector.spool import Spool
+from connector.reader import change_stream as reader
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream, find_change_stream
+from connector.spool.reading import Spool
 from emulator import Scenario
-from emulator.history import ReportedMod
-from tests.emulator.scripted_stream import at
+from emulator.scenario.history import ReportedMod
+from tests.emulator.scripted.scripted_stream import at
 from tests.integration.commands import manifests
 from tests.peers.histories import KEY, change, column, partition, stream
 from tests.peers.served import daemon_reads, served, tailed

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from connector.records import INITIAL_TOKEN
-from connector.timestamps import SECOND
+from connector.core.records import INITIAL_TOKEN
+from connector.core.timestamps import SECOND
 from emulator import Fault, FaultKind, FaultPlan
-from emulator.history import PartitionMode
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, at
+from emulator.scenario.history import PartitionMode
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.integration.commands import manifests
 from tests.peers.histories import HOUR, change, merge, merge_of_strangers, partition, split, stream
 from tests.peers.served import daemon_reads, served, singers_of_spool, tailed

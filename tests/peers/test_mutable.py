@@ -5,13 +5,14 @@ import asyncio
 import pytest
 
 from connector.config import validated
+from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import ConfigurationError
-from connector.reader import opened
-from connector.timestamps import MINUTE, SECOND
-from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, information_schema
-from emulator.history import Change, Event, PartitionEnd, PartitionMode, PartitionStart
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, at
+from connector.reader.change_stream import opened
+from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario
+from emulator.scenario.history import Change, Event, PartitionEnd, PartitionMode, PartitionStart
+from emulator.scripted import information_schema
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.peers.histories import HOUR, change, moved, partition, split, stream
 from tests.peers.served import served, source, tailed
 from tests.peers.virtual import Asked, all_singers, goes_on_from_everywhere, read

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.timestamps import MINUTE, SECOND
+from connector.core.timestamps import MINUTE, SECOND
 from emulator import Fault, FaultKind, FaultPlan, Scenario
-from emulator.history import PartitionMode, ReportedMod
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, ORIGIN, at
+from emulator.scenario.history import PartitionMode, ReportedMod
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import FORMS, ORIGIN, at
 from tests.integration.commands import manifests, watermark
 from tests.peers.histories import HOUR, change, partition, split, stream
 from tests.peers.served import calls_to, daemon_reads, served, singers_of_spool, tailed

@@ -8,11 +8,11 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from connector.changes import Changes
-from connector.records import DataChangeRecord, Record
+from connector.core.changes import Changes
+from connector.core.records import DataChangeRecord, Record
 from tests.peers.published_records import PUBLISHED, READ, Published
-from tests.property.framed import field
-from tests.property.two_ways import MUTABLE_SIDE, SIDES, Side, fast_items, outcome
+from tests.property.decoding.framed import field
+from tests.property.decoding.two_ways import MUTABLE_SIDE, SIDES, Side, fast_items, outcome
 
 
 def side_of(published: Published) -> Side:

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from connector.config import validated
+from connector.core.partitions import CutPartition
+from connector.core.timestamps import SECOND
 from connector.errors import StreamError
-from connector.partitions import CutPartition
-from connector.reader import opened
-from connector.timestamps import SECOND
-from emulator.history import Change, PartitionMode
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, ORIGIN, at
+from connector.reader.change_stream import opened
+from emulator.scenario.history import Change, PartitionMode
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import FORMS, ORIGIN, at
 from tests.peers.histories import HOUR, split
 from tests.peers.served import served, source, tailed
 from tests.peers.virtual import Checkpoint, read

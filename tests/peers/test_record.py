@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from emulator import Scenario
-from emulator.capture import CAPTURE_TYPES
-from emulator.history import PartitionMode, ReportedMod
-from emulator.tables import Dialect
-from emulator.values import Value
-from tests.emulator.scripted_stream import FORMS, ORIGIN, at
+from emulator.scenario.capture import CAPTURE_TYPES
+from emulator.scenario.history import PartitionMode, ReportedMod
+from emulator.workload.tables import Dialect
+from emulator.workload.values import Value
+from tests.emulator.scripted.scripted_stream import FORMS, ORIGIN, at
 from tests.integration.delivered import in_spanners_encoding, of_rows
 from tests.peers.histories import COLUMNS, KEY, change, column, partition, stream
 from tests.peers.served import daemon_reads, events_of_spool, served, tailed

@@ -5,12 +5,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from connector.core.partitions import CutPartition
 from connector.errors import DataLostError, StreamError
-from connector.partitions import CutPartition
 from emulator import Fault, FaultKind, FaultPlan
-from emulator.history import PartitionMode
-from emulator.tables import Dialect
-from tests.emulator.scripted_stream import FORMS, at
+from emulator.scenario.history import PartitionMode
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.faults.proxy import Trouble, proxied
 from tests.integration.commands import manifests, run, watermark
 from tests.peers.histories import DAY, partition, split, stream

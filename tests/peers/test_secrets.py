@@ -7,14 +7,14 @@ from typing import Any
 import grpc
 import pytest
 
+from connector.core.timestamps import SECOND
 from connector.log import whereabouts
-from connector.timestamps import SECOND
 from emulator import Fault, FaultKind, FaultPlan, Scenario
-from emulator.change_records import RowForm, row_form
-from emulator.history import Change, PartitionMode, Record, ReportedMod
-from emulator.tables import Dialect
-from emulator.wire import listed, text
-from tests.emulator.scripted_stream import at
+from emulator.scenario.history import Change, PartitionMode, Record, ReportedMod
+from emulator.scripted.change_records import RowForm, row_form
+from emulator.scripted.wire import listed, text
+from emulator.workload.tables import Dialect
+from tests.emulator.scripted.scripted_stream import at
 from tests.faults.proxy import Trouble, proxied
 from tests.integration.commands import Done, run
 from tests.peers.credentials import ACCESS_TOKEN, KEY_ID, authorised
@@ -76,7 +76,7 @@ WRONG: tuple[tuple[Dialect, bytes], ...] = (
 
 
 def with_a_wrong_row(dialect: Dialect, row: bytes, patch: pytest.MonkeyPatch) -> Scenario:
-    patch.setattr("emulator.scripted.row_form", lambda spoken, mode: Broken(row_form(spoken, mode), row))
+    patch.setattr("emulator.scripted.spanner.row_form", lambda spoken, mode: Broken(row_form(spoken, mode), row))
     return stream(partition("one", 0, [change(at(3), 3)]), dialect=dialect)
 
 

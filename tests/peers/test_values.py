@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from emulator import TABLES, Column, Table
-from emulator.history import Change, PartitionMode, ReportedColumn, ReportedMod
-from emulator.scripted import ScriptedSpanner
-from emulator.stream_query import reads_change_stream
-from emulator.tables import Dialect
-from emulator.values import Value
-from tests.emulator.scripted_stream import FORMS, at
+from emulator.scenario.history import Change, PartitionMode, ReportedColumn, ReportedMod
+from emulator.scripted.spanner import ScriptedSpanner
+from emulator.scripted.stream_query import reads_change_stream
+from emulator.workload.tables import Dialect
+from emulator.workload.values import Value
+from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.peers.histories import KEY, change, column, partition, split, stream
 from tests.peers.served import daemon_reads, events_of_spool, served, singers_of_spool, tailed
 

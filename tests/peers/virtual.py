@@ -8,22 +8,22 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import cast
 
-from connector.client import Parameter, SpannerClient
-from connector.decode import decoder
-from connector.dialects import GOOGLESQL, MUTABLE, POSTGRESQL, Dialect
-from connector.epoch import Epoch, incomplete_transactions
-from connector.flow import FlowControl
-from connector.metrics import ReaderMetrics
-from connector.partition_query import PartitionQueries
-from connector.partitions import CutPartition
-from connector.reader import WINDOW
-from connector.records import INITIAL_TOKEN, DataChangeRecord
-from connector.scheduler import Range, Scheduler
-from connector.timestamps import SECOND, parse
+from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL, Dialect
+from connector.core.epoch import Epoch, incomplete_transactions
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN, DataChangeRecord
+from connector.core.timestamps import SECOND, parse
+from connector.decoding.decoder import decoder
+from connector.reader.change_stream import WINDOW
+from connector.reader.flow_control import FlowControl
+from connector.reader.scheduler import Range, Scheduler
+from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.partition_query import PartitionQueries
+from connector.telemetry.metrics import ReaderMetrics
 from emulator import FaultPlan, Framing, Scenario, ScriptedClock, ScriptedSpanner
-from tests.emulator.scripted_stream import at
+from tests.emulator.scripted.scripted_stream import at
 from tests.property import virtual_time
-from tests.property.whole_reader import EngineClient
+from tests.property.reading.whole_reader import EngineClient
 
 BUDGET = 1024 * 1024
 

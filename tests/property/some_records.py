@@ -5,8 +5,8 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from connector.records import ColumnType, DataChangeRecord, Mod
-from connector.timestamps import MINUTE
+from connector.core.records import ColumnType, DataChangeRecord, Mod
+from connector.core.timestamps import MINUTE
 from tests.connector.builders import AT, column
 
 TABLES = ("Singers", "music.Albums", "Älben", "")

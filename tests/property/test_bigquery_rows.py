@@ -14,14 +14,14 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from connector.bigquery_table import BigQueryTable, Column, Mode, Shape, bigquery_name, bigquery_table
-from connector.envelope import SCHEMA
-from connector.records import ColumnType, DataChangeRecord, Mod
-from connector.schemas import TableSchema
-from connector.timestamps import format_second
-from spark_sink.bigquery_rows import RowBuilder
+from connector.core.records import ColumnType, DataChangeRecord, Mod
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_second
+from connector.envelope.envelope import SCHEMA
+from spark_sink.bigquery.rows import RowBuilder
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
-from tests.spark.test_bigquery_rows import MODES, NOW, decoded, enveloped
+from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped
 
 Value = tuple[Any, Any]
 """A value as Spanner writes it in JSON, and what it is in the message."""

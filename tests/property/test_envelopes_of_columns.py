@@ -11,11 +11,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.changes import Changes
-from connector.envelope import SCHEMA, EnvelopeBuilder, Source
-from connector.records import DataChangeRecord, sequence_number
-from connector.schemas import SchemaRegistry
-from connector.timestamps import format_rfc3339, parse
+from connector.core.changes import Changes
+from connector.core.records import DataChangeRecord, sequence_number
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import format_rfc3339, parse
+from connector.envelope.envelope import SCHEMA, EnvelopeBuilder, Source
 from tests.property.effort import effort
 from tests.property.some_records import records
 

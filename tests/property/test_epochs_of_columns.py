@@ -9,15 +9,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from connector.changes import Changes
-from connector.epoch import EpochBuffer, IncompleteTransaction, incomplete_transactions, minute_end
-from connector.filters import RecordFilter
-from connector.records import DataChangeRecord
-from connector.schemas import SchemaRegistry
-from connector.timestamps import MINUTE
+from connector.core.changes import Changes
+from connector.core.epoch import EpochBuffer, IncompleteTransaction, incomplete_transactions, minute_end
+from connector.core.filters import RecordFilter
+from connector.core.records import DataChangeRecord
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import MINUTE
 from tests.connector.builders import AT, COLUMNS
-from tests.property import mutants
 from tests.property.effort import effort
+from tests.property.reading import mutants
 from tests.property.some_records import TABLES, records
 
 TOKENS = ("p", "q", "r")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from connector.spool import Spool
-from emulator.scripted_server import ScriptedServer
+from connector.spool.reading import Spool
+from emulator.scripted.server import ScriptedServer
 from tests.soak.ordeal import OLD_COPIES, Ordeal
 from tests.soak.plan import Plan
 

@@ -46,7 +46,7 @@ def is_jvm(process: int) -> bool:
 
 
 def is_driver(process: int) -> bool:
-    return "tests.soak.troubled_sink" in command(process)
+    return "tests.soak.faults.sink" in command(process)
 
 
 def is_worker(process: int) -> bool:
@@ -56,7 +56,7 @@ def is_worker(process: int) -> bool:
 
 def is_reader(process: int) -> bool:
     """Whether it is one of the workers that the daemon starts to read with."""
-    return "tests.soak.troubled_reader" in command(process)
+    return "tests.soak.faults.reader" in command(process)
 
 
 def kill(processes: list[int]) -> int:

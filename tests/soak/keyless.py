@@ -5,10 +5,10 @@ from dataclasses import replace
 from operator import attrgetter
 from random import Random
 
-from emulator.history import Change, Partition, ReportedColumn, ReportedMod
-from emulator.journal import ModType
-from emulator.scenario import Scenario
-from emulator.tables import Column, Table
+from emulator.scenario.history import Change, Partition, ReportedColumn, ReportedMod
+from emulator.scenario.scenario import Scenario
+from emulator.workload.journal import ModType
+from emulator.workload.tables import Column, Table
 
 TABLE = Table("Keyless", (Column("V", "STRING"),), key_length=0)
 _COLUMNS = (ReportedColumn("V", "STRING", array=False, is_primary_key=False, ordinal_position=1),)

@@ -15,10 +15,10 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 from tests.faults.link import Link
 from tests.soak.family import command, family, is_driver, is_jvm, is_reader, is_worker, kill
+from tests.soak.faults.fault import ENVIRONMENT, marks
+from tests.soak.faults.patches import FULL, SINK_FULL, STILL
 from tests.soak.ordeal import OLD_COPIES, Ordeal, SaidWhyError, is_lost_and_told, is_told_of
-from tests.soak.patches import FULL, SINK_FULL, STILL
 from tests.soak.plan import Life, Plan, afterwards
-from tests.soak.trouble import ENVIRONMENT, marks
 
 ROOT = Path(__file__).parents[2]
 _POLL = 0.01
@@ -264,7 +264,7 @@ def _started(plan: Plan, config: Path, trouble: str, log: Path) -> Iterator[subp
     arguments = ["run" if plan.with_spark else "read", str(config)]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.soak.troubled", *arguments],
+            [sys.executable, "-m", "tests.soak.faults.cli", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

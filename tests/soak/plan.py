@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.timestamps import SECOND
-from emulator.fault_plan import FaultKind, FaultPlan
-from emulator.framing import Framing
-from emulator.scenario import Scenario
+from connector.core.timestamps import SECOND
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.fault_plan import FaultKind, FaultPlan
+from emulator.scripted.framing import Framing
+from tests.soak.faults.fault import END_POINTS, PRUNE_POINTS, SEAL_POINTS, SINK_POINTS, START_POINTS, Trouble
+from tests.soak.faults.late_server import DRAWN, LateServer
 from tests.soak.keyless import with_keyless_table
-from tests.soak.late_server import DRAWN, LateServer
 from tests.soak.ordeal import OLD_COPIES, STANDSTILLS, Ordeal, ordeal_of
-from tests.soak.trouble import END_POINTS, PRUNE_POINTS, SEAL_POINTS, SINK_POINTS, START_POINTS, Trouble
 
 HOUR = 3600 * SECOND
 EVERY_SPARK_SEED = 5

@@ -13,16 +13,16 @@ import yaml
 from pyspark.sql import SparkSession
 
 from connector.config import load
-from connector.spool import Spool
-from connector.timestamps import format_rfc3339
-from emulator.fault_plan import DISORDER, FaultPlan
-from emulator.scripted_server import ScriptedServer
+from connector.core.timestamps import format_rfc3339
+from connector.spool.reading import Spool
+from emulator.scripted.fault_plan import DISORDER, FaultPlan
+from emulator.scripted.server import ScriptedServer
 from tests.faults.link import linked
 from tests.integration.commands import manifests
 from tests.integration.delivered import assert_sound
-from tests.property.test_whole_reader import of_seed
+from tests.property.reading.test_whole_reader import of_seed
 from tests.soak.between import Between
-from tests.soak.late_server import LateServer
+from tests.soak.faults.late_server import LateServer
 from tests.soak.live_sink import LiveSink
 from tests.soak.lives import Deadline, Lives, SeedError
 from tests.soak.ordeal import STANDSTILLS, Ordeal, SaidWhyError, is_told_of

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from connector.timestamps import SECOND
+from connector.core.timestamps import SECOND
 from emulator import FaultKind
-from emulator.stream_query import WINDOW
+from emulator.scripted.stream_query import WINDOW
+from tests.soak.faults.fault import SEAL_POINTS
+from tests.soak.faults.late_server import LateServer
 from tests.soak.keyless import TABLE
-from tests.soak.late_server import LateServer
 from tests.soak.lives import SeedError, Standstill
 from tests.soak.ordeal import ROUND, STANDSTILLS, Ordeal, is_told_of, ordeal_of
 from tests.soak.plan import EVERY_SPARK_SEED, Plan
-from tests.soak.trouble import SEAL_POINTS
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.timestamps import MINUTE, SECOND, format_rfc3339
-from emulator.scenario import Scenario
+from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
+from emulator.scenario.scenario import Scenario
 from tests.soak.truth import Verdict, committed, compare, event_files
 
 ORIGIN = 1_790_000_000 * SECOND

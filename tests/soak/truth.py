@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connector.timestamps import MINUTE, parse
-from emulator.history import Change, ReportedColumn
-from emulator.scenario import Scenario
-from emulator.values import Value
+from connector.core.timestamps import MINUTE, parse
+from emulator.scenario.history import Change, ReportedColumn
+from emulator.scenario.scenario import Scenario
+from emulator.workload.values import Value
 
 Identity = tuple[int, str, str, int, str, str]
 """Commit timestamp, transaction, record sequence, mod index, table and mod type of a mod."""

@@ -1,0 +1,99 @@
+"""The reader as the daemon runs it, put before a replay server: the one place that knows how it is put together.
+
+Only what finds a change stream is left out (the replay server answers no questions about a schema), and the sink may
+be one that drops what it is given.
+"""
+
+import asyncio
+
+from benchmarks.measure.subject import prepared
+from benchmarks.replay.messages import START, Replay, Span
+from connector.commands.read import SpoolSink
+from connector.config import SourceConfig
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
+from connector.core.epoch import Epoch
+from connector.core.filters import RecordFilter
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.envelope.envelope import EnvelopeBuilder, Source
+from connector.process import collect_rarely
+from connector.reader.change_stream import OpenStream
+from connector.reader.scheduler import EpochSink, Range
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream
+from connector.spool.manifest import SourceName
+from connector.spool.reading import Spool
+from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer
+from connector.telemetry.metrics import ReaderMetrics
+
+SOURCE = Source("p", "instance", "d", "Everything", "d")
+NAME = SourceName(project="p", instance="instance", database="d", change_stream="Everything")
+_UNBOUNDED = 1024**4
+
+
+def envelope() -> EnvelopeBuilder:
+    """Makes rows as the daemon does by default."""
+    return EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc")
+
+
+class ArrowSink:
+    """Makes a finished record batch of every epoch and drops it; ``rows`` counts them."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._envelope = envelope()
+        self._registry = SchemaRegistry()
+        self._epoch = 0
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        await asyncio.to_thread(self._build, epoch)
+
+    def _build(self, epoch: Epoch) -> None:
+        self._epoch += 1
+        if epoch.changes.mods:
+            self.rows += self._envelope.build(epoch.changes, self._registry, self._epoch).num_rows
+
+
+def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int = 1) -> int:
+    """Reads a span of all partitions to record batches; returns how many rows they had."""
+    sink = ArrowSink()
+    from_start = Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end)
+    asyncio.run(read(host, replay, from_start, sink, workers))
+    return sink.rows
+
+
+def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 1) -> int:
+    """Reads a span of all partitions into a spool, on from where it is; returns how many rows that were."""
+    spool = Spool.at(folder)
+    metrics = ReaderMetrics()
+    with sole_writer(spool):
+        try:
+            header = spool.header()
+        except FileNotFoundError:
+            header = initialize(spool, NAME, START, format_rfc3339(START), [])
+        at = checkpoint(spool, header)
+        writer = SpoolWriter(spool, header, at, envelope(), RecordFilter())
+        sink = SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics)
+        asyncio.run(read(host, replay, Range(at.cut, at.watermark, span.end), sink, workers))
+    return sum(manifest.rows for manifest in spool.manifests(at.epoch + 1, spool.latest()))
+
+
+async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
+    """Reads a range into a sink; what is measured begins when the workers have begun."""
+    assert span.end is not None
+    collect_rarely()
+    dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
+    config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
+    client = SpannerClient.of(config, None)
+    stream = ChangeStream(SOURCE.change_stream, "1d", "NEW_ROW", IMMUTABLE, ())
+    async with client.connected():
+        opened = OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), span.end + SECOND)
+        scheduling = opened.scheduler(span, sink, seal_interval=SECOND, metrics=ReaderMetrics())
+        async with scheduling as scheduler:
+            prepared()
+            await scheduler.run()

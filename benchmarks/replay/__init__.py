@@ -1,0 +1,1 @@
+"""A server that replays a change stream's bytes."""

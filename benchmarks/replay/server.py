@@ -1,0 +1,131 @@
+"""A server that replays a change stream's bytes as fast as a client takes them, in a process of its own.
+
+It is one thread that waits for sockets; what goes over them is :mod:`benchmarks.replay.http2`'s. Requests are told
+apart by their messages: one with a statement is a query, whose partition token says which answer it gets; any other
+wants a session.
+"""
+
+import multiprocessing
+import selectors
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+
+from benchmarks.replay.http2 import Buffer, Connection
+from benchmarks.replay.messages import Replay, Span
+from benchmarks.replay.request import Request
+from benchmarks.replay.sample import prefixed
+from emulator.scripted.wire import field, number_field
+
+_SENT_AT_ONCE = 256 * 1024
+_RECEIVED_AT_ONCE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayServer:
+    """Where a server is reached, and its process."""
+
+    host: str
+    pid: int
+    replay: Replay
+
+
+class _Client:
+    """A client's socket, and what could not be sent yet."""
+
+    def __init__(self, connected: socket.socket, replay: Replay) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected
+        self._connection = Connection(lambda request: answer(replay, request))
+        self._unsent: list[Buffer] = []
+
+    def receive(self) -> bool:
+        """Takes what has come; returns whether the client is still there."""
+        try:
+            data = self.socket.recv(_RECEIVED_AT_ONCE)
+        except BlockingIOError:
+            return True
+        self._connection.receive(data)
+        return bool(data)
+
+    def send(self) -> bool:
+        """Sends some of what there is; returns whether there is more."""
+        self._unsent = self._unsent or self._connection.buffers(_SENT_AT_ONCE)
+        if self._unsent:
+            try:
+                self._unsent = _rest(self._unsent, self.socket.sendmsg(self._unsent))
+            except BlockingIOError:
+                return True
+        return bool(self._unsent) or self._connection.has_more
+
+
+def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+        sent -= len(buffer)
+    return []
+
+
+def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
+    """What a request is answered with."""
+    asked = Request.of(request)
+    if not asked.is_query:
+        session = asked.resource if "/sessions/" in asked.resource else f"{asked.resource}/sessions/replayed"
+        return iter([prefixed(field(1, session.encode()) + number_field(6, 1))])
+    return replay.answer(asked.partition_token, asked.start, asked.end)
+
+
+def serve(listener: socket.socket, replay: Replay, lifeline: Pipe) -> None:
+    """Serves until the other end of the lifeline is closed."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        selector.register(lifeline, selectors.EVENT_READ)
+        while True:
+            for key, ready in selector.select():
+                if key.fileobj is lifeline:
+                    return
+                if key.fileobj is listener:
+                    client = _Client(listener.accept()[0], replay)
+                    selector.register(client.socket, selectors.EVENT_READ, client)
+                elif not _turn(key.data, ready, selector):
+                    selector.unregister(key.data.socket)
+                    key.data.socket.close()
+
+
+def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool:
+    try:
+        if ready & selectors.EVENT_READ and not client.receive():
+            return False
+        more = client.send()
+    except ConnectionError:
+        return False
+    selector.modify(client.socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if more else 0), client)
+    return True
+
+
+def _run(replay: Replay, span: Span, lifeline: Pipe) -> None:
+    replay.prepare(span)
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        lifeline.send(listener.getsockname()[1])
+        serve(listener, replay, lifeline)
+
+
+@contextmanager
+def replaying(replay: Replay, span: Span) -> Iterator[ReplayServer]:
+    """A server for as long as the context is open; it has rendered ``span`` before it is reached."""
+    context = multiprocessing.get_context("spawn")
+    near, far = context.Pipe()
+    process = context.Process(target=_run, args=(replay, span, far))
+    process.start()
+    far.close()
+    try:
+        assert process.pid is not None
+        yield ReplayServer(f"127.0.0.1:{near.recv()}", process.pid, replay)
+    finally:
+        near.close()  # which ends it
+        process.join(5)
+        process.kill()

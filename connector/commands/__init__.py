@@ -1,0 +1,1 @@
+"""The commands of ``spanner-cdc``, one file each."""

@@ -1,0 +1,28 @@
+"""A process that ends when whoever started it does: its standard input is a pipe, and its end asks for a drain."""
+
+import os
+import sys
+import threading
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from connector.reader.stopping import Stop
+
+
+@asynccontextmanager
+async def cut_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
+    """Asks ``stop`` for a drain when standard input ends, if that is wanted."""
+    if wanted:
+        loop = get_running_loop()
+
+        def watch() -> None:
+            with suppress(OSError):
+                while os.read(sys.stdin.fileno(), 4096):
+                    pass
+            with suppress(RuntimeError):  # the loop has ended before its parent
+                loop.call_soon_threadsafe(stop.ask)
+
+        # A read of a pipe cannot be cancelled, so nothing waits for this thread.
+        threading.Thread(target=watch, name="lifeline", daemon=True).start()
+    yield

@@ -1,0 +1,182 @@
+"""What ``discover`` and ``spool`` tell, as data and as text."""
+
+import time
+from collections.abc import Collection, Iterable
+
+from connector.config import SourceConfig
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import SpoolError
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
+from connector.spool import consumers
+from connector.spool.gaps import gaps
+from connector.spool.late_store import late_report
+from connector.spool.reading import Spool
+from connector.spool.summaries import EpochSummary, held_bytes
+
+Report = dict[str, object]
+_SHOWN_EPOCHS = 20
+
+
+async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
+    """The change streams of a database.
+
+    Raises:
+        SpannerCdcError: it cannot be asked.
+    """
+    client = SpannerClient.of(config, emulator_host)
+    async with client.connected():
+        dialect = await dialect_of(client)
+        return [_stream(stream, dialect.name) for stream in await change_streams(client, dialect)]
+
+
+def _stream(stream: ChangeStream, dialect: str) -> Report:
+    return {
+        "change_stream": stream.name,
+        "dialect": dialect,
+        "retention_period": stream.retention_period,
+        "value_capture_type": stream.value_capture_type,
+        "partition_mode": stream.partition_mode,
+        "tables": [
+            {
+                "table": table.table,
+                "primary_keys": list(table.primary_keys),
+                "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+            }
+            for table in stream.tables
+        ],
+    }
+
+
+def streams_text(streams: Iterable[Report]) -> str:
+    """The change streams for people."""
+    lines: list[str] = []
+    for stream in streams:
+        lines.append(
+            f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
+            f"  retention {stream['retention_period']}  {stream['partition_mode']}"
+        )
+        tables = stream["tables"]
+        assert isinstance(tables, list)
+        for table in tables:
+            columns = ", ".join(
+                f"{column['name']}{'*' if column['name'] in table['primary_keys'] else ''}"
+                for column in table["columns"]
+            )
+            lines.append(f"  {table['table']}({columns})")
+    return "\n".join(lines) or "no change streams"
+
+
+def spool_report(spool: Spool) -> Report:
+    """The state of a spool.
+
+    Raises:
+        SpoolError: there is none, or a file of it is corrupt.
+    """
+    while True:
+        first = spool.floor()
+        try:
+            return _spool_report(spool)
+        except SpoolError:
+            if spool.floor() == first:
+                raise
+            # its daemon has pruned what was being read
+
+
+def _spool_report(spool: Spool) -> Report:
+    try:
+        header = spool.header()
+    except FileNotFoundError as error:
+        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` makes one.") from error
+    latest, floor = spool.latest(), spool.floor()
+    epochs = list(spool.summaries(floor, latest))
+    watermark = epochs[-1].watermark_high if epochs else header.start - 1
+    newest = next(spool.manifests(latest, latest)) if latest else None
+    known = consumers.consumers(spool)
+    behind = _rows_after({consumer.epoch for consumer in known}, epochs)
+    return {
+        "path": spool.path,
+        "spool_id": header.spool_id,
+        "source": header.source.model_dump(),
+        "start": format_rfc3339(header.start),
+        "watermark": format_rfc3339(watermark),
+        "lag_s": round((time.time_ns() - watermark) / SECOND, 3),
+        "first_epoch": floor,
+        "last_epoch": latest,
+        "rows": sum(epoch.rows for epoch in epochs),
+        "bytes": held_bytes(epochs),
+        "late_records": _late_records(spool),
+        "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, newest)],
+        "consumers": [
+            {
+                "consumer": consumer.consumer,
+                "epoch": consumer.epoch,
+                "behind_epochs": latest - consumer.epoch,
+                "behind_rows": behind[consumer.epoch],
+                "updated": format_rfc3339(consumer.updated),
+            }
+            for consumer in known
+        ],
+        "epochs": [
+            {
+                "epoch": epoch.epoch,
+                "watermark_low": format_rfc3339(epoch.watermark_low),
+                "watermark_high": format_rfc3339(epoch.watermark_high),
+                "rows": epoch.rows,
+                "bytes": epoch.held,
+                "tables": epoch.tables,
+            }
+            for epoch in epochs
+        ],
+    }
+
+
+def _late_records(spool: Spool) -> Report:
+    late = late_report(spool)
+    if not late.count:
+        return {"count": 0, "first": None, "last": None}
+    return {"count": late.count, "first": format_rfc3339(late.first), "last": format_rfc3339(late.last)}
+
+
+def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict[int, int]:
+    """For each of some epochs, the rows of those after it."""
+    rows = dict.fromkeys(points, 0)
+    for epoch in epochs:
+        for point in points:
+            rows[point] += epoch.rows if epoch.epoch > point else 0
+    return rows
+
+
+def spool_text(report: Report) -> str:
+    """The state of a spool for people: totals, late records, gaps, consumers, and the newest epochs."""
+    late, missing, known, epochs = report["late_records"], report["gaps"], report["consumers"], report["epochs"]
+    assert isinstance(late, dict)
+    assert isinstance(missing, list)
+    assert isinstance(known, list)
+    assert isinstance(epochs, list)
+    total = (
+        f"{report['path']}: epochs {report['first_epoch']} to {report['last_epoch']}, {report['rows']} rows,"
+        f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
+    )
+    lines = [total]
+    if late["count"]:
+        lines.append(
+            f"  LATE: {late['count']} records came too late and are dead letters in late/,"
+            f" committed from {late['first']} to {late['last']}"
+        )
+    lines += [
+        f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
+        f" {gap['reason']}, recorded {gap['recorded_at']}"
+        for gap in missing
+    ]
+    lines += [
+        f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
+        f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"
+        for consumer in known
+    ] or ["  no consumer is registered: nothing is pruned"]
+    lines += [
+        f"  epoch {epoch['epoch']}: ({epoch['watermark_low']}, {epoch['watermark_high']}]"
+        f" {epoch['rows']} rows, {epoch['bytes']} bytes"
+        for epoch in epochs[-_SHOWN_EPOCHS:]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,88 @@
+"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, as one service."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from connector.commands.read import read
+from connector.commands.sink_process import Patience, SinkProcess
+from connector.config import Config
+from connector.core.timestamps import SECOND
+from connector.errors import SpoolError
+from connector.log import Log
+from connector.reader.change_stream import OpenStream
+from connector.reader.stopping import Stop
+from connector.spool.consumers import find
+from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+
+_log = Log(__name__)
+
+
+async def run(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
+    """Runs both until the end is reached and the sink has it all, or until ``stop``.
+
+    Args:
+        config: the configuration.
+        path: its file, for the sink's process.
+        stop: drains.
+        emulator_host: an emulator's address.
+        verbose: whether the sink gives tracebacks.
+        on_open: called with the change stream before anything is read.
+        patience: for a sink that makes no progress.
+
+    Raises:
+        SpannerCdcError: one clear line, of whichever failed first.
+    """
+    spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # then it is not known to have made any
+            consumer = find(spool, config.sink.type)
+        return consumer.epoch if consumer else 0
+
+    sink = SinkProcess(
+        [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
+    )
+    writing = asyncio.create_task(sink.run(), name="sink")
+    reading = asyncio.create_task(
+        read(config, stop, emulator_host=emulator_host, metrics=metrics, on_open=on_open), name="daemon"
+    )
+    try:
+        await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            stop.ask()
+        elif reading.exception() is None:
+            _log.info("the daemon is done; the sink delivers what is left")
+        await reading
+    except asyncio.CancelledError:
+        writing.cancel()
+        raise
+    finally:
+        has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
+        sink.finish(again=not has_failed)
+        await asyncio.wait({writing})
+        if has_failed and not writing.cancelled():
+            writing.exception()  # it is told on stderr; the daemon's is what comes first
+    await writing

@@ -1,0 +1,133 @@
+"""``spanner-cdc tail``: events as JSON lines in commit order, straight from the reader to a stream of bytes."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from connector.config import EnvelopeConfig, SourceConfig
+from connector.core.epoch import Epoch
+from connector.core.filters import RecordFilter
+from connector.core.partitions import CutPartition
+from connector.core.position import Position
+from connector.core.records import INITIAL_TOKEN
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import SECOND
+from connector.envelope.envelope import EnvelopeBuilder
+from connector.envelope.events import EventWriter
+from connector.envelope.opencdc import OpenCdcWriter
+from connector.reader.change_stream import opened
+from connector.reader.scheduler import Range
+from connector.reader.stopping import Stop
+from connector.spanner.key_order import KeyOrder
+from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.progress import reporting
+
+_SEAL_INTERVAL = SECOND // 10
+
+
+Lines = Callable[[pa.RecordBatch], Iterator[bytes]]
+"""One line a row of the envelope's columns."""
+
+
+class EventPrinter:
+    """An epoch sink that writes each event as a line.
+
+    Args:
+        out: where to.
+        envelope: makes the envelope's columns.
+        registry: the schemas as they are where reading begins.
+        keeps: which records are wanted.
+        lines: makes lines of the envelope's columns.
+        key_order: learns the order of new tables' keys.
+        after: the mods up to this one, which is the first epoch's at the earliest, are left out.
+    """
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        envelope: EnvelopeBuilder,
+        registry: SchemaRegistry,
+        keeps: RecordFilter,
+        lines: Lines,
+        key_order: KeyOrder,
+        *,
+        after: Position | None = None,
+    ) -> None:
+        self._out = out
+        self._envelope = envelope
+        self._registry = registry
+        self._keeps = keeps
+        self._lines = lines
+        self._key_order = key_order
+        self._after = after
+        self._epoch = 0
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """There is always room: a pipe that is full holds :meth:`deliver` back."""
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Writes the epoch's events; returns when the stream has taken them."""
+        await self._key_order.learn(self._registry, epoch.changes)
+        await asyncio.to_thread(self._write, epoch)
+
+    def _write(self, epoch: Epoch) -> None:
+        self._epoch += 1
+        kept = self._keeps(epoch.changes)
+        if kept.mods:
+            rows = self._envelope.build(kept, self._registry, self._epoch)
+            if self._after is not None:
+                rows = self._after.rest_of(rows)
+                if rows.num_rows:
+                    self._after = None
+            self._out.writelines(self._lines(rows))
+        self._out.flush()
+
+
+async def tail(
+    config: SourceConfig,
+    envelope: EnvelopeConfig,
+    out: BinaryIO,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    after: Position | None = None,
+) -> None:
+    """Writes the events of ``config``'s range to ``out``, until its end or until ``stop``.
+
+    Args:
+        config: the change stream.
+        envelope: how events are written.
+        out: where to.
+        stop: drains.
+        emulator_host: an emulator's address.
+        after: the mod after which to begin, committed at ``config``'s start.
+
+    Raises:
+        SpannerCdcError: one clear line.
+        BrokenPipeError: whoever read ``out`` is gone.
+    """
+    metrics = ReaderMetrics()
+    async with opened(config, emulator_host=emulator_host) as stream:
+        start = stream.resolve(config.start)
+        end = None if config.end is None else stream.resolve(config.end)
+        await stream.check_start(start, end)
+        registry = SchemaRegistry(stream.stream.tables)
+        writer = OpenCdcWriter if envelope.format == "opencdc" else EventWriter
+        printer = EventPrinter(
+            out,
+            EnvelopeBuilder(stream.source, stream_name=envelope.stream_name, read_method=envelope.read_method),
+            registry,
+            stream.filter,
+            writer(registry.by_key).lines,
+            stream.key_order(),
+            after=after,
+        )
+        span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+        async with (
+            stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
+            reporting(metrics),
+        ):
+            await stop.run(scheduler)

@@ -1,0 +1,100 @@
+"""Rows of bytes made of columns: each row is the same sequence of literals and of a column's value. Pure.
+
+What is equal in every row becomes part of the literals, so a row costs what varies in it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.core.changes import Int64s
+
+_NOTHING = pa.scalar(b"", pa.binary())
+_COMMA = pa.scalar(",", pa.string())
+
+
+class Pieces:
+    """Collects what each of some rows is made of, in order.
+
+    Args:
+        rows: how many rows there are.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._columns: list[pa.Array | pa.Scalar] = []
+        self._literal = bytearray()
+
+    def literal(self, data: bytes) -> None:
+        """The same bytes in every row."""
+        self._literal += data
+
+    def column(self, values: pa.Array) -> None:
+        """Each row's own bytes; ``values`` are binary or text, and none is null."""
+        if is_constant(values):
+            self.literal(values.cast(pa.binary())[0].as_py())
+            return
+        self._end_literal()
+        self._columns.append(values.view(pa.binary()))
+
+    def joined(self) -> pa.BinaryArray:
+        """The rows."""
+        self._end_literal()
+        if any(isinstance(column, pa.Array) for column in self._columns):
+            return pc.binary_join_element_wise(*self._columns, _NOTHING)
+        literal = b"".join(column.as_py() for column in self._columns)
+        return pa.repeat(pa.scalar(literal, pa.binary()), self._rows)
+
+    def _end_literal(self) -> None:
+        if self._literal:
+            self._columns.append(pa.scalar(bytes(self._literal), pa.binary()))
+            self._literal.clear()
+
+
+def is_constant(values: pa.Array) -> bool:
+    """Whether every row has the same value, and none is null."""
+    if len(values) == 0 or values.null_count or not values[0].equals(values[len(values) - 1]):
+        return False
+    return bool(pc.all(pc.equal(values, values[0])).as_py())
+
+
+def text_array(texts: Sequence[bytes], lengths: Int64s) -> pa.StringArray:
+    """Texts, given as bytes of these lengths, as an array.
+
+    Raises:
+        ValueError: one of them is not UTF-8 (Arrow's errors are ValueErrors).
+    """
+    data = b"".join(texts)
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    offsets[1:] = lengths.cumsum()
+    found = pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
+    if not data.isascii():
+        found.validate(full=True)
+    return found
+
+
+def joined(texts: pa.Array) -> memoryview:
+    """All texts of a column, with commas between them."""
+    whole = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), texts)
+    return memoryview(pc.binary_join(whole, _COMMA)[0].as_buffer())
+
+
+def bytes_of(values: pa.Array) -> memoryview:
+    """All of a column's bytes or text, one value after another; none is null."""
+    offsets = offsets_of(values)
+    return memoryview(values.buffers()[2] or b"")[offsets[0] : offsets[-1]]
+
+
+def ends_of(values: pa.Array) -> Int64s:
+    """Where each value ends in :func:`bytes_of`."""
+    offsets = offsets_of(values)
+    ends: Int64s = (offsets[1:] - offsets[0]).astype(np.int64)
+    return ends
+
+
+def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each value begins in its array's buffer, and where the last one ends."""
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)

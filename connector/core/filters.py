@@ -1,0 +1,54 @@
+"""Which records become events: by table and by transaction tag. Asked only once transactions are complete."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from connector.core.changes import Changes, integers
+
+
+class RecordFilter:
+    """Keeps records of included and not excluded tables whose transaction tag has none of the prefixes.
+
+    Args:
+        include: shell patterns over table names; empty for all.
+        exclude: shell patterns over table names.
+        skip_transaction_tags: prefixes of tags to leave out, against replication loops.
+    """
+
+    def __init__(
+        self, include: Iterable[str] = (), exclude: Iterable[str] = (), skip_transaction_tags: Iterable[str] = ()
+    ) -> None:
+        self._include = tuple(include)
+        self._exclude = tuple(exclude)
+        self._tags = tuple(skip_transaction_tags)
+        self._tables: dict[str, bool] = {}
+
+    def __call__(self, changes: Changes) -> Changes:
+        """The records that become events."""
+        tables = np.array([self._keeps(shape.table_name) for shape in changes.shapes], np.bool_)
+        if not tables.all():
+            changes = changes.kept(tables[integers(changes.column("shape"))])
+        if self._tags and len(changes):
+            tags = changes.column("transaction_tag").dictionary_encode()
+            mask = np.array([not tag.startswith(self._tags) for tag in tags.dictionary.to_pylist()], np.bool_)
+            changes = changes.kept(mask[integers(tags.indices)])
+        return changes
+
+    def _keeps(self, table: str) -> bool:
+        if table not in self._tables:
+            self._tables[table] = self.keeps(table)
+        return self._tables[table]
+
+    def keeps(self, table: str) -> bool:
+        """Whether the table's events are kept."""
+        if self._include and not any(fnmatchcase(table, pattern) for pattern in self._include):
+            return False
+        return not any(fnmatchcase(table, pattern) for pattern in self._exclude)
+
+    def unmatched(self, tables: Iterable[str]) -> list[str]:
+        """The patterns that no table fits: typing errors, most likely."""
+        names = list(tables)
+        patterns = (*self._include, *self._exclude)
+        return [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]

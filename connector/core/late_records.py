@@ -1,0 +1,115 @@
+"""Which records come too late: behind what their own query has proved, or behind the watermark. Pure: no clock, no I/O.
+
+What a query has proved binds the server. A data change record at t proves that everything before t has come, and so do
+a heartbeat at t and an announcement that starts at t; a partition end record proves its own timestamp too. Whatever the
+same query returns at or before what it has proved breaks that promise, and may be missing from an epoch that is sealed.
+What an earlier query has proved does not count: a query begins where the last one ended, inclusive, and repeats it.
+
+The initial query proves nothing before it has finished, and so nothing that it returns is late.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from connector.core.changes import Changes, Int64s
+from connector.core.partitions import PartitionGraph
+from connector.core.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+    Record,
+    timestamp_of,
+)
+
+_KINDS = {
+    DataChangeRecord: "data change record",
+    ChildPartitionsRecord: "child partitions record",
+    PartitionStartRecord: "partition start record",
+    PartitionEndRecord: "partition end record",
+    PartitionEventRecord: "partition event record",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LateRecord:
+    """A record that came after everything at or before ``passed`` had been proved complete.
+
+    ``partition`` is the token of the partition whose query returned it. Timestamps are nanoseconds since the epoch;
+    ``watermark`` is the reader's when it came, and ``delivered`` up to where epochs had been delivered then.
+    """
+
+    partition: str
+    record: Record
+    passed: int
+    watermark: int
+    delivered: int
+
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return _KINDS[type(self.record)]
+
+    @property
+    def at(self) -> int:
+        """Its commit timestamp, or the timestamp of what it announces."""
+        return timestamp_of(self.record)
+
+    @property
+    def transaction(self) -> str:
+        """The server transaction id; empty where it is not a data change record."""
+        return self.record.server_transaction_id if isinstance(self.record, DataChangeRecord) else ""
+
+    @property
+    def missed(self) -> bool:
+        """Whether epochs that it, or what it announces, belongs to were delivered without it: it is not read again."""
+        return self.at <= self.delivered
+
+    @property
+    def incomplete(self) -> tuple[int, int] | None:
+        """What may be missing, both inclusive: of partitions announced too late, what they have up to the watermark.
+
+        None where nothing is: they start after it, and are read from their start.
+        """
+        if isinstance(self.record, DataChangeRecord):
+            return self.at, self.at
+        return (self.at, self.watermark) if self.at <= self.watermark else None
+
+
+def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
+    """Rows of a query that has proved everything up to ``proved``: those in time, and those that are late.
+
+    Those in time are in the order of their commit timestamps; each row proves everything before it. Beside the late
+    ones stands what had been proved when each came.
+    """
+    at = changes.commit_timestamps
+    if int(at[0]) > proved and not bool((at[1:] < at[:-1]).any()):
+        return changes, changes.part(0, 0), at[:0]
+    passed = np.maximum(np.maximum.accumulate(at) - 1, proved)
+    late = at <= passed
+    return changes.kept(~late), changes.kept(late), passed[late]
+
+
+def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | None:
+    """What had been proved before a record of a partition's query came, if it is late; the graph has not seen it yet.
+
+    Children that nobody has heard of and that start behind the watermark are late too: no earlier query, of this run or
+    of the one before, can have returned them, for their parent holds the watermark below them until then.
+    """
+    if isinstance(record, HeartbeatRecord):
+        return None
+    proved, at = graph[token].proved, timestamp_of(record)
+    if at < proved or (at == proved and not isinstance(record, PartitionEndRecord)):
+        return proved
+    if (
+        isinstance(record, ChildPartitionsRecord)
+        and token != INITIAL_TOKEN
+        and at <= graph.watermark
+        and any(child.token not in graph for child in record.children)
+    ):
+        return graph.watermark
+    return None

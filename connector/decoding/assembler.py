@@ -1,0 +1,227 @@
+"""What the fast ways share: columns of data change records from lists of their fields."""
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.core.byte_columns import offsets_of
+from connector.core.changes import COLUMNS, Changes, Int64s, Shape, mod_lists
+from connector.core.records import ColumnType
+from connector.core.text_columns import are_objects
+from connector.core.timestamps import SECOND, parse, second
+
+Raw = TypeVar("Raw", bound=Hashable)
+"""A record's column types as they came."""
+
+_RECORD_BYTES, _MOD_BYTES = 200, 30
+"""What a record and a mod take beside their payloads, about."""
+
+_EMPTY, _NULL = pa.scalar("{}", pa.string()), pa.scalar("null", pa.string())
+_SHAPES = 10_000
+_POINT, _MOST_PLACES = 19, 9
+"""Where a timestamp's decimal point stands, and how many digits may follow it."""
+
+_ZONE = re.compile("Z$|[+-][0-9:]+$")
+"""In GoogleSQL it is Z, in PostgreSQL an offset."""
+
+_POWERS = 10 ** np.arange(_MOST_PLACES - 1, -1, -1, dtype=np.int64)
+_PAYLOADS = 3
+"""Of a mod."""
+
+_LARGEST = 2**63 // SECOND
+"""The seconds since the epoch, and before it, from which on nanoseconds may not have room in 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields(Generic[Raw]):
+    """The fields of data change records, each a list with an item a record, and those of their mods.
+
+    Texts may be arrays, too. ``payloads`` are those of all mods' keys, then of their new, then of their old values.
+    """
+
+    commit_timestamp: Int64s
+    record_sequence: Sequence[str] | pa.Array
+    server_transaction_id: Sequence[str] | pa.Array
+    is_last_record_in_transaction_in_partition: Sequence[bool]
+    table_name: Sequence[str]
+    column_types: Sequence[Raw]
+    mod_counts: Int64s
+    payloads: pa.Array
+    mod_type: Sequence[str] | pa.Array
+    value_capture_type: Sequence[str] | pa.Array
+    number_of_records_in_transaction: Sequence[int] | pa.Array
+    number_of_partitions_in_transaction: Sequence[int] | pa.Array
+    transaction_tag: Sequence[str] | pa.Array
+    is_system_transaction: Sequence[bool]
+
+
+class Assembler(Generic[Raw]):
+    """Makes columns of fields; what it has learned of column types it keeps.
+
+    Args:
+        column_types: reads what a record's column types are in the form in which they came.
+    """
+
+    def __init__(self, column_types: Callable[[Raw], tuple[ColumnType, ...]]) -> None:
+        self._column_types = column_types
+        self._shapes: dict[tuple[str, Raw], Shape] = {}
+
+    def changes(self, fields: Fields[Raw], read_timestamp: int) -> Changes | None:
+        """The records as columns; None where they are not in the order of their commit timestamps.
+
+        Raises:
+            ValueError, IndexError: a field does not hold what it should (Arrow's errors are ValueErrors).
+            OverflowError: a number has no room in 64 bits.
+        """
+        rows = len(fields.commit_timestamp)
+        at = fields.commit_timestamp
+        if bool((at[1:] < at[:-1]).any()):
+            return None
+        codes, shapes = self._numbered(fields.table_name, fields.column_types)
+        payloads, mod_sizes = _payloads(fields.payloads)
+        columns = {
+            "commit_timestamp": pa.array(at),
+            "server_transaction_id": _filled(fields.server_transaction_id),
+            "record_sequence": _filled(fields.record_sequence),
+            "is_last_record_in_transaction_in_partition": _same(
+                fields.is_last_record_in_transaction_in_partition, pa.bool_()
+            ),
+            "shape": codes,
+            "mods": mod_lists(fields.mod_counts, *payloads),
+            "mod_type": _filled(fields.mod_type),
+            "value_capture_type": _filled(fields.value_capture_type),
+            "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
+            "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
+            "transaction_tag": _same(fields.transaction_tag, pa.string()),
+            "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
+            "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
+            "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
+        }
+        return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), shapes)
+
+    def _numbered(self, tables: Sequence[str], column_types: Sequence[Raw]) -> tuple[pa.Array, tuple[Shape, ...]]:
+        if are_same(tables) and are_same(column_types):
+            shape = self._shape((tables[0], column_types[0]))
+            return repeated(0, pa.int32(), len(tables)), (shape,)
+        numbers: dict[tuple[str, Raw], int] = {}
+        codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
+        return pa.array(codes, pa.int32()), tuple(self._shape(named) for named in numbers)
+
+    def _shape(self, named: tuple[str, Raw]) -> Shape:
+        known = self._shapes.get(named)
+        if known is None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            if not named[0]:
+                raise ValueError("a table has no name")
+            known = self._shapes[named] = Shape(named[0], self._column_types(named[1]))
+        return known
+
+
+def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
+    """Nanoseconds since the epoch of RFC 3339 texts, as :func:`connector.core.timestamps.parse` reads each.
+
+    Raises:
+        ValueError: one of them is no such text.
+        OverflowError: one of them has no room in 64 bits.
+    """
+    encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    width = len(encoded[0])
+    if width > _POINT and set(map(len, encoded)) == {width}:
+        found = _of_one_width(np.frombuffer(b"".join(encoded), np.uint8).reshape(-1, width))
+        if found is not None:
+            return found
+    return np.array([parse(text.decode()) for text in encoded], np.int64)
+
+
+def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
+    """Those of texts of one width and zone; None where they are not of the common form."""
+    first = characters[0].tobytes().decode()
+    zone = _ZONE.search(first, _POINT)
+    places = len(first) - _POINT - 1 - len(zone[0]) if zone else 0
+    if not zone or not 1 <= places <= _MOST_PLACES:
+        return None
+    digits = characters[:, _POINT + 1 : _POINT + 1 + places] - ord("0")
+    zones = characters[:, -len(zone[0]) :]
+    if not bool((digits <= 9).all()) or not bool((zones == np.frombuffer(zone[0].encode(), np.uint8)).all()):
+        return None
+    seconds = np.ascontiguousarray(characters[:, : _POINT + 1]).view(f"S{_POINT + 1}").ravel()  # with the point
+    firsts = np.flatnonzero(seconds[1:] != seconds[:-1]) + 1
+    texts = [seconds[row].decode() for row in (0, *firsts.tolist())]
+    if not all(text[10:11] == "T" and text[_POINT:] == "." for text in texts):
+        return None
+    offset = _offset(zone[0])
+    runs = [second(text[:_POINT]) - offset for text in texts]
+    if not -_LARGEST < min(runs) <= max(runs) < _LARGEST:
+        return None
+    fractions: Int64s = digits @ _POWERS[:places]
+    if not len(firsts):
+        return fractions + runs[0] * SECOND
+    return fractions + np.repeat(np.array(runs, np.int64) * SECOND, np.diff(firsts, prepend=0, append=len(digits)))
+
+
+@lru_cache(64)
+def _offset(zone: str) -> int:
+    """Seconds that a zone is ahead of UTC."""
+    return (parse("2000-01-01T00:00:00Z") - parse(f"2000-01-01T00:00:00{zone}")) // SECOND
+
+
+def _payloads(texts: pa.Array) -> tuple[list[pa.Array], Int64s]:
+    """The columns of the payloads of mods, and how many bytes each mod has in all of them."""
+    if not are_objects(texts):
+        texts = pc.if_else(pc.equal(texts, _NULL), _EMPTY, texts)
+        if not are_objects(texts):
+            raise ValueError("a payload is not a JSON object")
+    mods = len(texts) // _PAYLOADS
+    offsets = offsets_of(texts)
+    sizes: Int64s = (offsets[1:] - offsets[:-1]).reshape(_PAYLOADS, mods).sum(axis=0, dtype=np.int64) + _MOD_BYTES
+    return [texts.slice(number * mods, mods) for number in range(_PAYLOADS)], sizes
+
+
+def _filled(texts: Sequence[str] | pa.Array) -> pa.Array:
+    """An array of texts that hold something, as in every record; of one that is an array, this has been looked at."""
+    if not isinstance(texts, pa.Array) and "" in texts:
+        raise ValueError("a text is empty")
+    return _same(texts, pa.string())
+
+
+def _same(values: Sequence[str | int] | pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values as an array, made at once where all are the same, as of most columns they are."""
+    if isinstance(values, pa.Array):
+        return values
+    return repeated(values[0], kind, len(values)) if are_same(values) else pa.array(values, kind)
+
+
+def repeated(value: str | int, kind: pa.DataType, times: int) -> pa.Array:
+    """A column of which each row has the same value.
+
+    Raises:
+        OverflowError: it is a number that has no room.
+    """
+    return pa.repeat(_scalar(value, kind), times)
+
+
+@lru_cache(1024, typed=True)
+def _scalar(value: str | int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value, kind)
+
+
+def are_same(values: Sequence[Any]) -> bool:
+    """Whether there are values, and all are the same."""
+    return len(values) > 0 and values[-1] == values[0] and values.count(values[0]) == len(values)
+
+
+def _sizes(counts: Int64s, mod_sizes: Int64s) -> Int64s:
+    if len(counts) == len(mod_sizes) and bool((counts == 1).all()):
+        return mod_sizes + _RECORD_BYTES
+    ends = np.cumsum(counts)
+    totals = np.concatenate(([0], np.cumsum(mod_sizes)))
+    sizes: Int64s = totals[ends] - totals[ends - counts] + _RECORD_BYTES
+    return sizes

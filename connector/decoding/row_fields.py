@@ -1,0 +1,252 @@
+"""The fields of a change stream's records: of which kind each is, and which of them may be NULL. Pure.
+
+The fields are those of https://cloud.google.com/spanner/docs/change-streams/details. A value of another kind is never
+taken for nothing: it is an :class:`UnknownRecordError`, which names the field and the two kinds, and never the value.
+Fields behind the known ones are of a later version of the format, and are passed over.
+"""
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from sys import getsizeof
+from typing import TypeVar
+
+import orjson
+from google.protobuf.struct_pb2 import Value
+
+from connector.core.records import ColumnType, Mod
+from connector.core.schemas import canonical_type
+from connector.core.timestamps import parse
+
+
+class UnknownRecordError(ValueError):
+    """A row has another form than the change stream page describes. Its text holds no value of the row."""
+
+
+BOOL, LIST, STRING, NULL = "bool_value", "list_value", "string_value", "null_value"
+"""Kinds of google.protobuf.Value."""
+
+_KINDS = {BOOL: "a BOOL", LIST: "a list", STRING: "a string", NULL: "NULL", "number_value": "a number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a struct.
+
+    Args:
+        name: as the page calls it.
+        kind: the kind of google.protobuf.Value in which GoogleSQL gives it.
+        null: whether it may be NULL.
+        filled: whether a string or a list has something in it.
+    """
+
+    name: str
+    kind: str
+    null: bool = False
+    filled: bool = False
+
+
+CHANGE = (
+    # "only one of these three fields contains a value; the others two are empty or NULL"
+    Field("data_change_record", LIST, null=True),
+    Field("heartbeat_record", LIST, null=True),
+    Field("child_partitions_record", LIST, null=True),
+)
+DATA_CHANGE = (
+    Field("commit_timestamp", STRING),
+    Field("record_sequence", STRING, filled=True),
+    Field("server_transaction_id", STRING, filled=True),
+    Field("is_last_record_in_transaction_in_partition", BOOL),
+    Field("table_name", STRING, filled=True),
+    Field("column_types", LIST),
+    Field("mods", LIST),
+    Field("mod_type", STRING, filled=True),
+    Field("value_capture_type", STRING, filled=True),
+    Field("number_of_records_in_transaction", STRING),
+    Field("number_of_partitions_in_transaction", STRING),
+    Field("transaction_tag", STRING),
+    Field("is_system_transaction", BOOL),
+)
+COLUMN_TYPE = (
+    Field("name", STRING, filled=True),
+    Field("type", STRING),
+    Field("is_primary_key", BOOL),
+    Field("ordinal_position", STRING),
+)
+MOD = (
+    # A table may have no key columns, and a capture type no old values: NULL, JSON's null and {} are one thing.
+    Field("keys", STRING, null=True),
+    Field("new_values", STRING, null=True),
+    Field("old_values", STRING, null=True),
+)
+HEARTBEAT = (Field("timestamp", STRING),)
+HEARTBEAT_TIMESTAMP = "a change record: the timestamp of a heartbeat record"
+"""What it is called where it is not a timestamp."""
+
+CHILD_PARTITIONS = (
+    Field("start_timestamp", STRING),
+    Field("record_sequence", STRING),
+    Field("child_partitions", LIST, filled=True),
+)
+CHILD_PARTITION = (
+    Field("token", STRING, filled=True),
+    # "parent tokens are null for child partitions returned from the initial change stream queries": also NULL or []
+    Field("parent_partition_tokens", LIST, null=True),
+)
+
+
+class Struct:
+    """Checks structs of one kind.
+
+    Args:
+        name: what the struct is called.
+        fields: those that it has, in order.
+    """
+
+    def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
+        self._name = name
+        self._fields = fields
+        self._kinds = [field.kind for field in fields]
+        self._filled = [(number, field) for number, field in enumerate(fields) if field.filled]
+
+    def values(self, of: Value) -> Sequence[Value]:
+        """The struct's fields, each of the kind that it has to be.
+
+        Raises:
+            UnknownRecordError: one is not, or is missing.
+        """
+        found: Sequence[Value] = items(of, self._name)
+        kinds = [value.WhichOneof("kind") for value in found]
+        if kinds != self._kinds:
+            self._check(kinds)
+        for number, field in self._filled:
+            value = found[number]
+            if not (value.string_value or value.list_value.values):
+                raise UnknownRecordError(f"{self._name}: {field.name} is empty")
+        return found
+
+    def _check(self, kinds: list[str | None]) -> None:
+        if len(kinds) < len(self._fields):
+            raise UnknownRecordError(f"{self._name} has {len(kinds)} fields, not {len(self._fields)}")
+        for field, kind in zip(self._fields, kinds, strict=False):
+            if kind != field.kind and not (field.null and kind == NULL):
+                raise UnknownRecordError(f"{self._name}: {field.name} is {_called(kind)}, not {_called(field.kind)}")
+
+
+def items(value: Value, name: str) -> Sequence[Value]:
+    """The items of a list.
+
+    Raises:
+        UnknownRecordError: it is not a list.
+    """
+    kind = value.WhichOneof("kind")
+    if kind != LIST:
+        raise UnknownRecordError(f"{name} is {_called(kind)}, not a list")
+    found: Sequence[Value] = value.list_value.values
+    return found
+
+
+def _called(kind: str | None) -> str:
+    return _KINDS.get(kind or "", "of no known kind")
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+
+
+def integer(of: float | str, name: str) -> int:
+    """An INT64, which comes as the text of its digits, or in JSON as a number, perhaps with a fraction of zero.
+
+    Raises:
+        UnknownRecordError: it is not a whole number of 64 bits.
+    """
+    if not (_INTEGER.fullmatch(of) if isinstance(of, str) else of == of // 1):
+        raise UnknownRecordError(f"{name} is not a whole number")
+    return in_64_bits(int(of), name)
+
+
+def timestamp(text: str, name: str) -> int:
+    """A TIMESTAMP's nanoseconds since the epoch.
+
+    Raises:
+        UnknownRecordError: it is not a valid timestamp, or has no room in 64 bits.
+    """
+    try:
+        found = parse(text)
+    except ValueError:
+        raise UnknownRecordError(f"{name} is not a timestamp") from None
+    return in_64_bits(found, name)
+
+
+def in_64_bits(number: int, name: str) -> int:
+    """The number.
+
+    Raises:
+        UnknownRecordError: it has no room in 64 bits.
+    """
+    if not SMALLEST <= number <= LARGEST:
+        raise UnknownRecordError(f"{name} has no room in 64 bits")
+    return number
+
+
+def type_of(text: str | bytes) -> str:
+    """A column's type in canonical JSON; one that this version does not know passes through.
+
+    Raises:
+        UnknownRecordError: it is not a JSON object with a code.
+    """
+    try:
+        node = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise UnknownRecordError("a column's type is not JSON") from None
+    if not isinstance(node, dict) or "code" not in node:
+        raise UnknownRecordError("a column's type is not an object with a code")
+    return canonical_type(text)
+
+
+NO_MEMBERS = "{}"
+
+
+def payload(text: str, name: str) -> str:
+    """The text of a payload's JSON object; JSON's null, which a table without key columns has, is one without members.
+
+    It is taken by its first and last character, for Spanner's JSON type has checked what is between them. What has
+    others is parsed, and stands without what was around it.
+
+    Raises:
+        UnknownRecordError: it is not a JSON object.
+    """
+    if text[:1] == "{" and text[-1:] == "}":
+        return text
+    if text == "null":
+        return NO_MEMBERS
+    stripped = text.strip(" \t\r\n")
+    try:
+        found = orjson.loads(stripped)
+    except orjson.JSONDecodeError:
+        raise UnknownRecordError(f"a mod: {name} is not JSON") from None
+    if found is None:
+        return NO_MEMBERS
+    if not isinstance(found, dict):
+        raise UnknownRecordError(f"a mod: {name} is not a JSON object")
+    return stripped
+
+
+_Raw = TypeVar("_Raw", bound=Hashable)
+
+_MOD_OVERHEAD = 150
+_RECORD_OVERHEAD = 700
+_CACHED_TYPES = 10_000
+
+
+def size(mods: tuple[Mod, ...]) -> int:
+    """Bytes that a record with these mods takes in memory, about."""
+    text = sum(getsizeof(mod.keys) + getsizeof(mod.new_values) + getsizeof(mod.old_values) for mod in mods)
+    return _RECORD_OVERHEAD + text + _MOD_OVERHEAD * len(mods)
+
+
+def remember(cache: dict[_Raw, tuple[ColumnType, ...]], raw: _Raw, known: tuple[ColumnType, ...]) -> None:
+    """Keeps column types by the form in which they came; a cache that is full begins anew."""
+    if len(cache) >= _CACHED_TYPES:
+        cache.clear()
+    cache[raw] = known

@@ -1,0 +1,270 @@
+"""Events as JSON lines, as Datastream writes them: one object a mod, values in Datastream's unified types.
+
+The payload's values come in Spanner's own JSON encoding (https://cloud.google.com/spanner/docs/reference/rpc/
+google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. What each becomes is decided
+by the type of its column in the schema that the event names, never guessed from the value.
+
+Rows are written a column at a time. Of the payloads, which are parsed all at once, only the values that change are
+looked at; all others are taken over as the bytes they are. A payload that this cannot do is parsed on its own
+(:meth:`EventWriter.payload`), to the same values.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.core.byte_columns import Pieces, bytes_of, ends_of, joined
+from connector.core.schemas import TableSchema
+from connector.core.text_columns import json_texts, rfc3339_texts
+from connector.envelope.source_metadata import REPEATED, written_columns
+from connector.errors import EventError
+
+Converter = Callable[[object], object]
+
+
+def _integer(value: object) -> object:
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:  # its text holds the value
+        raise EventError("a value of an integer type is not an integer") from None
+
+
+def json_object(text: str) -> dict[str, object]:
+    """The members of a payload.
+
+    Raises:
+        EventError: it is not a JSON object.
+    """
+    try:
+        row = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        row = None
+    if not isinstance(row, dict):
+        raise EventError("the payload is not a JSON object")
+    return row
+
+
+def _on_one_line(text: str) -> str:
+    # A line break in JSON stands between its tokens, never within one.
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _nested_json(value: object) -> object:
+    return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
+
+
+_CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
+"""By type code; a type that is not here is written as Spanner gives it, unknown ones too."""
+
+
+def converter(type_json: str) -> Converter | None:
+    """What turns a value of a Spanner type into Datastream's, or None where it is written as it came."""
+    code, element = _codes(type_json)
+    if code != "ARRAY":
+        return _CONVERTERS.get(code)
+    convert = _CONVERTERS.get(element)
+    if convert is None:
+        return None
+
+    def array(value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        return [None if item is None else convert(item) for item in value]
+
+    return array
+
+
+def _codes(type_json: str) -> tuple[str, str]:
+    """The type's code, and that of an array's elements."""
+    node = orjson.loads(type_json)
+    return str(node.get("code")), str(node.get("array_element_type", {}).get("code"))
+
+
+class EventWriter:
+    """Writes events of the envelope's columns as JSON lines.
+
+    Args:
+        schema_of: the schema that a schema key names.
+        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+    """
+
+    def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
+        self._schema_of = schema_of
+        self._sort_fields = sort_fields
+        self._converters: dict[str, dict[str, Converter]] = {}
+        self._payloads: dict[str, _Payloads] = {}
+
+    def payload(self, text: str, schema_key: str) -> bytes:
+        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent.
+
+        Raises:
+            EventError: it is not a JSON object, or a value is not of its type.
+        """
+        converters = self._of(schema_key)
+        row = json_object(text)
+        for name, convert in converters.items():
+            value = row.get(name)
+            if value is not None:
+                row[name] = convert(value)
+        return orjson.dumps(row)
+
+    def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """One JSON object a row, with a line feed at its end."""
+        rows = self.encoded(batch)
+        data, first = bytes_of(rows), 0
+        for end in ends_of(rows).tolist():
+            yield bytes(data[first:end])
+            first = end
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """The lines, as a column."""
+        rows = Pieces(batch.num_rows)
+        for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
+            rows.literal(opening + _named(name))
+            rows.column(json_texts(batch.column(name)))
+        rows.literal(b"," + _named("uuid"))
+        rows.column(json_texts(batch.column("uuid")))
+        rows.literal(b"," + _named("read_timestamp") + b'"')
+        rows.column(rfc3339_texts(batch.column("read_timestamp").cast(pa.int64()).to_numpy() * 1000))
+        rows.literal(b'",' + _named("source_timestamp"))
+        rows.column(json_texts(pc.struct_field(batch.column("source_metadata"), "commit_timestamp")))
+        keys = batch.column("sort_keys")
+        for number, opening in enumerate((b"," + _named("sort_keys") + b"[", b",", b",", b",")):
+            rows.literal(opening)
+            key = pc.list_element(keys, pa.scalar(number))
+            rows.column(json_texts(key) if number == 2 else key)
+        opening = b"]," + _named("source_metadata") + b"{"
+        texts: dict[str, pa.Array] = {}
+        for name, column in written_columns(batch, sort_fields=self._sort_fields):
+            rows.literal(opening + _named(name))
+            texts[name] = texts[REPEATED[name]] if name in REPEATED else json_texts(column)
+            rows.column(texts[name])
+            opening = b","
+        rows.literal(b"}," + _named("payload"))
+        rows.column(self._payload_column(batch))
+        rows.literal(b"}\n")
+        return rows.joined()
+
+    def _payload_column(self, batch: pa.RecordBatch) -> pa.Array:
+        payloads, keys = batch.column("payload"), batch.column("schema_key")
+        different = pc.unique(keys).to_pylist()
+        if len(different) == 1:
+            return self._written(payloads, different[0])
+        parts, places = [], []
+        for key in different:
+            rows = np.flatnonzero(pc.equal(keys, key).to_numpy(zero_copy_only=False))
+            parts.append(self._written(payloads.take(pa.array(rows)), key))
+            places.append(rows)
+        order = np.argsort(np.concatenate(places)) if places else np.empty(0, np.int64)
+        return pa.concat_arrays(parts).take(pa.array(order)) if parts else payloads
+
+    def _written(self, payloads: pa.Array, schema_key: str) -> pa.Array:
+        known = self._payloads.get(schema_key)
+        if known is None:
+            known = self._payloads[schema_key] = _Payloads(self._schema_of(schema_key))
+        written = known.written(payloads)
+        if written is None:
+            written = pa.array([self.payload(text, schema_key) for text in payloads.to_pylist()], pa.binary())
+        return written
+
+    def _of(self, schema_key: str) -> dict[str, Converter]:
+        known = self._converters.get(schema_key)
+        if known is None:
+            schema = self._schema_of(schema_key)
+            known = {c.name: convert for c in schema.columns if (convert := converter(c.type)) is not None}
+            self._converters[schema_key] = known
+        return known
+
+
+def _named(name: str) -> bytes:
+    return f'"{name}":'.encode()
+
+
+_LINE_FEED = ord("\n")
+_Value = msgspec.Raw | msgspec.UnsetType
+_FIELDS: Mapping[str, object] = {
+    "INT64": int | None | msgspec.UnsetType,
+    "ENUM": int | None | msgspec.UnsetType,
+    "JSON": str | None | msgspec.UnsetType,
+}
+_ELEMENTS: Mapping[str, object] = {
+    "INT64": list[int | None] | None | msgspec.UnsetType,
+    "ENUM": list[int | None] | None | msgspec.UnsetType,
+    "JSON": list[str | None] | None | msgspec.UnsetType,
+}
+
+
+class _Payloads:
+    """Writes many payloads of one schema at once, the columns in the schema's order."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._nested: list[str] = []
+        fields: list[tuple[str, object, object]] = []
+        for number, column in enumerate(schema.columns):
+            code, element = _codes(column.type)
+            kind = _ELEMENTS.get(element, _Value) if code == "ARRAY" else _FIELDS.get(code, _Value)
+            fields.append((f"f{number}", kind, msgspec.UNSET))
+            if "JSON" in (code, element):
+                self._nested.append(f"f{number}")
+        names = {f"f{number}": column.name for number, column in enumerate(schema.columns)}
+        self._decoder: msgspec.json.Decoder[list[msgspec.Struct]] | None = None
+        if not any(character in '"\\' or character < " " for name in names.values() for character in name):
+            row = msgspec.defstruct("Row", fields, rename=names, gc=False, forbid_unknown_fields=True)
+            self._decoder = msgspec.json.Decoder(list[row], strict=False)  # type: ignore[valid-type]  # "1" is an int
+        self._encoder = msgspec.json.Encoder()
+
+    def written(self, payloads: pa.Array) -> pa.Array | None:
+        """The payloads as Datastream writes them; None if they are not all as they should be."""
+        data = b"".join((b"[", joined(payloads), b"]"))
+        if self._decoder is None or b"\n" in data or b"\r" in data:
+            return None
+        try:
+            rows = self._decoder.decode(data)
+            for field in self._nested:
+                _nest(rows, field)
+        except (msgspec.MsgspecError, EventError):
+            return None
+        out = self._encoder.encode_lines(rows)
+        ends = np.flatnonzero(np.frombuffer(out, np.uint8) == _LINE_FEED)
+        if len(ends) != len(payloads):
+            return None
+        offsets = np.concatenate(([0], ends + 1)).astype(np.int32)
+        lines = pa.BinaryArray.from_buffers(
+            pa.binary(), len(payloads), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        )
+        return pc.binary_slice(lines, 0, -1)
+
+
+def _nest(rows: list[msgspec.Struct], field: str) -> None:
+    """Puts the JSON that a field's texts hold into their place."""
+    for row in rows:
+        value = getattr(row, field)
+        if isinstance(value, str):
+            setattr(row, field, _raw(value))
+        elif isinstance(value, list):
+            setattr(row, field, [None if item is None else _raw(item) for item in value])
+
+
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
+def _raw(text: str) -> msgspec.Raw:
+    """The JSON of a text, which is checked: one that is not JSON would spoil its file.
+
+    Raises:
+        EventError: it is not JSON.
+    """
+    text = _on_one_line(text)
+    try:
+        return _ANY.decode(text)
+    except msgspec.MsgspecError:
+        try:
+            json.loads(text, parse_constant=int)  # which takes half of a surrogate pair, and here no NaN
+        except ValueError:  # its text holds the value
+            raise EventError("a value of type JSON is not JSON") from None
+        return msgspec.Raw(text.encode())

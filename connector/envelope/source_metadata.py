@@ -1,0 +1,44 @@
+"""An event's source metadata as files have it: the envelope's fields, and those that others sort by. Pure.
+
+The Dataflow templates sort the changes of a row by what they know of its source. A source that they do not know they
+take for Oracle, whose changes are in the order of ``source_timestamp`` in whole seconds, then of ``scn``, ``rs_id`` and
+``ssn``. The envelope has these values under Spanner's names. So they are derived where events are written, and a spool
+does not hold them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.envelope.envelope import SOURCE_METADATA
+
+REPEATED: Mapping[str, str] = {"rs_id": "record_sequence", "ssn": "mod_index", "tx_id": "server_transaction_id"}
+"""The sort fields that have another field's values."""
+
+_SORT_FIELDS: Mapping[str, pa.DataType] = {
+    "scn": pa.int64(),  # the commit timestamp in nanoseconds
+    "rs_id": pa.string(),
+    "ssn": pa.int64(),
+    "tx_id": pa.string(),
+}
+_COMMIT_NANOSECONDS = pa.scalar(1)
+"""The commit timestamp's index among the sort keys."""
+
+
+def written_fields(*, sort_fields: bool = True) -> dict[str, pa.DataType]:
+    """The types of the fields as they are written, in order; without ``sort_fields`` those of the envelope."""
+    fields = {field.name: field.type for field in SOURCE_METADATA}
+    return {**fields, **_SORT_FIELDS} if sort_fields else fields
+
+
+def written_columns(batch: pa.RecordBatch, *, sort_fields: bool = True) -> Iterator[tuple[str, pa.Array]]:
+    """The fields of a batch's events as they are written, in the order of :func:`written_fields`."""
+    metadata = batch.column("source_metadata")
+    # Unlike ``struct.field`` this knows of slices and of nulls.
+    for name in SOURCE_METADATA.names:
+        yield name, pc.struct_field(metadata, name)
+    if sort_fields:
+        yield "scn", pc.list_element(batch.column("sort_keys"), _COMMIT_NANOSECONDS).cast(_SORT_FIELDS["scn"])
+        for name, same in REPEATED.items():
+            yield name, pc.struct_field(metadata, same)

@@ -1,0 +1,1 @@
+"""Reads a change stream: one task a partition, the watermark, the seal."""

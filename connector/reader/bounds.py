@@ -1,0 +1,81 @@
+"""Where the queries of partitions end, and what an end proves.
+
+A query has an end where the user has given one, and in the MUTABLE_KEY_RANGE mode, where it may lie half an hour ahead
+of Spanner's clock at most: a window. A window reaches beyond Spanner's clock as far as that is known, so that its end
+proves nothing: what was received does. But where the reader stood still, or Spanner could not be reached, what is known
+of its clock is old, and a window that is computed from it may lie wholly in the past: it brings nothing, moves nothing,
+and so would the next. So Spanner's clock is asked after each window that ended, or broke without having brought news.
+"""
+
+import asyncio
+from zlib import crc32
+
+from connector.core.timestamps import SECOND
+from connector.spanner.clock import SpannerClock
+
+NEAR_END = 2.0
+"""Seconds before the user's end within which a query that ended is sent again only after it."""
+
+_AFTER_END = 0.02
+"""Seconds after the user's end that Spanner's clock is asked again."""
+
+
+class Bounds:
+    """The end bounds of a reader's queries. Timestamps are nanoseconds since the epoch.
+
+    Args:
+        end: the user's end, inclusive, or None.
+        window: how far the end of a query may lie past Spanner's clock and its start, at most; None where a query needs
+            no end.
+        clock: Spanner's.
+    """
+
+    def __init__(self, end: int | None, window: int | None, clock: SpannerClock) -> None:
+        self._end = end
+        self._window = window
+        self._clock = clock
+        self._outlived: set[str] = set()
+        """Partitions for which Spanner's clock is to be asked before their next query."""
+
+    def of(self, token: str, start: int) -> int | None:
+        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once."""
+        if self._window is None:
+            return self._end
+        window = max(self._clock.passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
+        return window if self._end is None else min(window, self._end)
+
+    def proven(self, bound: int | None) -> int | None:
+        """The bound of a query that is sent now, if its clean end will prove it: Spanner's clock has passed it."""
+        return bound if bound is not None and self._clock.passed > bound else None
+
+    def ended(self, token: str, bound: int | None, *, clean: bool, news: bool) -> None:
+        """A query with that bound ended without having finished its partition.
+
+        Args:
+            token: the partition.
+            bound: the query's.
+            clean: whether it ended with OK.
+            news: whether it has moved the partition's progress.
+        """
+        if bound is not None and (clean or not (news or bound == self._end)):
+            self._outlived.add(token)
+
+    async def settle(self, token: str) -> None:
+        """Before a partition's query: asks for Spanner's clock if it is needed; waits for the user's end if it is near.
+
+        A clean end at the user's end proves nothing before Spanner's clock has passed it. One that comes long before
+        is no end at all, and the query is sent again.
+
+        Raises:
+            UnreachableError: Spanner does not answer now.
+            SpannerCdcError: it never will.
+        """
+        if token not in self._outlived:
+            return
+        if self._end is None or self._clock.passed <= self._end:
+            await self._clock.ask()
+            left = float("inf") if self._end is None else (self._end - self._clock.passed) / SECOND
+            if 0 <= left <= NEAR_END:
+                await asyncio.sleep(left + _AFTER_END)
+                await self._clock.ask()
+        self._outlived.discard(token)

@@ -1,0 +1,284 @@
+"""Opens a change stream for reading: the connection, what it reads, and from where.
+
+Shared by the daemon and by ``tail``, so that both refuse the same things before anything starts.
+"""
+
+import shlex
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
+from connector.core.filters import RecordFilter
+from connector.core.records import INITIAL_TOKEN
+from connector.core.timestamps import MINUTE, format_rfc3339
+from connector.decoding.decoder import decoder
+from connector.decoding.row_fields import UnknownRecordError
+from connector.envelope.envelope import Source
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.log import Log, style
+from connector.process import cores
+from connector.reader.flow_control import FlowControl
+from connector.reader.late_policy import DeadLetterStore
+from connector.reader.scheduler import EpochSink, Queries, Range, Scheduler
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
+from connector.spanner.faults import Verdict, fault, query_error
+from connector.spanner.key_order import KeyOrder
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.telemetry.metrics import ReaderMetrics
+from connector.workers.frames import Setup
+from connector.workers.pool import Workers
+
+WINDOW = 30 * MINUTE
+"""How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
+
+MOST_BY_DEFAULT = 4
+"""So many workers at most, where it is not configured how many."""
+
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """A change stream that was found.
+
+    ``now`` is Spanner's clock when it was opened, ``unmatched`` the configured patterns that fit no watched table.
+    """
+
+    client: SpannerClient
+    config: SourceConfig
+    dialect: Dialect
+    stream: ChangeStream
+    source: Source
+    filter: RecordFilter
+    now: int
+    unmatched: tuple[str, ...] = ()
+
+    def warn_of_tables(self) -> None:
+        """Warns of table patterns that fit no watched table, once for all: a table that was dropped, most likely."""
+        if self.unmatched:
+            _log.warning(
+                "source.tables names what the change stream does not watch any more; the other tables are read on",
+                change_stream=self.stream.name,
+                patterns=", ".join(self.unmatched),
+            )
+
+    def resolve(self, moment: str) -> int:
+        """A configured moment by Spanner's clock, nanoseconds since the epoch."""
+        return resolve_moment(moment, self.now)
+
+    async def check_start(self, start: int, end: int | None) -> None:
+        """Asks Spanner whether it can be read from ``start``, by an initial query that ends where it begins.
+
+        Raises:
+            ConfigurationError: the start is in the future, after the end, or before the stream existed.
+            DataLostError: the start is before the retention.
+            SpannerCdcError: the stream cannot be read at all.
+        """
+        if start > self.now:
+            raise ConfigurationError(
+                [f"source.start: {format_rfc3339(start)} is in the future; Spanner has {format_rfc3339(self.now)}"]
+            )
+        if end is not None and end < start:
+            raise ConfigurationError(
+                [f"source.end: {format_rfc3339(end)} is before source.start {format_rfc3339(start)}"]
+            )
+        try:
+            await self.probe(start)
+        except DataLostError as error:
+            retention = parse_duration(self.stream.retention_period)
+            if isinstance(retention, int) and start > self.now - retention:
+                why = (
+                    f"source.start: {format_rfc3339(start)} is within the retention period of"
+                    f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
+                    f" did not exist then ({error.args[0]})"
+                )
+                raise ConfigurationError([why]) from error
+            raise
+
+    async def probe(self, start: int) -> None:
+        """Asks Spanner whether it still has what was committed from ``start`` on.
+
+        Raises:
+            DataLostError: it does not.
+            SpannerCdcError: the stream cannot be read at all.
+        """
+        try:
+            async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
+                await anext(messages, None)
+        except SilentStreamError:
+            return  # the reader asks again, for as long as it takes
+        except UnknownRecordError as error:
+            raise StreamError(f"change stream {self.stream.name}, the initial query: {error}") from error
+        except grpc.RpcError as error:
+            found = fault(error)
+            if found.verdict is not Verdict.STOP:
+                return  # the reader asks again, for as long as it takes
+            raise query_error(
+                found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
+            ) from error
+
+    async def lost_range(self, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:
+        """The error with the range that is lost to a spool at ``watermark``, and how to go on without it.
+
+        Where Spanner does not say from when on it still has records, its clock less the retention period tells about.
+        """
+        about, earliest = "", error.earliest
+        if earliest is None:
+            retention = parse_duration(self.stream.retention_period)
+            assert isinstance(retention, int)
+            about, earliest = "about ", await self._clock_or_opening() - retention
+        after = f"what was committed after {format_rfc3339(watermark)}"
+        if earliest > watermark:
+            lost, later = f"{after} and before {about}{format_rfc3339(earliest)} is lost", "some minutes after that"
+        else:  # a stream that was made anew does not have what its retention period says
+            lost, later = f"{after} is lost, up to when Spanner does not say", "later than that"
+        return DataLostError(
+            f"{lost}: {error.args[0]}",
+            hint="Nothing was skipped. To go on without it, leaving a record of the gap:"
+            f" spanner-cdc spool {shlex.quote(spool)} --restart-at TIMESTAMP, {later}.",
+            earliest=error.earliest,
+        )
+
+    async def _clock_or_opening(self) -> int:
+        try:
+            return await current_timestamp(self.client)
+        except SpannerCdcError:
+            return self.now  # older, so that what is told is less, and still about right
+
+    def key_order(self) -> KeyOrder:
+        """Learns the order of the keys of tables that are first met in the stream."""
+        return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
+
+    def queries(self) -> PartitionQueries:
+        """The stream's queries."""
+        return PartitionQueries(
+            self.client,
+            self.dialect,
+            self.stream.name,
+            self.stream.partition_mode,
+            heartbeat=self.config.heartbeat,
+            decoder=decoder(self.dialect, self.stream.partition_mode),
+            clock=time.time_ns,
+        )
+
+    @property
+    def workers(self) -> int:
+        """How many processes read it; with one of them it is this one.
+
+        Where it is not configured, one for each two cores, for the coordinator and the sink want some, too; an
+        emulator is not worth more than one.
+        """
+        if self.config.workers is not None:
+            return self.config.workers
+        if self.client.emulator_host is not None:
+            return 1
+        return max(1, min(cores() // 2, MOST_BY_DEFAULT))
+
+    @asynccontextmanager
+    async def scheduler(
+        self,
+        span: Range,
+        sink: EpochSink,
+        *,
+        seal_interval: int,
+        metrics: ReaderMetrics,
+        late_records: DeadLetterStore | None = None,
+    ) -> AsyncIterator[Scheduler]:
+        """A reader of the range into the sink, with its workers; ``late_records`` as :class:`Scheduler` has it.
+
+        Raises:
+            SpannerCdcError: a worker cannot begin.
+        """
+
+        async def spanner_clock() -> int:
+            return await current_timestamp(self.client)
+
+        async with self._read_in_workers(metrics) as queries:
+            yield Scheduler(
+                queries,
+                self.stream.name,
+                span,
+                sink,
+                seal_interval=seal_interval,
+                window=WINDOW if self.stream.partition_mode == MUTABLE else None,
+                spanner_clock=spanner_clock,
+                known_clock=self.now,
+                flow=FlowControl(),
+                metrics=metrics,
+                heartbeat=self.config.heartbeat,
+                late_records=late_records,
+            )
+
+    @asynccontextmanager
+    async def _read_in_workers(self, metrics: ReaderMetrics) -> AsyncIterator[Queries]:
+        """The stream's queries, in other processes if there is to be more than one."""
+        if self.workers == 1:
+            yield self.queries()
+            return
+        as_json, verbose = style()
+        client = self.client
+        setup = Setup(
+            client.database,
+            client.emulator_host,
+            client.endpoint,
+            client.database_role,
+            client.rpc_priority,
+            self.dialect.name,
+            self.stream.name,
+            self.stream.partition_mode,
+            self.config.heartbeat,
+            as_json,
+            verbose,
+        )
+        async with Workers(setup, self.workers, metrics).running() as workers:
+            yield workers
+
+
+@asynccontextmanager
+async def opened(config: SourceConfig, *, emulator_host: str | None, begun: bool = False) -> AsyncIterator[OpenStream]:
+    """Connects, and finds the change stream and what it watches.
+
+    Args:
+        config: the change stream.
+        emulator_host: an emulator's address.
+        begun: whether a spool has epochs of it. A table pattern that fits no watched table is then no typing error that
+            would leave a table out from the start: the table was dropped, and the others are read on.
+
+    Raises:
+        ConfigurationError: there is no such thing, or a table pattern fits no watched table; all faults at once.
+        SpannerCdcError: Spanner cannot be asked.
+    """
+    client = SpannerClient.of(config, emulator_host)
+    async with client.connected():
+        dialect = await dialect_of(client)
+        stream = await find_change_stream(client, dialect, config.change_stream)
+        chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
+        unmatched = tuple(chosen.unmatched(table.table for table in stream.tables))
+        faults = [
+            f"source.tables: {pattern!r} fits no table that change stream {stream.name} watches"
+            for pattern in unmatched
+            if not begun
+        ]
+        if stream.partition_mode not in (IMMUTABLE, MUTABLE):
+            faults.append(
+                f"source.change_stream: {stream.name} is of partition mode {stream.partition_mode},"
+                " which this version does not know"
+            )
+        if faults:
+            raise ConfigurationError(faults)
+        source = Source(
+            config.project,
+            config.instance,
+            config.database,
+            config.change_stream,
+            dialect.default_schema or config.database,
+        )
+        now = await current_timestamp(client)
+        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched)

@@ -1,0 +1,177 @@
+"""What is done about late records: each is counted and logged, and then stops the reader or becomes a dead letter.
+
+A reader that stops seals nothing at or past the late record, so that the next run asks Spanner anew for all of it. What
+epochs have been sealed without already is kept as a dead letter even so: Spanner is not asked for it again. A reader
+that goes on has the dead letter stored before the next epoch is sealed.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from connector.core.changes import Changes
+from connector.core.epoch import EpochBuffer
+from connector.core.late_records import LateRecord, in_time, passed_before
+from connector.core.partitions import PartitionGraph
+from connector.core.records import DataChangeRecord, Record, partition_name
+from connector.core.timestamps import format_rfc3339
+from connector.decoding.decoder import Item
+from connector.errors import SpoolError, StreamError
+from connector.log import Log
+from connector.telemetry.metrics import ReaderMetrics
+
+_log = Log(__name__)
+
+
+class DeadLetterStore(Protocol):
+    """Where late records are kept."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a late record stops the reader no more once it is kept."""
+
+    async def keep(self, late: Sequence[LateRecord]) -> None:
+        """Stores them; when it returns they survive a crash.
+
+        Raises:
+            StreamError: there are too many; these are kept all the same.
+            SpoolError: it cannot be written.
+        """
+
+
+class LatePolicy:
+    """Sorts late records out of what queries return.
+
+    Args:
+        stream: the change stream's name, for messages.
+        graph: what has been proved.
+        buffer: what is not sealed yet.
+        metrics: what is counted.
+        store: takes late records as dead letters; None where there is nothing to keep them in, so that the first stops
+            the reader.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        graph: PartitionGraph,
+        buffer: EpochBuffer,
+        metrics: ReaderMetrics,
+        store: DeadLetterStore | None,
+    ) -> None:
+        self._stream = stream
+        self._graph = graph
+        self._buffer = buffer
+        self._metrics = metrics
+        self._store = store
+        self._failure: StreamError | None = None
+        self._unstored: list[LateRecord] = []
+        self._storing = asyncio.Lock()
+
+    def sorted_out(self, token: str, items: Iterable[Item]) -> Iterator[Item]:
+        """What a query has returned, without the data change records that are late; each judged when it is taken.
+
+        Announcements stay where the reader goes on: the partitions that they name are read, as far as they can be.
+        Where it stops, nothing more comes.
+        """
+        for item in items:
+            left = self._left_of(token, item)
+            if self._failure is not None:
+                return
+            if left is not None:
+                yield left
+
+    def _left_of(self, token: str, item: Item) -> Item | None:
+        if isinstance(item, Changes):
+            kept, late, passed = in_time(item, self._graph[token].proved)
+            if len(late):
+                self._found(token, late.records(), passed.tolist())
+            return kept if len(kept) else None
+        before = passed_before(self._graph, token, item)
+        if before is not None:
+            self._found(token, [item], [before])
+        return item if before is None or not isinstance(item, DataChangeRecord) else None
+
+    def behind_watermark(self, token: str, records: Sequence[DataChangeRecord]) -> None:
+        """Data change records that the watermark had passed before they came."""
+        if records:
+            self._found(token, records, [self._graph.watermark] * len(records))
+
+    async def settled(self) -> None:
+        """Waits until late records are stored.
+
+        Raises:
+            StreamError: there was one, and the reader does not go on; or too many are kept.
+            SpoolError: they cannot be stored.
+        """
+        await self.stored()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stored(self) -> None:
+        """Waits until every late record that is to be kept is stored.
+
+        Raises:
+            StreamError: too many are kept.
+            SpoolError: they cannot be stored.
+        """
+        if not self._unstored and not self._storing.locked():
+            return
+        async with self._storing:
+            while self._unstored:
+                assert self._store is not None
+                some = tuple(self._unstored)
+                try:
+                    await self._store.keep(some)
+                except SpoolError:
+                    self._buffer.seal_before(min(late.at for late in some))
+                    del self._unstored[: len(some)]
+                    raise
+                except StreamError:  # they are stored all the same
+                    del self._unstored[: len(some)]
+                    raise
+                del self._unstored[: len(some)]  # where this is cancelled they stay, for whoever seals next
+
+    def _found(self, token: str, records: Sequence[Record], passed: Sequence[int]) -> None:
+        watermark, delivered = self._graph.watermark, self._buffer.sealed
+        found = [
+            LateRecord(token, record, before, watermark, delivered)
+            for record, before in zip(records, passed, strict=True)
+        ]
+        first = min(found, key=lambda late: late.at)
+        self._metrics.late_records += len(found)
+        _log.error(
+            "a record came after Spanner had proved that everything up to its timestamp had come",
+            change_stream=self._stream,
+            partition=partition_name(token),
+            kind=first.kind,
+            server_transaction_id=first.transaction,
+            timestamp=format_rfc3339(first.at),
+            proved_up_to=format_rfc3339(first.passed),
+            records=len(found),
+        )
+        if self._store is not None and self._store.goes_on:
+            self._unstored += found
+            return
+        self._buffer.seal_before(first.at)
+        if self._store is not None:
+            self._unstored += [late for late in found if late.missed]
+        self._failure = self._failure or _stopped(self._stream, first, kept=self._store is not None)
+
+
+def _stopped(stream: str, late: LateRecord, *, kept: bool) -> StreamError:
+    """The error of a reader that stops; ``kept``: what was missed is a dead letter."""
+    transaction = f" of transaction {late.transaction}" if late.transaction else ""
+    where, at = f"change stream {stream}, {partition_name(late.partition)}", format_rfc3339(late.at)
+    missed = f"Epochs up to {format_rfc3339(late.delivered)} were delivered without it"
+    if not late.missed:
+        way_out = "No epoch past it was delivered: start again, and Spanner is asked anew."
+    elif kept:
+        way_out = f"{missed}, so that it is kept as a dead letter in late/ of the spool."
+    else:
+        way_out = f"{missed}, and it is not read again."
+    return StreamError(
+        f"{where}: a {late.kind}{transaction} at {at} came after Spanner had proved that everything up to"
+        f" {format_rfc3339(late.passed)} had come",
+        hint=f"{way_out} With source.late_records: dead-letter a reader into a spool keeps such records, and goes on.",
+    )

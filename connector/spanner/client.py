@@ -1,0 +1,212 @@
+"""Calls to Spanner on raw gRPC stubs: credentials, the session, headers, and statements that return rows.
+
+google-cloud-spanner's result sets are not used for the stream: they cost twenty times as much, restart on their own
+without limit and hand rows out at resume tokens only. Its protocol buffers are. One multiplexed session serves all
+queries. There is no deadline on a stream: whoever reads it watches over its silence.
+"""
+
+import asyncio
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from urllib.parse import quote
+
+import google.auth
+import google.auth.transport.grpc
+import google.auth.transport.requests
+import grpc
+from google.cloud.spanner_v1 import types
+from google.protobuf.struct_pb2 import Value
+
+from connector.config import SourceConfig
+from connector.decoding.chunks import ValueAssembler
+from connector.errors import SpannerCdcError, UnreachableError
+from connector.spanner.faults import Verdict, fault, setup_error
+from connector.spanner.transport import Transport
+
+SETUP_TIMEOUT = 20.0
+"""Seconds that a call before reading begins may take."""
+
+_ENDPOINT = "spanner.googleapis.com:443"
+_SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
+_VERSION = version("spanner-cdc-spark")
+_API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{_VERSION}"
+_STREAMING = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+_CREATE = "/google.spanner.v1.Spanner/CreateSession"
+
+_ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+_Metadata = types.ResultSetMetadata.pb()
+_CreateSessionRequest = types.CreateSessionRequest.pb()
+_Session = types.Session.pb()
+_PRIORITIES = {"low": 1, "medium": 2, "high": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A statement's parameter: its text, or None for NULL, and its google.spanner.v1.TypeCode."""
+
+    value: str | None
+    code: int
+
+
+TIMESTAMP, STRING, INT64 = 4, 6, 2
+"""google.spanner.v1.TypeCode of the parameters that are sent."""
+
+
+@dataclass(slots=True)
+class SpannerClient:
+    """A database's connection; used inside ``async with client.connected()``.
+
+    Args:
+        database: its resource name.
+        emulator_host: an emulator's ``host:port``, without credentials and encryption; None for the service.
+        endpoint: a regional or private endpoint of the service, or None.
+        database_role: a role of fine-grained access control, or None.
+        rpc_priority: low, medium or high.
+    """
+
+    database: str
+    emulator_host: str | None = None
+    endpoint: str | None = None
+    database_role: str | None = None
+    rpc_priority: str = "high"
+    _transport: Transport | None = None
+    _session: str | None = None
+    _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    def of(cls, config: SourceConfig, emulator_host: str | None) -> "SpannerClient":
+        """The configured database's; ``emulator_host`` is the environment's, or None."""
+        return cls(
+            f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
+            emulator_host=config.emulator_host or emulator_host,
+            endpoint=config.endpoint,
+            database_role=config.database_role,
+            rpc_priority=config.rpc_priority,
+        )
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator["SpannerClient"]:
+        """Finds the credentials and closes every channel at the end."""
+        credentials = None if self.emulator_host else await asyncio.to_thread(_credentials)
+        host = self.emulator_host or self.endpoint or _ENDPOINT
+        self._transport = Transport(host, credentials, user_agent=f"spanner-cdc-spark/{_VERSION}")
+        try:
+            yield self
+        finally:
+            await self._transport.close()
+
+    async def rows(self, sql: str) -> list[list[object]]:
+        """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
+
+        Raises:
+            SpannerCdcError: one clear line; transient errors have been retried for a while.
+        """
+        deadline = asyncio.get_running_loop().time() + SETUP_TIMEOUT
+        pause = 0.1
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    assembler = ValueAssembler()
+                    values = [
+                        _plain(Value.FromString(value))
+                        async for messages in self.stream(sql, {})
+                        for value in assembler.values(messages)
+                    ]
+                    columns = len(_Metadata.FromString(assembler.metadata or b"").row_type.fields) or 1
+                    return [values[start : start + columns] for start in range(0, len(values), columns)]
+            except TimeoutError as error:
+                raise UnreachableError(
+                    f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
+                    hint="Check the network, source.endpoint, or the emulator's address.",
+                ) from error
+            except grpc.RpcError as error:
+                found = fault(error)
+                now = asyncio.get_running_loop().time()
+                if found.verdict is Verdict.STOP or now + pause > deadline:
+                    raise setup_error(found, self.database) from error
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    async def stream(
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+    ) -> AsyncGenerator[list[bytes]]:
+        """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
+
+        Each is the bytes of a google.spanner.v1.PartialResultSet; those that have come meanwhile come together.
+        Not pulling lets gRPC's flow control hold the server back. Ending the iteration cancels the call.
+
+        Args:
+            sql: the statement.
+            parameters: its parameters, by name.
+            behind: whether much is to be expected at once; being wrong costs only speed.
+
+        Raises:
+            grpc.RpcError: as :func:`connector.spanner.faults.fault` explains.
+        """
+        session = await self._current_session()
+        request = self._request(session, sql, parameters)
+        headers = self._headers("session", session)
+        assert self._transport is not None
+        try:
+            async with self._transport.streaming(_STREAMING, request, headers, behind=behind) as take:
+                while messages := await take():
+                    yield messages
+        except grpc.RpcError as error:
+            if fault(error).verdict is Verdict.NEW_SESSION and self._session == session:
+                self._session = None
+            raise
+
+    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> bytes:
+        request = _ExecuteSqlRequest(session=session, sql=sql)
+        request.transaction.single_use.read_only.strong = True
+        request.request_options.priority = _PRIORITIES[self.rpc_priority]
+        for name, parameter in parameters.items():
+            if parameter.value is None:
+                request.params.fields[name].null_value = 0
+            else:
+                request.params.fields[name].string_value = parameter.value
+            request.param_types[name].code = parameter.code
+        encoded: bytes = request.SerializeToString()
+        return encoded
+
+    async def _current_session(self) -> str:
+        async with self._session_lock:
+            if self._session is None:
+                request = _CreateSessionRequest(database=self.database)
+                request.session.multiplexed = True
+                if self.database_role:
+                    request.session.creator_role = self.database_role
+                assert self._transport is not None
+                headers = self._headers("database", self.database)
+                answer = await self._transport.unary(_CREATE, request.SerializeToString(), headers, SETUP_TIMEOUT)
+                self._session = str(_Session.FromString(answer).name)
+            return self._session
+
+    def _headers(self, parameter: str, resource: str) -> tuple[tuple[str, str], ...]:
+        return (
+            ("google-cloud-resource-prefix", self.database),
+            ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
+            ("x-goog-api-client", _API_CLIENT),
+        )
+
+
+def _credentials() -> grpc.ChannelCredentials:
+    """The application default credentials; they bring the token and the quota project's header along."""
+    try:
+        found, _ = google.auth.default(scopes=_SCOPES)
+    except google.auth.exceptions.GoogleAuthError as error:
+        raise SpannerCdcError(
+            "no Google Cloud credentials were found",
+            hint="Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS;"
+            " for an emulator set SPANNER_EMULATOR_HOST.",
+        ) from error
+    plugin = google.auth.transport.grpc.AuthMetadataPlugin(found, google.auth.transport.requests.Request())
+    return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
+
+
+def _plain(value: Value) -> object:
+    kind = value.WhichOneof("kind")
+    return None if kind in (None, "null_value") else getattr(value, kind)

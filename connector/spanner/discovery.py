@@ -1,0 +1,158 @@
+"""What INFORMATION_SCHEMA knows of a database: its dialect, its change streams, and the tables they watch."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from connector.core.dialects import DIALECTS, IMMUTABLE, Dialect
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import parse
+from connector.errors import ConfigurationError
+from connector.spanner.client import SpannerClient
+
+DEFAULT_RETENTION = "1d"
+DEFAULT_VALUE_CAPTURE_TYPE = "OLD_AND_NEW_VALUES"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStream:
+    """A change stream: its options as they are set or default, and the tables that it watches now."""
+
+    name: str
+    retention_period: str
+    value_capture_type: str
+    partition_mode: str
+    tables: tuple[TableSchema, ...]
+
+
+async def dialect_of(client: SpannerClient) -> Dialect:
+    """The database's dialect.
+
+    Raises:
+        SpannerCdcError: the database cannot be asked.
+    """
+    rows = await client.rows(
+        "SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'"
+    )
+    return DIALECTS[str(rows[0][0])] if rows else DIALECTS["GOOGLE_STANDARD_SQL"]
+
+
+async def current_timestamp(client: SpannerClient) -> int:
+    """Spanner's clock, nanoseconds since the epoch."""
+    return parse(str((await client.rows("SELECT CURRENT_TIMESTAMP"))[0][0]))
+
+
+async def change_streams(client: SpannerClient, dialect: Dialect) -> list[ChangeStream]:
+    """Every change stream of the database, by name."""
+    streams = await client.rows(
+        'SELECT change_stream_name, "all" FROM information_schema.change_streams'
+        if dialect.unnamed_schema
+        else "SELECT change_stream_name, `all` FROM information_schema.change_streams"
+    )
+    if not streams:
+        return []
+    options: dict[str, dict[str, str]] = defaultdict(dict)
+    for stream, name, value in await client.rows(
+        "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options"
+    ):
+        options[str(stream)][str(name)] = str(value)
+    watched_tables = await client.rows(
+        "SELECT change_stream_name, table_schema, table_name, all_columns FROM information_schema.change_stream_tables"
+    )
+    watched_columns = await client.rows(
+        "SELECT change_stream_name, table_schema, table_name, column_name FROM information_schema.change_stream_columns"
+    )
+    tables = await _tables(client, dialect)
+    out = []
+    for name, everything in sorted(streams, key=lambda row: str(row[0])):
+        whole = {
+            dialect_name(dialect, s, t) for n, s, t, all_columns in watched_tables if n == name and _yes(all_columns)
+        }
+        columns: dict[str, set[str]] = defaultdict(set)
+        for stream, schema, table, column in watched_columns:
+            if stream == name:
+                columns[dialect_name(dialect, schema, table)].add(str(column))
+        keys_only = {dialect_name(dialect, s, t) for n, s, t, _ in watched_tables if n == name}
+        chosen = [
+            table if _yes(everything) or table.table in whole else _narrowed(table, columns[table.table])
+            for table in tables
+            if _yes(everything) or table.table in keys_only
+        ]
+        option = options[str(name)]
+        out.append(
+            ChangeStream(
+                str(name),
+                option.get("retention_period", DEFAULT_RETENTION),
+                option.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE),
+                option.get("partition_mode", IMMUTABLE),
+                tuple(chosen),
+            )
+        )
+    return out
+
+
+async def find_change_stream(client: SpannerClient, dialect: Dialect, name: str) -> ChangeStream:
+    """The change stream of that name.
+
+    Raises:
+        ConfigurationError: there is none; the others are named.
+    """
+    found = await change_streams(client, dialect)
+    for stream in found:
+        if stream.name == name:
+            return stream
+    known = ", ".join(stream.name for stream in found) or "none"
+    raise ConfigurationError(
+        [f"source.change_stream: {client.database} has no change stream {name!r}; it has: {known}"]
+    )
+
+
+async def primary_keys(client: SpannerClient, dialect: Dialect) -> dict[str, tuple[str, ...]]:
+    """The columns of each table's key, in key order, as they are now.
+
+    Raises:
+        SpannerCdcError: the database cannot be asked.
+    """
+    keys: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for schema, table, column, position in await client.rows(
+        "SELECT table_schema, table_name, column_name, ordinal_position FROM information_schema.index_columns"
+        " WHERE index_type = 'PRIMARY_KEY' AND ordinal_position IS NOT NULL"
+    ):
+        keys[dialect_name(dialect, schema, table)].append((int(str(position)), str(column)))
+    return {table: tuple(column for _, column in sorted(key)) for table, key in keys.items()}
+
+
+async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
+    keys = await primary_keys(client, dialect)
+    columns: dict[str, list[ColumnType]] = defaultdict(list)
+    for schema, table, column, position, kind, generated in await client.rows(
+        "SELECT c.table_schema, c.table_name, c.column_name, c.ordinal_position, c.spanner_type, c.is_generated"
+        " FROM information_schema.columns AS c JOIN information_schema.tables AS t"
+        " ON c.table_schema = t.table_schema AND c.table_name = t.table_name"
+        " WHERE t.table_type = 'BASE TABLE' AND c.table_schema NOT IN"
+        " ('INFORMATION_SCHEMA', 'SPANNER_SYS', 'information_schema', 'spanner_sys', 'pg_catalog')"
+    ):
+        name = dialect_name(dialect, schema, table)
+        is_key = str(column) in keys.get(name, ())
+        type_json = dialect.column_type(str(kind))
+        # A change stream does not watch generated columns; a type that is unknown is learnt from the first record.
+        if type_json is not None and (is_key or generated == "NEVER"):
+            columns[name].append(ColumnType(str(column), type_json, is_key, int(str(position))))
+    return [TableSchema.of(name, found, keys.get(name, ())) for name, found in sorted(columns.items())]
+
+
+def dialect_name(dialect: Dialect, schema: object, table: object) -> str:
+    """A table as change records name it: bare in the unnamed schema, ``schema.table`` in another."""
+    return str(table) if schema == dialect.unnamed_schema else f"{schema}.{table}"
+
+
+def _narrowed(table: TableSchema, columns: Iterable[str]) -> TableSchema:
+    kept = set(columns)
+    return TableSchema.of(
+        table.table, [c for c in table.columns if c.is_primary_key or c.name in kept], table.primary_keys
+    )
+
+
+def _yes(value: object) -> bool:
+    return value in (True, "YES")

@@ -1,0 +1,113 @@
+"""Consumers of a spool: who reads it, and how far each is. What all have passed may be pruned.
+
+A consumer registers before it chooses its start, so that nothing it is about to read is pruned in between. One
+query per consumer name: a second is refused, by a lock that dies with its process.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from connector.errors import SpoolError
+from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.reading import Spool, to_json
+
+DEFAULT = "default"
+FILES = "files"
+BIGQUERY = "bigquery"
+SINKS = (FILES, BIGQUERY)
+"""The sinks of ours; what one keeps beside its record is called by its name, a dot, and something."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Consumer(BaseModel):
+    """A consumer and the last epoch it is done with; ``updated`` is when it last said so.
+
+    ``at`` is that epoch's :attr:`connector.spool.manifest.Manifest.identity`; empty where it is not known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    consumer: str
+    epoch: int = Field(ge=0)
+    updated: Timestamp
+    at: str = Field(default="", pattern=r"^$|^\d{4}-\d\d-\d\dT[\d:.]+Z/.+$")
+
+
+def checked_name(name: str) -> str:
+    """The name, if it may name a consumer.
+
+    Raises:
+        SpoolError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise SpoolError(f"consumer {name!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
+    return name
+
+
+def sink_lock(name: str) -> str:
+    """The lock in the spool that the one process of a sink of ours holds."""
+    return f"consumers/{name}.sink.lock"
+
+
+def consumers(spool: Spool) -> list[Consumer]:
+    """Every registered consumer, by name."""
+    names = [name[:-5] for name in spool.storage.list("consumers") if name.endswith(".json")]
+    return [consumer for name in names if (consumer := find(spool, name)) is not None]
+
+
+def find(spool: Spool, name: str) -> Consumer | None:
+    """The consumer of that name, or None."""
+    try:
+        return spool.document(_path(name), Consumer, "it names no epoch")
+    except FileNotFoundError:
+        return None
+
+
+def register(spool: Spool, name: str, *, now: int) -> Consumer:
+    """The consumer of that name, registered at the oldest epoch that is kept if it is new."""
+    known = find(spool, checked_name(name))
+    if known is not None:
+        return known
+    # Before the floor is read a second time nothing can be pruned past this consumer.
+    record(spool, name, spool.floor() - 1, now=now)
+    return record(spool, name, spool.floor() - 1, now=now)
+
+
+def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Consumer:
+    """The consumer is done with everything up to ``epoch``, whose identity is ``at``."""
+    consumer = Consumer(consumer=checked_name(name), epoch=epoch, updated=now, at=at)
+    spool.storage.replace(_path(name), to_json(consumer))
+    return consumer
+
+
+def forget(spool: Spool, name: str) -> None:
+    """Drops a consumer, so that it keeps nothing any more.
+
+    Raises:
+        SpoolError: there is no such consumer.
+    """
+    if find(spool, checked_name(name)) is None:
+        known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
+        raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
+    spool.storage.delete(_path(name))
+
+
+@contextmanager
+def claimed(spool: Spool, name: str) -> Iterator[None]:
+    """Holds the consumer's name for this process.
+
+    Raises:
+        SpoolInUseError: another query uses it.
+    """
+    taken = f"consumer {checked_name(name)!r} of the spool at {spool.path} is in use by another query"
+    with spool.storage.locked(f"consumers/{name}.lock", taken):
+        yield
+
+
+def _path(name: str) -> str:
+    return f"consumers/{name}.json"

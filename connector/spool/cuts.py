@@ -1,0 +1,115 @@
+"""The cuts of epochs: a small one stands in the manifest, a large one in a file apart.
+
+A manifest is written every second, and a cut of 5,000 partitions takes a megabyte. So a cut of more than
+:data:`INLINE` partitions is written into ``cuts/``, durably and before the first manifest that refers to it; the
+manifests name that file, its size and checksum, and hold only what came and went since. Once the manifests since then
+have written as many bytes of differences as the file has, the next one has a new file. A file is never changed.
+"""
+
+from collections.abc import Mapping
+
+import orjson
+
+from connector.core.timestamps import format_rfc3339, parse
+from connector.spool.manifest import VERSION, CutFile, CutToken, Manifest, corrupt, crc32c, load_document
+from connector.storage.local import Storage
+
+INLINE = 64
+"""Partitions up to which a cut stands in the manifest, where the program of before reads it too."""
+
+_ENTRY = 70
+"""Bytes that a token takes beside itself, about."""
+
+
+class CutWriter:
+    """Places the cuts of one writer's epochs.
+
+    Args:
+        storage: the spool's.
+        writer: the writer's id, which is in the names of its files.
+    """
+
+    def __init__(self, storage: Storage, writer: str) -> None:
+        self._storage = storage
+        self._writer = writer
+        self._file: CutFile | None = None
+        self._held: Mapping[str, int] = {}
+        self._spent = 0
+
+    def placed(self, epoch: int, starts: Mapping[str, int]) -> tuple[tuple[CutToken, ...], CutFile | None]:
+        """What an epoch's manifest holds of its cut: the tokens themselves, or a file that is durable by now.
+
+        Args:
+            epoch: its number.
+            starts: the start timestamp of each token of the cut, in order.
+
+        Raises:
+            SpoolError: the disk refuses.
+        """
+        if len(starts) <= INLINE:
+            self._file = None
+            return _tokens(starts), None
+        if self._file is not None:
+            added, removed = dict(starts.items() - self._held.items()), self._held.keys() - starts.keys()
+            self._spent += sum(len(token) + _ENTRY for token in (*added, *removed))
+            if self._spent <= self._file.bytes:
+                changes = {"added": _tokens(added), "removed": tuple(sorted(removed))}
+                return (), self._file.model_copy(update=changes)
+        self._file, self._held, self._spent = self._write(epoch, starts), starts, 0
+        return (), self._file
+
+    def _write(self, epoch: int, starts: Mapping[str, int]) -> CutFile:
+        ordered = sorted(starts.items(), key=_in_order)
+        tokens = [{"token": token, "start_timestamp": format_rfc3339(start)} for token, start in ordered]
+        data = orjson.dumps({"version": VERSION, "cut": tokens})
+        path = cut_path(epoch, self._writer)
+        self._storage.replace(path, data)
+        return CutFile(path=path, bytes=len(data), crc32c=crc32c(data), added=(), removed=())
+
+
+def cut_path(epoch: int, writer: str) -> str:
+    """Where a writer's file lies of the cut after an epoch."""
+    return f"cuts/{epoch:020d}-{writer}.json"
+
+
+def read_cut(storage: Storage, manifest: Manifest) -> tuple[CutToken, ...]:
+    """The cut of an epoch, wherever it stands; in the order of its start timestamps where it has a file.
+
+    Raises:
+        SpoolError: its file is missing, corrupt or of a newer version.
+    """
+    file = manifest.cut_file
+    if file is None:
+        return manifest.cut
+    starts = _read(storage, file)
+    for token in file.removed:
+        if starts.pop(token, None) is None:
+            raise corrupt(storage.full(file.path), f"a partition that epoch {manifest.epoch} took out is not in it")
+    starts.update((at.token, at.start_timestamp) for at in file.added)
+    return _tokens(dict(sorted(starts.items(), key=_in_order)))
+
+
+def _read(storage: Storage, file: CutFile) -> dict[str, int]:
+    path = storage.full(file.path)
+    try:
+        data = storage.read(file.path).to_pybytes()
+    except FileNotFoundError as error:
+        raise corrupt(path, "it is missing") from error
+    if len(data) != file.bytes or crc32c(data) != file.crc32c:
+        raise corrupt(path, "its checksum does not fit")
+    node = load_document(data, path, VERSION)
+    try:
+        tokens = node["cut"]
+        assert isinstance(tokens, list)
+        return {at["token"]: parse(at["start_timestamp"]) for at in tokens}
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise corrupt(path, "it holds no cut") from error
+
+
+def _in_order(at: tuple[str, int]) -> tuple[int, str]:
+    token, start = at
+    return start, token
+
+
+def _tokens(starts: Mapping[str, int]) -> tuple[CutToken, ...]:
+    return tuple(CutToken(token=token, start_timestamp=start) for token, start in starts.items())

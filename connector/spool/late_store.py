@@ -1,0 +1,193 @@
+"""The dead letters of the reader: records that came too late, kept below ``late/`` in the spool.
+
+One JSON document a record. That of a data change record holds it whole, as private as the epochs are; that of an
+announcement holds the partitions that it names and the range of commit timestamps of theirs that may be incomplete. A
+file's name begins with that range, so that what there is can be told without reading them. The same record has the same
+name: one that comes once more after a crash is no second document.
+
+The partitions of a late announcement are in no cut before the next epoch is sealed. Where the reader stops or dies
+before that, they are found here: :func:`with_announced_late`.
+
+Nothing here is deleted. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from connector.core.late_records import LateRecord
+from connector.core.partitions import CutPartition
+from connector.core.records import ChildPartitionsRecord, PartitionStartRecord, Record
+from connector.core.timestamps import format_rfc3339
+from connector.errors import StreamError
+from connector.spool.manifest import Timestamp, corrupt, load_document
+from connector.spool.reading import Spool
+
+MOST = 1000
+MOST_BYTES = 64 * 1024 * 1024
+
+_FOLDER = "late"
+_VERSION = 1
+_NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class LateReport:
+    """How many late records a spool keeps, and the range of their commit timestamps, both inclusive."""
+
+    count: int
+    first: int = 0
+    last: int = 0
+
+
+class _Announces(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    start: Timestamp
+    tokens: tuple[str, ...]
+
+
+class _Announcement(BaseModel):
+    """What a document tells of the partitions that its record announces, which may be none."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    watermark: Timestamp
+    delivered: Timestamp
+    announces: _Announces
+
+
+def late_report(spool: Spool) -> LateReport:
+    """What is kept of late records.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
+    ranges = [(int(name["first"]), int(name["last"])) for name in map(_NAME.fullmatch, _names(spool)) if name]
+    if not ranges:
+        return LateReport(0)
+    return LateReport(len(ranges), min(first for first, _ in ranges), max(last for _, last in ranges))
+
+
+def with_announced_late(
+    spool: Spool, watermark: int, cut: Iterable[CutPartition], *, goes_on: bool
+) -> tuple[CutPartition, ...]:
+    """The newest epoch's cut, with the partitions that were announced after epochs had passed their start.
+
+    The epoch is sealed up to ``watermark``. A cut that was made before the announcement lacks them, and their parents
+    do not announce them again. A reader that ``goes_on`` after late records reads them from their own start, unless
+    epochs were sealed beyond what the watermark was then: what they hold up to it is late, and kept.
+
+    Raises:
+        SpoolError: a document cannot be read.
+    """
+    partitions = {at.token: at for at in cut}
+    paths = [f"{_FOLDER}/{name}" for name in _names(spool)]
+    for path, data in zip(paths, spool.storage.read_each(paths), strict=True):
+        document = load_document(data.to_pybytes(), spool.storage.full(path), _VERSION)
+        try:
+            one = _Announcement.model_validate(document)
+        except ValidationError as error:
+            raise corrupt(spool.storage.full(path), "fields are missing") from error
+        start = one.announces.start
+        if start > watermark or watermark > one.watermark:
+            continue
+        for token in one.announces.tokens:
+            if token in partitions or watermark <= one.delivered:
+                partitions[token] = CutPartition(token, start, is_late=goes_on)
+    return tuple(partitions.values())
+
+
+class LateStore:
+    """Keeps late records in a spool, whose lock is held.
+
+    Args:
+        spool: the spool.
+        most: documents that are kept before the reader stops.
+        most_bytes: bytes of them that are kept before the reader stops.
+    """
+
+    def __init__(self, spool: Spool, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._spool = spool
+        self._most = most
+        self._most_bytes = most_bytes
+        self._sizes: dict[str, int] | None = None
+        """Of each document that there is; None until one is kept."""
+
+    def keep(self, late: Iterable[LateRecord], *, now: int) -> None:
+        """Writes the documents, durably. ``now`` is when the records came, nanoseconds since the epoch.
+
+        Raises:
+            StreamError: there are more than may be kept; these are written all the same.
+            SpoolError: the disk refuses.
+        """
+        sizes = self._known_sizes()
+        for one in late:
+            path, data = _document(one, now)
+            self._spool.storage.replace(path, data)
+            sizes[path] = len(data)
+        if len(sizes) > self._most or sum(sizes.values()) > self._most_bytes:
+            raise StreamError(
+                f"the spool keeps {len(sizes)} late records, of {sum(sizes.values())} bytes, in"
+                f" {self._spool.storage.full(_FOLDER)}: more than the {self._most} records and {self._most_bytes}"
+                " bytes beyond which Spanner is not believed any more",
+                hint="See what they are, move them away, and start again: reading goes on from the last epoch.",
+            )
+
+    def _known_sizes(self) -> dict[str, int]:
+        if self._sizes is None:
+            paths = [f"{_FOLDER}/{name}" for name in _names(self._spool)]
+            contents = self._spool.storage.read_each(paths)
+            self._sizes = {path: data.size for path, data in zip(paths, contents, strict=True)}
+        return self._sizes
+
+
+def _names(spool: Spool) -> list[str]:
+    return [name for name in spool.storage.list(_FOLDER) if _NAME.fullmatch(name)]
+
+
+def _document(late: LateRecord, now: int) -> tuple[str, bytes]:
+    first, last = late.incomplete or (late.at, late.at)
+    record = _record(late.record)
+    named = {name: value for name, value in record.items() if name != "read_timestamp"}
+    digest = blake2b(_to_json([late.partition, named]), digest_size=10).hexdigest()
+    document = {
+        "version": _VERSION,
+        "kind": late.kind,
+        "partition": late.partition,
+        "proved_up_to": format_rfc3339(late.passed),
+        "watermark": format_rfc3339(late.watermark),
+        "delivered": format_rfc3339(late.delivered),
+        "announces": {"start": format_rfc3339(late.at), "tokens": list(_announced(late.record))},
+        "received_at": format_rfc3339(now),
+        "incomplete": late.incomplete and {"first": format_rfc3339(first), "last": format_rfc3339(last)},
+        "record": record,
+    }
+    return f"{_FOLDER}/{first:020d}-{last:020d}-{digest}.json", _to_json(document)
+
+
+def _announced(record: Record) -> tuple[str, ...]:
+    match record:
+        case ChildPartitionsRecord():
+            return tuple(child.token for child in record.children)
+        case PartitionStartRecord():
+            return record.tokens
+        case _:
+            return ()
+
+
+def _record(record: Record) -> dict[str, object]:
+    """The record's fields; timestamps as RFC 3339, payloads as the texts that Spanner sent."""
+    fields = asdict(record)
+    return {
+        name: format_rfc3339(value) if name == "timestamp" or name.endswith("_timestamp") else value
+        for name, value in fields.items()
+    }
+
+
+def _to_json(node: object) -> bytes:
+    return orjson.dumps(node, default=sorted, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)

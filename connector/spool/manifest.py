@@ -1,0 +1,199 @@
+"""The manifest of an epoch: its data files and the checkpoint after it, as one document.
+
+An epoch exists when its manifest does. Since data and position stand in the same file, which is written once and
+atomically, they cannot disagree. Newer versions of this program read older manifests; an older program refuses a
+newer one. The format is the public contract of the spool.
+"""
+
+from typing import Annotated
+
+import google_crc32c
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from connector.core.timestamps import format_rfc3339, parse
+from connector.errors import SpoolError
+
+VERSION = 1
+GAP_VERSION = 2
+"""Of a manifest with a gap: a program that knows of none would pass it as if nothing were missing."""
+
+CUT_VERSION = 3
+"""Of a manifest whose cut lies in a file apart: a program that knows of none would take it for empty."""
+
+
+def _parse_timestamp(value: object) -> object:
+    return parse(value) if isinstance(value, str) else value
+
+
+Timestamp = Annotated[int, BeforeValidator(_parse_timestamp), PlainSerializer(format_rfc3339)]
+"""Nanoseconds since the epoch inside, RFC 3339 in the file."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SourceName(_Document):
+    """The change stream that a spool holds."""
+
+    project: str
+    instance: str
+    database: str
+    change_stream: str
+
+    def __str__(self) -> str:
+        return f"{self.project}/{self.instance}/{self.database}/{self.change_stream}"
+
+
+class SegmentFile(_Document):
+    """An Arrow IPC file of an epoch; ``path`` is relative to the spool."""
+
+    path: str
+    rows: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    crc32c: str
+    first_commit_timestamp: Timestamp
+    last_commit_timestamp: Timestamp
+
+
+class CutToken(_Document):
+    """A partition from which reading goes on; the empty token is the initial query."""
+
+    token: str
+    start_timestamp: Timestamp
+
+
+class CutFile(_Document):
+    """The file that holds a large cut, and the partitions that came and went between that cut and this one.
+
+    ``path`` is relative to the spool. A token that is in the file and in ``added`` starts as ``added`` says.
+    """
+
+    path: str
+    bytes: int = Field(ge=0)
+    crc32c: str
+    added: tuple[CutToken, ...]
+    removed: tuple[str, ...]
+
+
+class Gap(_Document):
+    """Why the records of an epoch are missing, and since when that is known."""
+
+    reason: str
+    recorded_at: Timestamp
+
+
+class Manifest(_Document):
+    """An epoch: records committed in (watermark_low, watermark_high], and where to read on after it.
+
+    With a ``gap`` it has none of those records, and may span any number of minutes. With a ``cut_file`` the cut is not
+    in ``cut``, which is empty then: :meth:`connector.spool.reading.Spool.cut` reads either.
+    """
+
+    version: int = VERSION
+    epoch: int = Field(ge=1)
+    spool_id: str
+    source: SourceName
+    watermark_low: Timestamp
+    watermark_high: Timestamp
+    files: tuple[SegmentFile, ...]
+    tables: dict[str, int]
+    schema_keys: dict[str, str]
+    cut: tuple[CutToken, ...]
+    cut_file: CutFile | None = None
+    final: bool = False
+    gap: Gap | None = None
+    writer: str
+    sealed_at: Timestamp
+
+    @property
+    def rows(self) -> int:
+        """Mods in the epoch."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its data files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def identity(self) -> str:
+        """What tells this epoch from another of the same number: see :func:`identity`."""
+        return identity(self.watermark_high, self.writer)
+
+    def to_json(self) -> bytes:
+        """The document, with a checksum of its own."""
+        node = self.model_dump(mode="json", exclude=None if self.cut_file else {"cut_file"})
+        layout = 0 if self.cut_file else orjson.OPT_INDENT_2
+        return orjson.dumps({**node, "crc32c": _checksum(node)}, option=layout)
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> "Manifest":
+        """Reads a manifest.
+
+        Raises:
+            SpoolError: it is corrupt, or of a newer version; ``path`` is named.
+        """
+        node = load_document(data, path, CUT_VERSION)
+        checksum = node.pop("crc32c", None)
+        if checksum != _checksum(node):
+            raise corrupt(path, "its checksum does not fit")
+        try:
+            return cls.model_validate(node)
+        except ValidationError as error:
+            raise corrupt(path, f"{error.error_count()} fields are not as they should be") from error
+
+
+def identity(watermark_high: int, writer: str) -> str:
+    """What tells an epoch from another that was sealed under its number in another copy of the spool.
+
+    It is ``<watermark_high as RFC 3339>/<writer>``; consumers keep it beside the number of their epoch.
+    """
+    return f"{format_rfc3339(watermark_high)}/{writer}"
+
+
+def watermark_of(identity: str) -> int:
+    """The watermark_high in an epoch's identity, in nanoseconds since the epoch.
+
+    Raises:
+        ValueError: it is not a valid identity.
+    """
+    return parse(identity.partition("/")[0])
+
+
+def load_document(data: bytes, path: str, version: int) -> dict[str, object]:
+    """The JSON object in a file of the spool whose version this program knows.
+
+    Raises:
+        SpoolError: it is no such object, or of a newer version.
+    """
+    try:
+        node = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise corrupt(path, "it is not JSON") from error
+    if not isinstance(node, dict) or not isinstance(node.get("version"), int):
+        raise corrupt(path, "it has no version")
+    if node["version"] > version:
+        raise SpoolError(
+            f"{path} is of version {node['version']}, newer than this program's {version}",
+            hint="Use the newer spanner-cdc that wrote it.",
+        )
+    return node
+
+
+def corrupt(path: str, why: str) -> SpoolError:
+    """The error for a file of the spool that is damaged."""
+    return SpoolError(
+        f"corrupt file {path}: {why}",
+        hint="Restore it from a copy; or start a new spool with source.start at the epoch's watermark_low.",
+    )
+
+
+def _checksum(node: object) -> str:
+    return crc32c(orjson.dumps(node, option=orjson.OPT_SORT_KEYS))
+
+
+def crc32c(data: object) -> str:
+    """The CRC-32C of bytes, as eight hex digits."""
+    return f"{google_crc32c.value(data):08x}"

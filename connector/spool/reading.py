@@ -1,0 +1,298 @@
+"""A spool: epochs in storage, between the daemon that seals them and the consumers that read them.
+
+Layout below the root::
+
+    spool.json                 which change stream, since when; written before the first query
+    manifests/<epoch>.json     an epoch exists when its manifest does; numbered from 1, without gaps
+    segments/<epoch>-<writer>.arrow
+    cuts/<epoch>-<writer>.json the cut of an epoch with many partitions; later manifests hold what differs from it
+    summaries/<epoch>.json     what the manifests up to that epoch say in short; derived from them
+    schemas/<schema_key>.json  columns and types of a table
+    consumers/<name>.json      the last epoch that a consumer is done with
+    consumers/files.begun      what the file sink has begun after that
+    floor.json                 the first epoch that is kept
+    gaps.json                  every range whose records are missing
+    late/<range>-<hash>.json   a record that came too late, as a dead letter (:mod:`connector.spool.late_store`)
+
+This module reads; :mod:`connector.spool.writing` writes. A reader never blocks the writer, and sees whole epochs only.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+import pyarrow as pa
+import pyarrow.ipc
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from connector.core.schemas import TableSchema
+from connector.errors import SpoolError, SpoolMismatchError
+from connector.spool.cuts import read_cut
+from connector.spool.manifest import (
+    VERSION,
+    CutToken,
+    Manifest,
+    SegmentFile,
+    SourceName,
+    Timestamp,
+    corrupt,
+    crc32c,
+    load_document,
+)
+from connector.spool.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
+from connector.storage.local import LocalStorage, Storage
+from connector.storage.locations import in_cloud_storage, with_extra_gcs
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_FEW = 50
+"""Epochs whose manifests are read without a look for summaries."""
+
+
+class SpoolHeader(BaseModel):
+    """``spool.json``: what the spool holds. ``start`` was resolved once, by Spanner's clock, of what was requested."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    spool_id: str
+    source: SourceName
+    start: Timestamp
+    requested_start: str
+    schema_keys: dict[str, str]
+
+
+class Spool:
+    """Reads the epochs of a spool.
+
+    Args:
+        storage: where it lies.
+
+    Raises:
+        SpoolError: from every method, where a file is corrupt, of a newer version, or cannot be read.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._latest = 0
+
+    @classmethod
+    def at(cls, path: str | Path) -> "Spool":
+        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
+        if not isinstance(path, str) or not in_cloud_storage(path):
+            return cls(LocalStorage(path))
+        with with_extra_gcs(SpoolError):
+            from connector.storage.gcs import GcsStorage
+        return cls(GcsStorage(path))
+
+    @property
+    def storage(self) -> Storage:
+        """Where the spool lies."""
+        return self._storage
+
+    @property
+    def path(self) -> str:
+        """The spool's folder, or its URL."""
+        return self._storage.full()
+
+    def header(self) -> SpoolHeader:
+        """What the spool holds.
+
+        Raises:
+            FileNotFoundError: there is no spool yet.
+        """
+        return self.document("spool.json", SpoolHeader, "fields are missing")
+
+    def document(self, path: str, kind: type[_Model], lack: str) -> _Model:
+        """A small document of the spool; ``lack`` says what is wrong with one that is none of that kind.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        node = self._document(path)
+        try:
+            return kind.model_validate(node)
+        except ValidationError as error:
+            raise corrupt(self._full(path), lack) from error
+
+    def check_source(self, source: SourceName) -> SpoolHeader:
+        """The header, if the spool holds this change stream.
+
+        Raises:
+            SpoolMismatchError: it holds another.
+        """
+        header = self.header()
+        if header.source != source:
+            raise SpoolMismatchError(
+                f"the spool at {self.path} holds change stream {header.source}, not {source}",
+                hint="Choose another spool.path.",
+            )
+        return header
+
+    def floor(self) -> int:
+        """The first epoch that is kept; what was before it is pruned, and no manifest there counts."""
+        try:
+            first = self._document("floor.json").get("first")
+        except FileNotFoundError:
+            return 1
+        if not isinstance(first, int):
+            raise corrupt(self._full("floor.json"), "it names no epoch")
+        return first
+
+    def latest(self) -> int:
+        """The newest epoch, or 0. After the first call it looks only for the numbers that follow.
+
+        If the newest known was pruned meanwhile, so may be those that followed it: then it looks at all again.
+        """
+        if self._latest > 0 and not self._exists(self._latest):
+            self._latest = 0
+        if self._latest == 0:
+            floor = self.floor()
+            summarized = max(self._numbers(FOLDER), default=0)
+            # An older copy that was put back may have summaries of epochs that it has not: then all names are read.
+            found = self._numbers("manifests", max(floor, summarized)) or self._numbers("manifests", floor)
+            self._latest = max(found, default=0)
+        while self._exists(self._latest + 1):
+            self._latest += 1
+        return self._latest
+
+    def manifest(self, epoch: int) -> Manifest:
+        """The manifest of an epoch.
+
+        Raises:
+            FileNotFoundError: there is none: not sealed yet, or pruned.
+        """
+        return self._manifest(epoch, self._storage.read(manifest_path(epoch)))
+
+    def manifests(self, first: int, last: int) -> Iterator[Manifest]:
+        """The manifests of the epochs from ``first`` to ``last``, inclusive.
+
+        Raises:
+            SpoolError: one of them is not there any more.
+        """
+        return (manifest for manifest, _ in self._sized_manifests(first, last))
+
+    def summaries(self, first: int, last: int) -> Iterator[EpochSummary]:
+        """The epochs from ``first`` to ``last``, inclusive, in short: many are read at once.
+
+        Raises:
+            SpoolError: one of them is not there any more.
+        """
+        return (one for run in self.runs(first, last) for one in run.epochs)
+
+    def runs(self, first: int, last: int) -> Iterator[Run]:
+        """The same in runs: those of a block together, and every other epoch by itself."""
+        at = first
+        for block in self._blocks(first, last):
+            yield from self._single(at, min(block[0].epoch - 1, last))
+            at = max(at, block[0].epoch)
+            yield Run([one for one in block if at <= one.epoch <= last], of_block=True)
+            at = block[-1].epoch + 1
+        yield from self._single(at, last)
+
+    def _single(self, first: int, last: int) -> Iterator[Run]:
+        for manifest, size in self._sized_manifests(first, last):
+            yield Run([EpochSummary.of(manifest, size)], of_block=False)
+
+    def _blocks(self, first: int, last: int) -> Iterator[Sequence[EpochSummary]]:
+        """The blocks that hold some of these epochs, in order, each as far as it is to be believed."""
+        if last - first < _FEW:
+            return
+        ends = self._numbers(FOLDER, first, block_end(last) + 1)
+        blocks = self._storage.read_each(block_path(end) for end in ends)
+        manifests = self._storage.read_each(manifest_path(end) for end in ends)
+        for end in ends:
+            try:
+                data, manifest = next(blocks).to_pybytes(), self._manifest(end, next(manifests))
+            except FileNotFoundError:
+                return  # pruned, or of epochs that an older copy has not; then manifests are read
+            if block := from_block(data, manifest):
+                yield block
+
+    def _numbers(self, folder: str, first: int = 0, end: int = 0) -> list[int]:
+        """The epochs in the names of a folder's documents, from ``first`` on, and before ``end`` if that is given."""
+        names = self._storage.list(folder, f"{first:020d}" if first else "", f"{end:020d}" if end else "")
+        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
+
+    def _sized_manifests(self, first: int, last: int) -> Iterator[tuple[Manifest, int]]:
+        """Manifests, each with the bytes of its file."""
+        contents = self._storage.read_each(manifest_path(epoch) for epoch in range(first, last + 1))
+        for epoch in range(first, last + 1):
+            try:
+                data = next(contents)
+                manifest = self._manifest(epoch, data)
+            except FileNotFoundError as error:
+                raise SpoolError(
+                    f"epoch {epoch} is not in the spool at {self.path}, which keeps {self.floor()} to {self.latest()}",
+                    hint="It was pruned: register the consumer before it stays away, or start it anew.",
+                ) from error
+            yield manifest, data.size
+
+    def cut(self, manifest: Manifest) -> tuple[CutToken, ...]:
+        """The partitions to go on from after an epoch."""
+        return read_cut(self._storage, manifest)
+
+    def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment, in commit order, after its checksum was compared."""
+        try:
+            data = self._storage.read(file.path)
+        except FileNotFoundError as error:
+            raise corrupt(self._full(file.path), "it is missing") from error
+        if data.size != file.bytes or crc32c(data) != file.crc32c:
+            raise corrupt(self._full(file.path), "its checksum does not fit")
+        with pa.ipc.open_file(data) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+    def schema(self, key: str) -> TableSchema:
+        """The table's columns and types that a schema key names."""
+        path = schema_path(key)
+        try:
+            data = self._storage.read(path).to_pybytes()
+            load_document(data, self._full(path), VERSION)
+            return TableSchema.from_json(data)
+        except FileNotFoundError as error:
+            raise corrupt(self._full(path), "it is missing") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise corrupt(self._full(path), "it is no schema") from error
+
+    def has_schema(self, key: str) -> bool:
+        """Whether a schema key names one of this spool's."""
+        return self._storage.exists(schema_path(key))
+
+    def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
+        path = self._full(manifest_path(epoch))
+        manifest = Manifest.from_json(data.to_pybytes(), path)
+        if manifest.epoch != epoch:
+            raise corrupt(path, f"it is the manifest of epoch {manifest.epoch}")
+        return manifest
+
+    def _exists(self, epoch: int) -> bool:
+        return self._storage.exists(manifest_path(epoch))
+
+    def _document(self, path: str) -> dict[str, object]:
+        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
+
+    def _full(self, path: str) -> str:
+        return self._storage.full(path)
+
+
+def manifest_path(epoch: int) -> str:
+    """Where an epoch's manifest lies."""
+    return f"manifests/{epoch:020d}.json"
+
+
+def segment_path(epoch: int, writer: str) -> str:
+    """Where a writer's segment of an epoch lies."""
+    return f"segments/{epoch:020d}-{writer}.arrow"
+
+
+def schema_path(key: str) -> str:
+    """Where a schema lies."""
+    return f"schemas/{key}.json"
+
+
+def to_json(document: BaseModel) -> bytes:
+    """A document of the spool as its file's bytes."""
+    return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)

@@ -1,0 +1,149 @@
+"""Summaries: what is to be known of many epochs without reading the manifest of each.
+
+The epochs of a spool are summarized in blocks of :data:`BLOCK`: the block that ends with epoch N, a multiple of it, is
+``summaries/<N>.json``, written once N is sealed. Each is derived from manifests alone, and any writer would write the
+same; one that is missing, damaged, or whose last epoch is not the one that the spool has under that number is passed
+over, and the manifests are read instead. It leaves out what is needed only to go on after an epoch, or to read it: the
+cut, and the files' checksums.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from sys import intern
+from typing import NamedTuple
+
+import msgspec
+import orjson
+
+from connector.spool.manifest import Manifest, crc32c, identity
+
+FOLDER = "summaries"
+BLOCK = 500
+"""Epochs in a block: what a restart may have to read manifest by manifest, which takes a second in a bucket."""
+
+_VERSION = 1
+
+
+class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An epoch in short; timestamps are nanoseconds since the epoch.
+
+    ``size`` is the bytes of its data files, and ``held`` those of all that it holds in the spool but its cut's file,
+    which several epochs share. ``schemas`` is equal where all tables have the same schemas. ``first_commit_timestamp``
+    is None in an epoch without files.
+    """
+
+    epoch: int
+    writer: str
+    watermark_low: int
+    watermark_high: int
+    sealed_at: int
+    rows: int
+    size: int
+    held: int
+    files: int
+    first_commit_timestamp: int | None
+    schemas: str
+    tables: dict[str, int]
+    cut_path: str = ""
+    cut_bytes: int = 0
+
+    @classmethod
+    def of(cls, manifest: Manifest, manifest_bytes: int) -> "EpochSummary":
+        """The summary of an epoch whose manifest has so many bytes."""
+        files, cut = manifest.files, manifest.cut_file
+        one = cls(
+            manifest.epoch,
+            manifest.writer,
+            manifest.watermark_low,
+            manifest.watermark_high,
+            manifest.sealed_at,
+            manifest.rows,
+            manifest.size,
+            manifest.size + manifest_bytes,
+            len(files),
+            files[0].first_commit_timestamp if files else None,
+            blake2b(orjson.dumps(manifest.schema_keys, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest(),
+            dict(manifest.tables),
+            cut.path if cut else "",
+            cut.bytes if cut else 0,
+        )
+        return msgspec.structs.replace(one, held=one.held + len(msgspec.json.encode(one)))
+
+    @property
+    def identity(self) -> str:
+        """See :func:`connector.spool.manifest.identity`."""
+        return identity(self.watermark_high, self.writer)
+
+
+class Run(NamedTuple):
+    """Epochs that follow one another; ``of_block`` is whether their block's file says so."""
+
+    epochs: Sequence[EpochSummary]
+    of_block: bool
+
+
+class _Block(msgspec.Struct):
+    version: int
+    crc32c: str
+    epochs: msgspec.Raw
+
+
+_decoder = msgspec.json.Decoder(list[EpochSummary])
+
+
+def block_path(last: int) -> str:
+    """Where the block lies that ends with an epoch."""
+    return f"{FOLDER}/{last:020d}.json"
+
+
+def block_end(epoch: int) -> int:
+    """The last epoch of the block that an epoch is in."""
+    return -(-epoch // BLOCK) * BLOCK
+
+
+def blocks_between(first: int, last: int) -> Iterator[range]:
+    """The epochs of each block whose last one is between these, inclusive."""
+    for end in range(block_end(first), last + 1, BLOCK):
+        yield range(end - BLOCK + 1, end + 1)
+
+
+def to_block(epochs: Sequence[EpochSummary]) -> bytes:
+    """The file of a block."""
+    data = msgspec.json.encode(epochs)
+    return msgspec.json.encode(_Block(_VERSION, crc32c(data), msgspec.Raw(data)))
+
+
+def from_block(data: bytes, last: Manifest) -> Sequence[EpochSummary]:
+    """The epochs of a block's file that ends with ``last``; none if it is not to be believed."""
+    try:
+        block = msgspec.json.decode(data, type=_Block)
+        if block.version != _VERSION or crc32c(bytes(block.epochs)) != block.crc32c:
+            return ()
+        epochs = _decoder.decode(block.epochs)
+    except msgspec.MsgspecError:
+        return ()
+    follow = all(b.epoch == a.epoch + 1 and b.watermark_low == a.watermark_high for a, b in pairwise(epochs))
+    ends = bool(epochs) and epochs[-1].epoch == last.epoch and epochs[-1].identity == last.identity
+    return epochs if follow and ends else ()
+
+
+_NO_TABLES: dict[str, int] = {}
+
+
+def in_short(one: EpochSummary) -> EpochSummary:
+    """An epoch without its tables and schemas, for the memory of who knows many."""
+    return msgspec.structs.replace(
+        one, writer=intern(one.writer), cut_path=intern(one.cut_path), schemas="", tables=_NO_TABLES
+    )
+
+
+def held_bytes(epochs: Iterable[EpochSummary]) -> int:
+    """The bytes that epochs hold in a spool: their files, and the cuts' files that they refer to."""
+    held = 0
+    cuts: dict[str, int] = {}
+    for epoch in epochs:
+        held += epoch.held
+        if epoch.cut_path:
+            cuts[epoch.cut_path] = epoch.cut_bytes
+    return held + sum(cuts.values())

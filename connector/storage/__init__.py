@@ -1,0 +1,1 @@
+"""Where a spool lies: a local folder, or a bucket of Cloud Storage."""

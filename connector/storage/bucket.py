@@ -1,0 +1,332 @@
+"""A bucket of Cloud Storage: whole objects, guarded by their generation; where Google's exceptions become one line.
+
+An object appears whole or not at all, also where the network is cut in the middle of an upload, and a guard names
+the generation that an upload may replace: 0 for none. What can be retried is, with backoff, as Google's library does
+it. This module needs the extra ``gcs``; only those import it who were given a ``gs://`` path.
+
+Credentials are found as Google's libraries find them; an emulator's address, from an option or from
+STORAGE_EMULATOR_HOST, is met without any. Messages hold neither URLs nor what a server said, for either may hold a
+session's secret; nor are Google's exceptions kept as causes, for they hold both.
+"""
+
+import base64
+import functools
+import http.client
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import requests
+import urllib3
+from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+from google.cloud.storage import exceptions as storage_exceptions
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from connector.errors import SpannerCdcError
+from connector.storage.locations import bucket_and_prefix
+
+PATIENCE = 60.0
+"""Seconds for which what may pass by itself is retried."""
+
+EMULATOR = "STORAGE_EMULATOR_HOST"
+"""The environment's variable with an emulator's address, as Google's libraries know it."""
+
+NEEDED = ("storage.objects.create", "storage.objects.delete", "storage.objects.get", "storage.objects.list")
+"""The permissions that a spool or a sink needs; ``roles/storage.objectUser`` has them."""
+
+_TIMEOUT = (10.0, 30.0)
+"""Seconds to connect, and of silence."""
+
+_CHUNK = 8 * 1024 * 1024
+"""Bytes of a large upload that are in memory at a time."""
+
+_UPLOADS = 3
+"""Times that a large upload is begun, where the server takes a part of a chunk."""
+
+_FAULTS = (
+    exceptions.GoogleAPIError,
+    auth_exceptions.GoogleAuthError,
+    storage_exceptions.InvalidResponse,
+    storage_exceptions.DataCorruption,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+)
+_PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What Cloud Storage says of an object; ``updated`` is in seconds since 1970, by its clock."""
+
+    size: int
+    crc32c: str
+    generation: int
+    updated: float
+
+
+class Bucket:
+    """Objects below a prefix of a bucket, named by paths relative to it.
+
+    Args:
+        url: ``gs://bucket/prefix``.
+        failure: the error to raise.
+        option: the option that chose ``url``, for hints.
+        endpoint: an emulator's address, or None for the environment's, if any.
+        patience: seconds for which what may pass by itself is retried.
+
+    Raises:
+        SpannerCdcError: ``failure``, from every method, where Cloud Storage refuses or cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        failure: type[SpannerCdcError],
+        option: str,
+        endpoint: str | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._failure = failure
+        self._option = option
+        self._endpoint = endpoint
+        self._retry = DEFAULT_RETRY.with_timeout(patience)
+        self._is_there = False
+        try:
+            self._name, self._prefix = bucket_and_prefix(url)
+        except ValueError as error:
+            raise failure(str(error)) from error
+
+    def put(self, path: str, data: bytes | pa.Buffer, *, generation: int | None = None) -> int:
+        """Uploads an object; returns its generation.
+
+        Args:
+            path: where it lies.
+            data: its bytes.
+            generation: of the object that it replaces, 0 for none, or None for whatever may be there.
+
+        Raises:
+            FileExistsError: there is another generation.
+        """
+        file = pa.BufferReader(data)
+        return self.upload(path, file, len(data) if isinstance(data, bytes) else data.size, generation=generation)
+
+    def upload(self, path: str, file: BinaryIO, size: int, *, generation: int | None = None) -> int:
+        """Uploads what a file holds; see :meth:`put`. A large one goes in chunks and appears with its last."""
+        left = _UPLOADS
+        while True:
+            left -= 1
+            try:
+                with self._faults(path):
+                    return self._upload(path, file, size, generation)
+            except FileNotFoundError:  # a bucket that was there
+                raise self._failed(exceptions.NotFound(""), path) from None
+            except ValueError:  # the server took a part of a chunk, and Google's library does not go on from there
+                if not left:
+                    why = f"cannot use {self._full(path)}: Cloud Storage takes only a part of it"
+                    raise self._failure(why, hint="Run it again when it is well: nothing is lost.") from None
+
+    def _upload(self, path: str, file: BinaryIO, size: int, generation: int | None) -> int:
+        blob = self._blob(path)
+        blob.chunk_size = _CHUNK
+        blob.upload_from_file(
+            file,
+            rewind=True,
+            size=size,
+            content_type="application/octet-stream",
+            if_generation_match=generation,
+            checksum="crc32c",
+            retry=self._retry,
+            timeout=_TIMEOUT,
+        )
+        return int(blob.generation)
+
+    def get(self, path: str) -> tuple[bytes, int]:
+        """An object's bytes, its checksum compared, and its generation.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._faults(path):
+            blob = self._blob(path)
+            data: bytes = blob.download_as_bytes(checksum="crc32c", retry=self._retry, timeout=_TIMEOUT)
+            return data, int(blob.generation or 0)
+
+    def find(self, path: str) -> StoredObject | None:
+        """What is there, or None."""
+        try:
+            with self._faults(path):
+                blob = self._blob(path)
+                blob.reload(retry=self._retry, timeout=_TIMEOUT)
+                checksum = base64.b64decode(blob.crc32c or "").hex()
+                return StoredObject(int(blob.size or 0), checksum, int(blob.generation), blob.updated.timestamp())
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str, start: str = "", end: str = "") -> list[str]:
+        """The names of the objects in a folder, sorted; only those in [start, end) where given."""
+        prefix = f"{self._prefix}{folder}/"
+        with self._faults(folder):
+            found = self._client().list_blobs(
+                self._name,
+                prefix=prefix,
+                delimiter="/",
+                start_offset=f"{prefix}{start}" if start else None,
+                end_offset=f"{prefix}{end}" if end else None,
+                fields="items(name),nextPageToken",
+                retry=self._retry,
+                timeout=_TIMEOUT,
+            )
+            names = [blob.name[len(prefix) :] for blob in found]
+        return sorted(name for name in names if name)
+
+    def sizes(self, beginning: str = "") -> dict[str, int]:
+        """The bytes of every object whose path begins so, at any depth, by its path; in the order of the paths."""
+        with self._faults(""):
+            found = self._client().list_blobs(
+                self._name,
+                prefix=f"{self._prefix}{beginning}",
+                fields="items(name,size),nextPageToken",
+                retry=self._retry,
+                timeout=_TIMEOUT,
+            )
+            return {blob.name[len(self._prefix) :]: int(blob.size or 0) for blob in found}
+
+    def download(self, path: str, file: BinaryIO) -> None:
+        """Writes an object's bytes into a file, their checksum compared.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._faults(path):
+            self._blob(path).download_to_file(
+                file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=_TIMEOUT
+            )
+
+    def delete(self, path: str, *, generation: int | None = None) -> None:
+        """Deletes an object, or only that generation of it; one that is gone already is no error."""
+        try:
+            with self._faults(path):
+                self._blob(path).delete(if_generation_match=generation, retry=self._retry, timeout=_TIMEOUT)
+        except (FileNotFoundError, FileExistsError):
+            pass
+
+    def missing_permissions(self) -> list[str]:
+        """Which of the permissions that are needed this account has not.
+
+        Raises:
+            SpannerCdcError: there is no such bucket, or it cannot be reached.
+        """
+        self._look("")
+        bucket = self._client().bucket(self._name)
+        try:
+            granted = bucket.test_iam_permissions(list(NEEDED), retry=self._retry, timeout=_TIMEOUT)
+        except exceptions.NotFound:
+            return []  # an emulator: it grants everything
+        except _FAULTS as error:
+            raise self._failed(error, "") from None
+        return sorted(set(NEEDED) - set(granted))
+
+    def _blob(self, path: str) -> storage.Blob:
+        return self._client().bucket(self._name).blob(f"{self._prefix}{path}")
+
+    def _client(self) -> storage.Client:
+        return _client(self._endpoint or os.environ.get(EMULATOR) or None, os.getpid())
+
+    @contextmanager
+    def _faults(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.PreconditionFailed:
+            self._is_there = True
+            raise FileExistsError(self._full(path)) from None
+        except exceptions.NotFound:
+            self._look(path)
+            raise FileNotFoundError(self._full(path)) from None
+        except _FAULTS as error:
+            raise self._failed(error, path) from None
+        self._is_there = True
+
+    def _look(self, path: str) -> None:
+        """Tells a bucket that is not there from an object that is not."""
+        if self._is_there:
+            return
+        try:
+            listed = self._client().list_blobs(
+                self._name, prefix=self._prefix, max_results=1, retry=self._retry, timeout=_TIMEOUT
+            )
+            next(iter(listed), None)
+        except _FAULTS as error:
+            raise self._failed(error, path) from None
+        self._is_there = True
+
+    def _full(self, path: str) -> str:
+        return f"{self.url}/{path}" if path else self.url
+
+    def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
+        why, hint = _why(error, self._name, self._option)
+        return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
+
+
+def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
+    """What an exception of Google's means, and what to do."""
+    if isinstance(error, exceptions.RetryError) and error.cause is not None:
+        error = error.cause
+    match error:
+        case auth_exceptions.InvalidOperation():
+            return "it wants Google credentials", "An emulator's address is set, where none are given: unset it."
+        case auth_exceptions.DefaultCredentialsError():
+            return "no Google credentials are found", (
+                "Run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or, for an emulator,"
+                f" {EMULATOR}."
+            )
+        case auth_exceptions.TransportError():
+            return "Google's credentials cannot be fetched", "Look after the network and run it again: nothing is lost."
+        case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
+            return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
+        case exceptions.Forbidden():
+            denied = _PERMISSION.search(str(error))
+            return f"permission denied{f' ({denied[0]})' if denied else ''}", (
+                f"Give this account roles/storage.objectUser on bucket {bucket}, or choose another with {option}."
+            )
+        case exceptions.NotFound():
+            return f"there is no bucket {bucket}", f"Create it, or choose another with {option}."
+        case exceptions.GoogleAPICallError():
+            return f"Cloud Storage answers {_status(error.code)}", "Run it again when it is well: nothing is lost."
+        case storage_exceptions.InvalidResponse():
+            status = error.response.status_code
+            return f"Cloud Storage answers {_status(status)}", "Run it again when it is well: nothing is lost."
+        case storage_exceptions.DataCorruption():
+            return "it was damaged on its way", "Run it again: nothing is lost."
+        case requests.exceptions.InvalidURL() | requests.exceptions.MissingSchema():
+            return "the endpoint is no address", f"Write http://HOST:PORT in {EMULATOR} or sink.endpoint."
+        case _:
+            return "Cloud Storage cannot be reached", "Look after the network and run it again: nothing is lost."
+
+
+def _status(code: int | None) -> str:
+    return f"{int(code)} {http.client.responses.get(int(code), '')}".strip() if code else "an error"
+
+
+@functools.cache
+def _client(endpoint: str | None, process: int) -> storage.Client:
+    """A client of this process: a child that was forked needs connections of its own."""
+    assert process
+    if endpoint is None:
+        client = storage.Client(project=None)
+    else:
+        address = endpoint if "://" in endpoint else f"http://{endpoint}"
+        options = {"api_endpoint": address.rstrip("/")}
+        client = storage.Client(project=None, credentials=AnonymousCredentials(), client_options=options)
+    # For traces it would ask for the bucket itself, which needs a permission of its own, and again after each 404.
+    client._bucket_metadata_cache = None  # noqa: SLF001
+    return client

@@ -1,0 +1,1 @@
+"""Metrics, the status page, and progress lines."""

@@ -1,0 +1,56 @@
+"""What a reader counts, as plain numbers; the status server turns them into metrics."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from connector.core.changes import integers
+from connector.core.epoch import Epoch
+
+
+@dataclass(slots=True)
+class ReaderMetrics:
+    """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
+
+    ``dead_letters`` and ``stopped_tables``, the reasons by table, are what a sink tells in the spool.
+    """
+
+    watermark: int = 0
+    sealed_watermark: int = 0
+    partitions: int = 0
+    waiting_partitions: int = 0
+    churn: dict[str, int] = field(default_factory=dict)
+    held_bytes: int = 0
+    spool_bytes: int = 0
+    queries: int = 0
+    retries: int = 0
+    heartbeats: int = 0
+    child_partitions: int = 0
+    records: int = 0
+    mods: int = 0
+    epochs: int = 0
+    sealed_mods: int = 0
+    incomplete_transactions: int = 0
+    late_records: int = 0
+    standstills: int = 0
+    workers: int = 0
+    worker_restarts: int = 0
+    sink_restarts: int = 0
+    dead_letters: int = 0
+    stopped_tables: dict[str, str] = field(default_factory=dict)
+    mods_by_type: Counter[str] = field(default_factory=Counter)
+
+    def received(self, records: int, mods: int) -> None:
+        """Data change records came that were not known."""
+        self.records += records
+        self.mods += mods
+
+    def sealed(self, epoch: Epoch) -> None:
+        """An epoch was delivered."""
+        self.epochs += 1
+        self.sealed_watermark = epoch.high
+        changes = epoch.changes
+        mods, types = changes.mod_counts, changes.column("mod_type").dictionary_encode()
+        of_type = integers(types.indices)
+        for code, mod_type in enumerate(types.dictionary.to_pylist()):
+            self.mods_by_type[mod_type] += int(mods[of_type == code].sum())
+        self.sealed_mods += int(mods.sum())

@@ -1,0 +1,304 @@
+"""What a coordinator and its workers say to each other, as bytes.
+
+A frame is a message of msgpack, and a body beside it that may be empty. Data change records are the body: as Arrow's
+record batches, which cost nothing to read; what describes them stands in the message. A few records, and those that
+are no data, are cheaper as they are.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from connector.core.changes import COLUMNS, Changes, Shape
+from connector.core.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+    Record,
+    column_type,
+)
+from connector.decoding.decoder import Item
+
+FEW = 4
+"""As many data change records are cheaper as they are."""
+
+LARGE = 100
+"""Batches of as many records, on average, are sent as they are."""
+
+SMALL = 100
+"""Bytes that a record which is no data is accounted with."""
+
+HEADER = struct.Struct("<IQ")
+"""The sizes of the message and of the body."""
+
+_SHAPES_KEPT = 4 * 1024 * 1024
+"""Bytes of messages whose shapes are kept."""
+
+Buffer = bytes | memoryview
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Message(msgspec.Struct, array_like=True, tag=True):
+    """What a frame says."""
+
+
+class Setup(Message):
+    """To a worker, first of all: which change stream it reads, and how it logs."""
+
+    database: str
+    emulator_host: str | None
+    endpoint: str | None
+    database_role: str | None
+    rpc_priority: str
+    dialect: str
+    change_stream: str
+    partition_mode: str
+    heartbeat: int
+    json_logs: bool
+    verbose: bool
+
+
+class Ask(Message):
+    """To a worker: read a partition. A number is given to one query only; timestamps are decimal, of any size."""
+
+    query: int
+    token: str
+    start: str
+    end: str | None
+    in_vain: int
+
+
+class Taken(Message):
+    """To a worker: as much of what a query has brought was taken, and may come anew."""
+
+    query: int
+    size: int
+
+
+class Leave(Message):
+    """To a worker: a query is not wanted any more. What still comes of it is dropped."""
+
+    query: int
+
+
+class Ready(Message):
+    """From a worker: it can be asked."""
+
+
+class Alive(Message):
+    """From a worker, now and then: it is there."""
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """An error, by its kind and by what it says; :mod:`connector.workers.failures` makes it and takes it apart."""
+
+    kind: Literal["call", "silence", "record", "ours", "fault"]
+    message: str
+    code: str = ""
+    hint: str = ""
+
+
+class Failed(Message):
+    """From a worker: it cannot begin."""
+
+    failure: Failure
+
+
+class Ended(Message):
+    """From a worker: a query has ended, with OK where there is no failure."""
+
+    query: int
+    failure: Failure | None
+
+
+class _Part(msgspec.Struct, array_like=True, tag=True):
+    """Some of what a query has brought."""
+
+
+class _Columns(_Part):
+    size: int
+    """Bytes of the body."""
+    shapes: list[bytes]
+    """Msgpack of each shape; equal bytes are parsed once."""
+
+
+class _Data(_Part):
+    record: DataChangeRecord
+
+
+class _Heartbeat(_Part):
+    record: HeartbeatRecord
+
+
+class _ChildPartitions(_Part):
+    record: ChildPartitionsRecord
+
+
+class _PartitionStart(_Part):
+    record: PartitionStartRecord
+
+
+class _PartitionEnd(_Part):
+    record: PartitionEndRecord
+
+
+class _PartitionEvent(_Part):
+    record: PartitionEventRecord
+
+
+_AnyPart = _Columns | _Data | _Heartbeat | _ChildPartitions | _PartitionStart | _PartitionEnd | _PartitionEvent
+
+
+class Brought(Message):
+    """From a worker: what a query has brought, in order, which is accounted with ``size`` bytes."""
+
+    query: int
+    size: int
+    parts: list[_AnyPart]
+
+
+AnyMessage = Setup | Ask | Taken | Leave | Ready | Alive | Failed | Ended | Brought
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was received."""
+
+    message: AnyMessage
+    body: pa.Buffer | None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_messages = msgspec.msgpack.Decoder(AnyMessage)
+_shapes = msgspec.msgpack.Decoder(Shape)
+
+
+def framed(message: Message, body: Sequence[memoryview] = ()) -> list[Buffer]:
+    """The bytes of a frame, one after the other."""
+    encoded = _encoder.encode(message)
+    return [HEADER.pack(len(encoded), sum(map(len, body))) + encoded, *body]
+
+
+def parsed(message: bytes | bytearray, body: pa.Buffer | None) -> Frame:
+    """A frame of what followed its header."""
+    return Frame(_messages.decode(message), body)
+
+
+def size_of(item: Item) -> int:
+    """Bytes that an item is accounted with."""
+    return item.size if isinstance(item, Changes | DataChangeRecord) else SMALL
+
+
+class _Kept(Generic[_Key, _Value]):
+    """What shapes are by a key; all are forgotten once their messages have :data:`_SHAPES_KEPT` bytes."""
+
+    def __init__(self) -> None:
+        self._values: dict[_Key, _Value] = {}
+        self._bytes = 0
+
+    def get(self, key: _Key) -> _Value | None:
+        """What is kept, if anything is."""
+        return self._values.get(key)
+
+    def keep(self, key: _Key, value: _Value, size: int) -> _Value:
+        """Keeps a value whose message has so many bytes, and gives it."""
+        if self._bytes >= _SHAPES_KEPT:
+            self._values.clear()
+            self._bytes = 0
+        self._values[key] = value
+        self._bytes += size
+        return value
+
+
+class Packer:
+    """Makes frames of what queries bring: neighbouring data as one batch."""
+
+    def __init__(self) -> None:
+        self._known: _Kept[int, tuple[Shape, bytes]] = _Kept()
+        """Shapes by their identity, for decoders give the same object again, and as bytes."""
+
+    def brought(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
+        """The frame of the message :class:`Brought`."""
+        parts: list[_AnyPart] = []
+        body: list[memoryview] = []
+        for _, run in groupby(items, lambda item: isinstance(item, Changes | DataChangeRecord)):
+            found = list(run)
+            data = [item for item in found if isinstance(item, Changes | DataChangeRecord)]
+            if len(data) > FEW or any(isinstance(item, Changes) for item in data):
+                for changes in _joined(data):
+                    body.append(memoryview(changes.batch.serialize()))
+                    parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.shapes))))
+            else:
+                parts += [_part(item) for item in found if not isinstance(item, Changes)]
+        return framed(Brought(query, size, parts), body)
+
+    def _encoded(self, shape: Shape) -> bytes:
+        known = self._known.get(id(shape))
+        if known is None:
+            raw = _encoder.encode(shape)
+            known = self._known.keep(id(shape), (shape, raw), len(raw))
+        return known[1]
+
+
+def _joined(data: list[Changes | DataChangeRecord]) -> list[Changes]:
+    """As one, unless they are large: to copy them then costs more than there being several."""
+    whole = [item for item in data if isinstance(item, Changes)]
+    if len(whole) == len(data) and sum(len(changes) for changes in whole) >= LARGE * len(data):
+        return whole
+    return [Changes.joined(data)]
+
+
+def _part(record: Record) -> _AnyPart:
+    match record:
+        case DataChangeRecord():
+            return _Data(record)
+        case HeartbeatRecord():
+            return _Heartbeat(record)
+        case ChildPartitionsRecord():
+            return _ChildPartitions(record)
+        case PartitionStartRecord():
+            return _PartitionStart(record)
+        case PartitionEndRecord():
+            return _PartitionEnd(record)
+        case PartitionEventRecord():
+            return _PartitionEvent(record)
+
+
+class Unpacker:
+    """Takes what queries have brought out of frames; one for each worker."""
+
+    def __init__(self) -> None:
+        self._known: _Kept[bytes, Shape] = _Kept()
+
+    def items(self, brought: Brought, body: pa.Buffer | None) -> list[Item]:
+        """What the frame holds, in order; nothing is copied."""
+        return list(self._items(brought, body))
+
+    def _items(self, brought: Brought, body: pa.Buffer | None) -> Iterator[Item]:
+        at = 0
+        for part in brought.parts:
+            if isinstance(part, _Columns):
+                assert body is not None
+                batch = pa.ipc.read_record_batch(body.slice(at, part.size), COLUMNS)
+                yield Changes(batch, tuple(map(self._decoded, part.shapes)))
+                at += part.size
+            else:
+                yield part.record
+
+    def _decoded(self, raw: bytes) -> Shape:
+        known = self._known.get(raw)
+        if known is None:
+            found = _shapes.decode(raw)
+            columns = (column_type(c.name, c.type, c.is_primary_key, c.ordinal_position) for c in found.column_types)
+            known = self._known.keep(raw, Shape(found.table_name, tuple(columns)), len(raw))
+        return known

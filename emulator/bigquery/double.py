@@ -1,0 +1,198 @@
+"""A strict test double of BigQuery, in this process: tables over REST, rows over the Storage Write API, on loopback.
+
+It takes less than BigQuery does, and refuses with BigQuery's own codes; what it takes it holds in memory as Python
+values, and shows. It knows no query, but the statements that alter, copy and drop a table. It is written by BigQuery's
+documentation and what its clients tell of it, and has not been compared with the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+
+from emulator.bigquery.catalog import Catalog, Now
+from emulator.bigquery.contents import Row
+from emulator.bigquery.meter import Meter
+from emulator.bigquery.refusals import StorageCode
+from emulator.bigquery.rest import BigQueryRest
+from emulator.bigquery.rest import serving as serving_rest
+from emulator.bigquery.schema import Column, Definition
+from emulator.bigquery.streams import Streams
+from emulator.bigquery.traffic import Counts, Failure, RefusedValue, Traffic
+from emulator.bigquery.write import BigQueryWrite
+from emulator.bigquery.write import serving as serving_write
+
+__all__ = ["BigQueryDouble", "Column", "Counts", "Definition", "Failure", "StorageCode", "serve"]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class BigQueryDouble:
+    """A BigQuery with one project. Everything may be called while clients are at work."""
+
+    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic, ports: tuple[int, int]) -> None:
+        self._catalog = catalog
+        self._streams = streams
+        self._traffic = traffic
+        self._rest_port, self._grpc_port = ports
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        project: str = "double",
+        *,
+        keep_rows: bool = True,
+        check: bool = True,
+        count_jobs: bool = False,
+        now: Now = _now,
+    ) -> Iterator[BigQueryDouble]:
+        """Serve in threads of this process while the context is open.
+
+        Args:
+            project: the one project there is.
+            keep_rows: whether rows are kept; else they are checked and counted.
+            check: whether rows are looked at; else they are counted only, for a benchmark of who writes them.
+            count_jobs: whether load jobs and MERGE statements are counted, and nothing of them done; else refused.
+            now: the time.
+        """
+        catalog, traffic = Catalog(project, now), Traffic(Meter(now))
+        streams = Streams(catalog)
+        write = BigQueryWrite(catalog, streams, traffic, keep_rows=keep_rows, check=check)
+        rest = BigQueryRest(catalog, traffic, count_jobs=count_jobs)
+        with serving_rest(rest) as rest_port, serving_write(write) as grpc_port:
+            yield cls(catalog, streams, traffic, (rest_port, grpc_port))
+
+    @property
+    def project(self) -> str:
+        """The project."""
+        return self._catalog.project
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the REST interface, for a client's `api_endpoint`."""
+        return f"http://127.0.0.1:{self._rest_port}"
+
+    @property
+    def grpc_endpoint(self) -> str:
+        """The address of the Write API, for an insecure channel."""
+        return f"127.0.0.1:{self._grpc_port}"
+
+    @property
+    def counts(self) -> Counts:
+        """What has passed so far."""
+        return self._traffic.counts
+
+    @property
+    def meter(self) -> Meter:
+        """What has passed, by kind and hour; takes quotas."""
+        return self._traffic.meter
+
+    def set_size(self, dataset: str, table: str, size: int) -> None:
+        """Say how many bytes a table has, whatever was written; KeyError without the table."""
+        self._catalog.known(dataset, table).bytes = size
+
+    def datasets(self) -> list[str]:
+        """The datasets, by name."""
+        return sorted(self._catalog.datasets)
+
+    def tables(self, dataset: str) -> list[str]:
+        """The tables of a dataset, by name, denied ones among them."""
+        return self._catalog.names(dataset)
+
+    def table(self, dataset: str, table: str) -> Definition:
+        """A table's columns, key, clustering and max_staleness; KeyError without the table."""
+        return self._catalog.known(dataset, table).definition
+
+    def rows(self, dataset: str, table: str) -> list[Row]:
+        """The rows that a query would see, with all columns, as Python values; KeyError without the table.
+
+        A STRUCT is a dict, a REPEATED column a list, NUMERIC a Decimal, DATE a date, TIMESTAMP a datetime in UTC; JSON
+        is the text that was written.
+        """
+        with self._catalog.lock:
+            found = self._catalog.known(dataset, table)
+            return found.contents.rows(found.schema)
+
+    def conflicts(self, dataset: str, table: str) -> int:
+        """How many changes came that differ from one of the same key and number, of which BigQuery keeps either."""
+        return self._catalog.known(dataset, table).contents.conflicts
+
+    def pending_streams(self) -> list[str]:
+        """The names of the streams that are neither committed nor expired."""
+        return self._streams.names()
+
+    def fail_next(
+        self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
+    ) -> None:
+        """Let the next requests fail.
+
+        Args:
+            kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
+                SCHEMA_MISMATCH_EXTRA_FIELDS, which an AppendRowsResponse then carries; or an HTTP status: 429, 500,
+                502 or 503.
+            times: how many requests.
+            method: which ones. Of gRPC: AppendRows, which is also what None means, CreateWriteStream and its like. Of
+                REST: tables.insert and its like, and any for None.
+            after: whether the work is done first, so that only the answer is lost.
+            in_band: whether an AppendRowsResponse tells the code, and the call lives; else it ends the call.
+        """
+        self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
+
+    def failures_left(self) -> int:
+        """How many failures have been asked for and have not struck."""
+        return self._traffic.pending()
+
+    def forget_failures(self) -> None:
+        """Let no request fail any more."""
+        self._traffic.forget()
+
+    def deny(self, dataset: str, table: str = "") -> None:
+        """Deny a table, whether there is one or not, or a dataset and all in it: 403 and PERMISSION_DENIED."""
+        self._catalog.deny(dataset, table)
+
+    def allow(self, dataset: str, table: str = "") -> None:
+        """End what `deny` began."""
+        self._catalog.allow(dataset, table)
+
+    def drop(self, dataset: str, table: str) -> None:
+        """Delete a table and its rows, as a stranger would."""
+        self._catalog.drop(dataset, table)
+
+    def refuse(self, column: str, value: object, message: str) -> None:
+        """Refuse each row that has that value in a top-level column."""
+        self._traffic.refused.append(RefusedValue(column, value, message))
+
+    def take_all(self) -> None:
+        """End what `refuse` began."""
+        self._traffic.refused.clear()
+
+    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
+        """Drop a column and add it again with another type, as a stranger would."""
+        self._catalog.retype(dataset, table, column, kind)
+
+    def expire(self, stream: str, *, forgotten: bool = False) -> None:
+        """End a pending stream's life: it is not found any more, and cannot be committed.
+
+        With `forgotten` the commit says STREAM_NOT_FOUND, as for a stream that never was; else INVALID_STREAM_STATE.
+        """
+        self._streams.expire(stream, forgotten=forgotten)
+
+
+def serve(pipe: Connection, *, keep_rows: bool = False, check: bool = False) -> None:
+    """Serve in a process of its own, for a benchmark.
+
+    It sends `(endpoint, grpc_endpoint)` when it is ready, and `Counts` for each "counts" that it is sent; it ends with
+    the pipe, or at anything else.
+    """
+    with BigQueryDouble.started(keep_rows=keep_rows, check=check) as double:
+        pipe.send((double.endpoint, double.grpc_endpoint))
+        try:
+            while pipe.recv() == "counts":
+                pipe.send(double.counts)
+        except EOFError:
+            return

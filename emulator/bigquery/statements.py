@@ -1,0 +1,209 @@
+"""The statements that the BigQuery double knows: those by which a table is altered, copied and dropped.
+
+What is refused is what Google's pages say of it:
+
+- a column of the primary key or of the clustering is neither dropped nor renamed (DROP COLUMN and RENAME COLUMN in
+  https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language);
+- nor does it change its type, and a table with a primary key is not renamed
+  (https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations); of another column the type is only widened
+  (ALTER COLUMN SET DATA TYPE in the first page);
+- a table is renamed some five hours after rows were last streamed into it
+  (https://cloud.google.com/bigquery/docs/managing-tables, limitations on renaming tables);
+- a table that changes are streamed into takes no UPDATE, DELETE or MERGE
+  (https://cloud.google.com/bigquery/docs/change-data-capture, limitations), and keeps its key (no page says so: an
+  error that was met, github.com/pulumi/pulumi-gcp/issues/1175);
+- a statement has at most 1 MB (https://cloud.google.com/bigquery/quotas#query_jobs).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from emulator.bigquery.catalog import Catalog, Table
+from emulator.bigquery.refusals import Reason, RefusedError, invalid
+from emulator.bigquery.schema import Column, Definition, check
+
+LONGEST = 1_000_000
+"""Characters of a statement."""
+
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
+_AFTER_STREAMING = timedelta(hours=5)
+_WIDER: Mapping[str, frozenset[str]] = {
+    "INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}),
+    "NUMERIC": frozenset({"BIGNUMERIC", "FLOAT64"}),
+}
+_PATH = r"`([^`.]+)\.([^`.]+)\.([^`.]+)`"
+_NAME = r"`?(\w+)`?"
+_MUTATING = re.compile(rf"\s*(UPDATE|DELETE(?:\s+FROM)?|MERGE(?:\s+INTO)?)\s+{_PATH}.*", re.IGNORECASE | re.DOTALL)
+
+Work = Callable[[Catalog], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that was read: the table that it is of, and what does its work."""
+
+    project: str
+    dataset: str
+    table: str
+    work: Work
+
+
+def read(text: str) -> Statement:
+    """Reads a statement; refuses one that is too long or not known."""
+    if len(text) > LONGEST:
+        raise RefusedError(Reason.INVALID_QUERY, "The query is too large. The maximum length is 1 MB.")
+    for pattern, act in _KNOWN:
+        match = re.fullmatch(rf"\s*{pattern}\s*;?\s*", text, re.IGNORECASE)
+        if match is not None:
+            project, dataset, table, *others = match.groups()
+            return Statement(project, dataset, table, act(dataset, table, *others))
+    match = _MUTATING.fullmatch(text)
+    if match is not None:
+        verb, project, dataset, table = match.groups()
+        return Statement(project, dataset, table, _mutate(verb, dataset, table))
+    raise RefusedError(
+        Reason.INVALID_QUERY,
+        "The double knows a few statements only: ALTER TABLE, CREATE TABLE AS SELECT * FROM and DROP TABLE, with names"
+        " of the form `project.dataset.table`",
+    )
+
+
+def _set_staleness(dataset: str, table: str, number: str, unit: str) -> Work:
+    staleness = timedelta(seconds=int(number) * _SECONDS[unit.upper()])
+    return lambda catalog: catalog.set_max_staleness(dataset, table, staleness)
+
+
+def _altering(alter: Callable[..., Definition]) -> Callable[..., Work]:
+    def prepared(dataset: str, name: str, *others: str) -> Work:
+        def work(catalog: Catalog) -> None:
+            with catalog.lock:
+                table = catalog.table(dataset, name)
+                table.redefine(alter(table, *others))
+
+        return work
+
+    return prepared
+
+
+def _rename_column(table: Table, name: str, to: str) -> Definition:
+    column = _free_column(table, name, "rename")
+    if any(other.name.lower() == to.lower() for other in table.schema):
+        raise invalid(f"Column {to} already exists")
+    schema = tuple(replace(one, name=to) if one is column else one for one in table.schema)
+    table.contents.rename(column.name, to)
+    return replace(table.definition, schema=schema)
+
+
+def _drop_column(table: Table, name: str) -> Definition:
+    column = _free_column(table, name, "drop")
+    table.contents.rename(column.name, None)
+    return replace(table.definition, schema=tuple(one for one in table.schema if one is not column))
+
+
+def _retype_column(table: Table, name: str, kind: str) -> Definition:
+    column = _free_column(table, name, "change the type of")
+    if kind.upper() not in _WIDER.get(column.type, ()) or column.mode == "REPEATED":
+        raise invalid(f"ALTER TABLE ALTER COLUMN SET DATA TYPE requires that {column.type} can be coerced to {kind}")
+    schema = tuple(replace(one, type=kind.upper()) if one is column else one for one in table.schema)
+    return replace(table.definition, schema=schema)
+
+
+def _add_column(table: Table, name: str, kind: str) -> Definition:
+    repeated = re.fullmatch(r"ARRAY<(\w+)>", kind, re.IGNORECASE)
+    added = Column(name, (repeated[1] if repeated else kind).upper(), "REPEATED" if repeated else "NULLABLE")
+    if any(other.name.lower() == name.lower() for other in table.schema):
+        raise invalid(f"Column {name} already exists")
+    return replace(table.definition, schema=(*table.schema, added))
+
+
+def _add_key(table: Table, columns: str) -> Definition:
+    if table.definition.key:
+        raise invalid("The table has a primary key already")
+    definition = replace(table.definition, key=tuple(name.strip(" `") for name in columns.split(",")))
+    check(definition)
+    table.make_contents(definition)
+    return definition
+
+
+def _drop_key(table: Table) -> Definition:
+    if table.contents.is_changed:
+        raise invalid(
+            "Removing existing primary key columns from composite primary key is not allowed for table with upsert data"
+        )
+    definition = replace(table.definition, key=())
+    table.make_contents(definition)
+    return definition
+
+
+def _free_column(table: Table, name: str, verb: str) -> Column:
+    """A column that is neither of the key nor of the clustering."""
+    fixed = {column.lower() for column in (*table.definition.key, *table.definition.clustering)}
+    if name.lower() in fixed:
+        raise invalid(f"Cannot {verb} column {name}: it is of the primary key or of the clustering")
+    for column in table.schema:
+        if column.name.lower() == name.lower():
+            return column
+    raise invalid(f"Column not found: {name}")
+
+
+def _rename_table(dataset: str, name: str, to: str) -> Work:
+    def work(catalog: Catalog) -> None:
+        with catalog.lock:
+            table = catalog.table(dataset, name)
+            if table.definition.key:
+                raise invalid("Tables with primary key constraints can't be renamed")
+            streamed = table.contents.streamed
+            if streamed is not None and catalog.now() - streamed < _AFTER_STREAMING:
+                raise invalid("The table has been streamed into recently and cannot be renamed yet")
+            catalog.rename(dataset, name, to)
+
+    return work
+
+
+def _copy_table(dataset: str, name: str, project: str, of_dataset: str, of_name: str) -> Work:
+    def work(catalog: Catalog) -> None:
+        assert project == catalog.project
+        with catalog.lock:
+            copied = catalog.table(of_dataset, of_name)
+            rows = copied.contents.rows(copied.schema)
+            schema = tuple(replace(one, mode=one.mode.replace("REQUIRED", "NULLABLE")) for one in copied.schema)
+            catalog.add(dataset, name, Definition(schema)).contents.append(rows, catalog.now())
+
+    return work
+
+
+def _drop_table(dataset: str, name: str) -> Work:
+    return lambda catalog: catalog.delete_table(dataset, name)
+
+
+def _mutate(verb: str, dataset: str, name: str) -> Work:
+    def work(catalog: Catalog) -> None:
+        if catalog.table(dataset, name).contents.is_changed:
+            raise RefusedError(
+                Reason.INVALID_QUERY, f"{verb} is not supported over a table with active CDC: {dataset}.{name}"
+            )
+        raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does no {verb}")
+
+    return work
+
+
+_ALTER = rf"ALTER\s+TABLE\s+{_PATH}\s+"
+_KNOWN: tuple[tuple[str, Callable[..., Work]], ...] = (
+    (
+        rf"{_ALTER}SET\s+OPTIONS\s*\(\s*max_staleness\s*=\s*INTERVAL\s+(\d{{1,9}})\s+({'|'.join(_SECONDS)})\s*\)",
+        _set_staleness,
+    ),
+    (rf"{_ALTER}RENAME\s+COLUMN\s+{_NAME}\s+TO\s+{_NAME}", _altering(_rename_column)),
+    (rf"{_ALTER}DROP\s+COLUMN\s+{_NAME}", _altering(_drop_column)),
+    (rf"{_ALTER}ADD\s+COLUMN\s+{_NAME}\s+([\w<>]+)", _altering(_add_column)),
+    (rf"{_ALTER}ALTER\s+COLUMN\s+{_NAME}\s+SET\s+DATA\s+TYPE\s+(\w+)", _altering(_retype_column)),
+    (rf"{_ALTER}ADD\s+PRIMARY\s+KEY\s*\(([^)]+)\)\s*NOT\s+ENFORCED", _altering(_add_key)),
+    (rf"{_ALTER}DROP\s+PRIMARY\s+KEY", _altering(_drop_key)),
+    (rf"{_ALTER}RENAME\s+TO\s+{_NAME}", _rename_table),
+    (rf"CREATE\s+TABLE\s+{_PATH}\s+AS\s+SELECT\s+\*\s+FROM\s+{_PATH}", _copy_table),
+    (rf"DROP\s+TABLE\s+{_PATH}", _drop_table),
+)

@@ -1,0 +1,108 @@
+"""What the demo holds against each other: what was committed, and the events found in files."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.demo.plain_stream import Identity, committed_identity, identity
+from emulator.demo.skipped import Judgement
+from emulator.workload.journal import CommittedMod
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An event as it was found in a file; times are nanoseconds since the epoch."""
+
+    identity: Identity
+    uuid: str
+    order: tuple[int, str, int, int]
+    transaction: str
+    epoch: int
+    visible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came out at the end, compared with what was committed; None where no delay was measured.
+
+    What the emulator skipped is not lost (see emulator.demo.skipped).
+    """
+
+    committed: int
+    delivered: int
+    skipped: int
+    lost: int
+    twice: int
+    foreign: int
+    out_of_order: int
+    split_transactions: int
+    p50_ms: float | None
+    p99_ms: float | None
+
+    @property
+    def good(self) -> bool:
+        """Whether everything that the server returned was delivered, once, in order."""
+        return self.committed == self.delivered + self.skipped and not (
+            self.lost or self.twice or self.foreign or self.out_of_order or self.split_transactions
+        )
+
+
+def delivered_events(root: Path) -> Iterator[Delivered]:
+    """The events of every file below ``root``."""
+    for path in root.rglob("*.jsonl"):
+        visible = path.stat().st_mtime_ns
+        epoch = int(path.stem.split("_")[-2])
+        for line in path.read_bytes().splitlines():
+            event = json.loads(line)
+            metadata = event["source_metadata"]
+            keys = {name: event["payload"][name] for name in metadata["primary_keys"]}
+            _, at, sequence, index = event["sort_keys"]
+            yield Delivered(
+                identity=identity(at, event["object"], metadata["mod_type"], keys),
+                uuid=event["uuid"],
+                order=(at, metadata["server_transaction_id"], int(sequence), index),
+                transaction=metadata["server_transaction_id"],
+                epoch=epoch,
+                visible=visible,
+            )
+
+
+def compare(
+    committed: list[CommittedMod], events: list[Delivered], *, ready: int, judgement: Judgement | None = None
+) -> Verdict:
+    """Holds the events against what was committed; what is missing is lost but for what the judgement says was skipped.
+
+    Delays are of what was committed once both ends were `ready` and had caught up with what was committed before.
+    """
+    since = max([ready, *(event.visible for event in events if event.identity[0] < ready)])
+    wanted = Counter(committed_identity(mod) for mod in committed)
+    found = Counter(event.identity for event in events)
+    epochs: dict[str, set[int]] = {}
+    for event in events:
+        epochs.setdefault(event.transaction, set()).add(event.epoch)
+    by_epoch = sorted(events, key=lambda event: event.epoch)
+    last: dict[int, tuple[int, str, int, int]] = {}
+    for event in by_epoch:
+        last[event.epoch] = max(last.get(event.epoch, event.order), event.order)
+    out_of_order = 0
+    before = (0, "", 0, 0)
+    for epoch in sorted(last):
+        first = min(event.order for event in by_epoch if event.epoch == epoch)
+        out_of_order += first <= before
+        before = last[epoch]
+    delays = sorted((event.visible - event.identity[0]) / 1e6 for event in events if event.identity[0] >= since)
+    skipped = judgement.skipped_mods if judgement else 0
+    return Verdict(
+        committed=wanted.total(),
+        delivered=len(events),
+        skipped=skipped,
+        lost=(wanted - found).total() - skipped,
+        twice=len(events) - len({event.uuid for event in events}),
+        foreign=(found - wanted).total(),
+        out_of_order=out_of_order,
+        split_transactions=sum(1 for numbers in epochs.values() if len(numbers) > 1),
+        p50_ms=delays[len(delays) // 2] if delays else None,
+        p99_ms=delays[min(len(delays) * 99 // 100, len(delays) - 1)] if delays else None,
+    )

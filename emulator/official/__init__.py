@@ -1,0 +1,1 @@
+"""The official Spanner emulator, found or started."""

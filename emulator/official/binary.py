@@ -1,0 +1,189 @@
+"""The emulator as a program of this machine: finding it, starting it, leaving nothing of it behind.
+
+`gateway_main` serves REST and starts `emulator_main`, which serves gRPC. Both run in a session and process group of
+their own under `supervise.py`, which ends them with their owner. What they print goes to a temporary file, and is
+shown if they do not start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from emulator.errors import EmulatorFailedError, EmulatorNotFoundError
+from emulator.official.connection import answers
+
+_ATTEMPTS = 3
+_SDK_FOLDERS = (
+    "/usr/lib/google-cloud-sdk",
+    "/usr/share/google-cloud-sdk",
+    "/usr/local/share/google-cloud-sdk",
+    "/usr/local/google-cloud-sdk",
+    "/usr/local/lib/google-cloud-sdk",
+    "/opt/google-cloud-sdk",
+    "/opt/homebrew/share/google-cloud-sdk",
+    "/google-cloud-sdk",
+    "/snap/google-cloud-sdk/current",
+    "~/google-cloud-sdk",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """A running emulator.
+
+    `host` is its gRPC address ("127.0.0.1:9010"); `origin` tells where it came from: an emulator of the
+    "environment" was running before and goes on running, a "binary" or a "container" ends with its context.
+    """
+
+    host: str
+    origin: Literal["environment", "binary", "container"]
+
+
+def find_binary() -> Path:
+    """Find `gateway_main`, with `emulator_main` beside it, on PATH or in a Google Cloud SDK.
+
+    Raises EmulatorNotFoundError when there is none.
+    """
+    for folder in _folders():
+        gateway = folder / "gateway_main"
+        if gateway.is_file() and os.access(gateway, os.X_OK) and (folder / "emulator_main").is_file():
+            return gateway
+    raise EmulatorNotFoundError(
+        "no Spanner emulator program on PATH or in a Google Cloud SDK: install it with"
+        " `gcloud components install cloud-spanner-emulator` or the Debian package google-cloud-cli-spanner-emulator"
+    )
+
+
+def _folders() -> Iterator[Path]:
+    on_path = shutil.which("gateway_main")
+    if on_path:
+        yield Path(on_path).parent
+        yield Path(on_path).resolve().parent
+    gcloud = shutil.which("gcloud")
+    roots = [os.environ.get("CLOUDSDK_ROOT_DIR"), *_SDK_FOLDERS]
+    if gcloud:
+        roots.insert(1, str(Path(gcloud).resolve().parent.parent))
+    for root in roots:
+        if root:
+            yield Path(root).expanduser() / "bin" / "cloud_spanner_emulator"
+
+
+@contextmanager
+def start_binary(
+    *,
+    churn_seconds: int | None = None,
+    database_limit: int | None = None,
+    binary: Path | None = None,
+    deadline_seconds: float = 30.0,
+) -> Iterator[Emulator]:
+    """Run an emulator of this machine's on free ports of 127.0.0.1 while the context is open.
+
+    `churn_seconds`: change stream partitions live that long, up to twice that (the emulator's own: 20 s).
+    `database_limit`: databases per instance (the emulator's own: 100; only more is heeded).
+    Raises EmulatorNotFoundError without the program (`binary`, else `find_binary()`), EmulatorFailedError when it does
+    not answer within the deadline; another port is tried first when it ended by itself.
+    """
+    gateway = binary or find_binary()
+    with tempfile.TemporaryDirectory(prefix="spanner-emulator-") as folder:
+        log = Path(folder) / "output.log"
+        process, host = _start(gateway, flags(churn_seconds, database_limit), log, deadline_seconds)
+        try:
+            yield Emulator(host, "binary")
+        finally:
+            _end(process)
+
+
+def flags(churn_seconds: int | None, database_limit: int | None) -> list[str]:
+    """Give gateway_main's arguments for these settings; None leaves the emulator's own.
+
+    Raises ValueError for numbers below 1.
+    """
+    settings = {
+        "--override_change_stream_partition_token_alive_seconds": churn_seconds,
+        "--override_max_databases_per_instance": database_limit,
+    }
+    for name, value in settings.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name.removeprefix('--override_')} is {value}, and must be 1 or more")
+    return [f"{name}={value}" for name, value in settings.items() if value is not None]
+
+
+def _start(
+    gateway: Path, settings: list[str], log: Path, deadline_seconds: float
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Start it on ports that were free a moment ago; once more where somebody else took one meanwhile."""
+    for _ in range(_ATTEMPTS):
+        grpc_port, http_port = _free_ports()
+        host = f"127.0.0.1:{grpc_port}"
+        command = [
+            *(str(gateway), "--hostname", "127.0.0.1", "--grpc_binary", str(gateway.parent / "emulator_main")),
+            *("--grpc_port", str(grpc_port), "--http_port", str(http_port)),
+            *settings,
+        ]
+        with log.open("wb") as output:
+            process = _supervised(command, output)
+        try:
+            running = answers(host, seconds=deadline_seconds, while_true=_runs(process))
+        except BaseException:
+            _end(process)
+            raise
+        if running and process.poll() is None:
+            return process, host
+        ended = process.poll() is not None
+        _end(process)
+        if not ended:
+            raise EmulatorFailedError(f"{gateway} did not answer in {deadline_seconds:g} s: {_last_lines(log)}")
+    raise EmulatorFailedError(f"{gateway} ended at once, {_ATTEMPTS} times: {_last_lines(log)}")
+
+
+def _runs(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
+    return lambda: process.poll() is None
+
+
+def _supervised(command: list[str], output: BinaryIO) -> subprocess.Popen[bytes]:
+    supervisor = str(Path(__file__).with_name("supervise.py"))
+    return subprocess.Popen(  # noqa: S603 - a command of our own making
+        [sys.executable, "-I", "-S", supervisor, str(os.getpid()), *command],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the supervisor, which ends its group, and wait; what it left, having been killed, is ended then."""
+    if process.stdin is not None:
+        process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _last_lines(log: Path, count: int = 5) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return " | ".join(lines[-count:]) or "it printed nothing"

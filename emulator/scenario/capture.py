@@ -1,0 +1,44 @@
+"""What a change stream of a value capture type reports of a mod, and the columns it lists for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from emulator.scenario.history import ReportedColumn, ReportedMod
+from emulator.workload.journal import PlannedMod
+from emulator.workload.tables import Column, Dialect, Table
+
+CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+"""Every value capture type."""
+
+_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+_OLD_VALUES = ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
+_POSTGRESQL_ANNOTATIONS = {"NUMERIC": "PG_NUMERIC", "JSON": "PG_JSONB"}
+
+
+def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> tuple[ReportedColumn, ...]:
+    """Give the key's columns and those of these names as a record lists them, in the table's order."""
+    return tuple(
+        _reported_column(column, dialect, number, is_key=number <= table.key_length)
+        for number, column in enumerate(table.columns, start=1)
+        if number <= table.key_length or column.name in names
+    )
+
+
+def reported_mod(mod: PlannedMod, value_capture_type: str) -> tuple[ReportedMod, tuple[str, ...]]:
+    """Give what is reported of a mod, and the names of the columns outside the key that its record lists.
+
+    A column that was written counts as modified, even with the value it had. A DELETE has modified all columns.
+    """
+    old_values = mod.old_row if value_capture_type in _OLD_VALUES else {}
+    if mod.mod_type == "DELETE":
+        listed = () if value_capture_type == "NEW_VALUES" else tuple(mod.old_row)
+        return ReportedMod(mod.keys, {}, old_values), listed
+    names = tuple(mod.row if value_capture_type in _WHOLE_ROWS else mod.new_values)
+    old = {name: old_values[name] for name in mod.new_values} if mod.mod_type == "UPDATE" and old_values else {}
+    return ReportedMod(mod.keys, {name: mod.row[name] for name in names}, old), names
+
+
+def _reported_column(column: Column, dialect: Dialect, position: int, *, is_key: bool) -> ReportedColumn:
+    annotation = _POSTGRESQL_ANNOTATIONS.get(column.type, "") if dialect == "postgresql" else ""
+    return ReportedColumn(column.name, column.type, column.array, is_key, position, annotation)

@@ -1,0 +1,183 @@
+"""The truth of a scripted change stream: its partitions, and every record that each of them ever returns.
+
+The one shape serves both partition modes. A partition covers the commit timestamps from `start` to `end` and holds
+its records in the order in which a query returns them; heartbeats are no part of it, for they depend on the clock.
+In the IMMUTABLE_KEY_RANGE mode a partition's last records are `Children`, at its `end`. In the MUTABLE_KEY_RANGE mode
+partitions announce others anywhere by `PartitionStart`, keys move between them by `PartitionEvent`, and `PartitionEnd`
+is a partition's last record. Timestamps are integers of nanoseconds since 1970.
+
+The fields are those of https://cloud.google.com/spanner/docs/change-streams/details and of the protocol buffer
+google.spanner.v1.ChangeStreamRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emulator.workload.journal import ModType, Row
+
+PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedColumn:
+    """A column as a record lists it; `code` is a google.spanner.v1.TypeCode's name, of the elements in an array."""
+
+    name: str
+    code: str
+    array: bool
+    is_primary_key: bool
+    ordinal_position: int
+    annotation: str = ""
+    """A google.spanner.v1.TypeAnnotationCode's name, such as PG_NUMERIC; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMod:
+    """A changed row, values in Spanner's JSON encoding; what was not captured is absent."""
+
+    keys: Row
+    new_values: Row
+    old_values: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A data change record."""
+
+    commit_timestamp: int
+    record_sequence: str
+    server_transaction_id: str
+    is_last_record_in_transaction_in_partition: bool
+    table: str
+    columns: tuple[ReportedColumn, ...]
+    mods: tuple[ReportedMod, ...]
+    mod_type: ModType
+    value_capture_type: str
+    number_of_records_in_transaction: int
+    number_of_partitions_in_transaction: int
+    transaction_tag: str = ""
+    is_system_transaction: bool = False
+
+    @property
+    def timestamp(self) -> int:
+        """Where it stands in its partition."""
+        return self.commit_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A heartbeat record."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child partition; `parents` is what the record says, empty for those that the initial query returns."""
+
+    token: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """A child partitions record of the IMMUTABLE_KEY_RANGE mode."""
+
+    timestamp: int
+    """Its start_timestamp."""
+    record_sequence: str
+    children: tuple[Child, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStart:
+    """A partition start record of the MUTABLE_KEY_RANGE mode."""
+
+    timestamp: int
+    """Its start_timestamp."""
+    record_sequence: str
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnd:
+    """A partition end record of the MUTABLE_KEY_RANGE mode: the partition has no record after it."""
+
+    timestamp: int
+    """Its end_timestamp, inclusive."""
+    record_sequence: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEvent:
+    """A partition event record of the MUTABLE_KEY_RANGE mode: keys moved in from or out to other partitions."""
+
+    timestamp: int
+    """Its commit_timestamp."""
+    record_sequence: str
+    token: str
+    sources: tuple[str, ...] = ()
+    destinations: tuple[str, ...] = ()
+
+
+Event = Change | Children | PartitionStart | PartitionEnd | PartitionEvent
+"""What a partition holds."""
+
+Record = Event | Heartbeat
+"""What a query returns."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition of the truth. It covers the commit timestamps from `start`, and before `end` where it has one.
+
+    `events` are in the order in which they are returned: by timestamp, those of one timestamp by record_sequence.
+    """
+
+    token: str
+    start: int
+    parents: tuple[str, ...] = ()
+    end: int | None = None
+    events: list[Event] = field(default_factory=list)
+
+    def covers(self, instant: int) -> bool:
+        """Whether it is alive at that instant."""
+        return self.start <= instant and (self.end is None or instant < self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All partitions by token, and all that was committed, from `origin` to `horizon`, both inclusive.
+
+    After the horizon nothing is committed any more; time and heartbeats go on.
+    """
+
+    mode: PartitionMode
+    origin: int
+    horizon: int
+    partitions: Mapping[str, Partition]
+
+    def initial(self, start: int) -> list[Event]:
+        """What a query without a token returns: the partitions alive at `start`."""
+        alive = [partition.token for partition in self.partitions.values() if partition.covers(start)]
+        if self.mode == "MUTABLE_KEY_RANGE":
+            return [PartitionStart(start, f"{number:08d}", (token,)) for number, token in enumerate(alive)]
+        return [Children(start, f"{number:08d}", (Child(token, ()),)) for number, token in enumerate(alive)]
+
+    def changes(self) -> Iterator[Change]:
+        """Every data change record, partition by partition."""
+        for partition in self.partitions.values():
+            for event in partition.events:
+                if isinstance(event, Change):
+                    yield event
+
+    def in_commit_order(self) -> list[Change]:
+        """Every data change record in the history of the database."""
+        return sorted(
+            self.changes(),
+            key=lambda change: (change.commit_timestamp, change.server_transaction_id, int(change.record_sequence)),
+        )

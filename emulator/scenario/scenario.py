@@ -1,0 +1,180 @@
+"""A scripted change stream, drawn from a seed: the whole truth of it, to be served and to be compared with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from random import Random
+
+from connector.core.timestamps import SECOND
+from emulator.scenario.capture import CAPTURE_TYPES
+from emulator.scenario.history import (
+    Children,
+    History,
+    PartitionEnd,
+    PartitionEvent,
+    PartitionMode,
+    PartitionStart,
+)
+from emulator.scenario.script import Script
+from emulator.scenario.steady import ACCOUNTS, Load, steady_partitions
+from emulator.scenario.timelines import instants, timelines
+from emulator.scenario.transactions import Transactions
+from emulator.workload.journal import CommittedMod, committed
+from emulator.workload.tables import Dialect, Table
+
+_DIALECTS: tuple[Dialect, ...] = ("googlesql", "postgresql")
+_MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A change stream's truth, and the names and settings under which it is served.
+
+    `tables` are the database's tables as they are at the history's end; `retention` is in nanoseconds.
+    """
+
+    seed: int
+    dialect: Dialect
+    mode: PartitionMode
+    value_capture_type: str
+    history: History
+    tables: tuple[Table, ...]
+    project: str = "scripted-project"
+    instance: str = "scripted-instance"
+    database: str = "scripted-database"
+    change_stream: str = "Everything"
+    retention: int = 86_400 * SECOND
+    planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
+    """What was committed, where a model of the contents was kept; None: the history itself is all that is known."""
+
+    @classmethod
+    def generate(
+        cls,
+        seed: int,
+        *,
+        origin: int,
+        seconds: float,
+        dialect: Dialect | None = None,
+        mode: PartitionMode | None = None,
+        value_capture_type: str | None = "NEW_ROW",
+        transactions: int = 200,
+        average_size: float = 3.0,
+        churn: int = 12,
+        first_partitions: int = 3,
+        rows_per_table: int = 40,
+        schema_change: bool | None = None,
+    ) -> Scenario:
+        """Draw a scenario of `transactions`, and of `churn` partition events at most, from `origin` on.
+
+        `average_size` is in mods per transaction, before cascades. What is None is drawn; `schema_change` is whether a
+        column is added to a table in the middle. The same arguments give the same scenario.
+        """
+        random = Random(seed)  # noqa: S311 - a script, no secret
+        # All are drawn in any case, so that to name one changes nothing else.
+        drawn = random.choice(_DIALECTS), random.choice(_MODES), random.choice(CAPTURE_TYPES)
+        speaks, works, captures = dialect or drawn[0], mode or drawn[1], value_capture_type or drawn[2]
+        horizon = origin + int(seconds * SECOND)
+        lines = timelines(random, works, origin, horizon, churn=churn, first_partitions=first_partitions)
+        changed_at = _schema_change(random, transactions, wanted=schema_change)
+        database = Transactions(random, speaks, average_size=average_size, rows_per_table=rows_per_table)
+        done = [
+            database.commit_and_add_column(at) if number == changed_at else database.commit(at)
+            for number, at in enumerate(instants(random, origin, horizon, transactions, lines.marks()))
+        ]
+        ordered = Script(random, speaks, works, captures, lines).write(done)
+        in_commit_order = sorted(done, key=attrgetter("commit_timestamp", "id"))
+        last = done[-1].commit_timestamp if done else horizon
+        return cls(
+            seed,
+            speaks,
+            works,
+            captures,
+            History(works, origin, max(horizon, last), lines.partitions),
+            database.tables,
+            planned=tuple(
+                committed(mod, number, transaction.commit_timestamp)
+                for number, transaction in enumerate(in_commit_order)
+                for mod in ordered[transaction.id]
+            ),
+        )
+
+    @property
+    def committed(self) -> list[CommittedMod]:
+        """What was committed, in the order of the history's `in_commit_order`, mods of a record in theirs.
+
+        `transaction` is the transaction's ordinal in that order.
+        """
+        return list(_told(self.history)) if self.planned is None else list(self.planned)
+
+    @property
+    def churn(self) -> Counter[str]:
+        """How many splits, merges and moves there are, of the IMMUTABLE_KEY_RANGE mode; else starts, ends and moves.
+
+        Partitions that give way to others count as a split where these are several, as a merge where they are
+        several themselves, and else as a move; in the MUTABLE_KEY_RANGE mode a move is one pair of a source and a
+        destination at an instant.
+        """
+        counts: Counter[str] = Counter()
+        families: dict[frozenset[str], set[str]] = {}
+        for partition in self.history.partitions.values():
+            children: set[str] = set()
+            for event in partition.events:
+                if isinstance(event, Children):
+                    children |= {child.token for child in event.children}
+                elif isinstance(event, PartitionStart):
+                    counts["starts"] += len(event.tokens)
+                elif isinstance(event, PartitionEnd):
+                    counts["ends"] += 1
+                elif isinstance(event, PartitionEvent):
+                    counts["moves"] += len(event.destinations)
+            if children:
+                families.setdefault(frozenset(children), set()).add(partition.token)
+        for heirs, parents in families.items():
+            counts["splits"] += len(heirs) > 1
+            counts["merges"] += len(parents) > 1
+            counts["moves"] += len(heirs) == len(parents) == 1
+        return counts
+
+
+def steady(
+    seed: int,
+    *,
+    origin: int,
+    seconds: float,
+    partitions: int,
+    records_per_second_per_partition: float,
+    mods_per_record: int = 1,
+    churn_per_minute: float = 0.0,
+    dialect: Dialect = "googlesql",
+    mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
+) -> Scenario:
+    """Draw a scenario for its size: an even load on one simple table, without a model of its contents.
+
+    `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that the
+    number of those alive stays at `partitions`, or one above. Rows come from a small pool, on all partitions alike.
+    """
+    random = Random(seed)  # noqa: S311 - a script, no secret
+    horizon = origin + int(seconds * SECOND)
+    load = Load(partitions, records_per_second_per_partition, mods_per_record, churn_per_minute)
+    made = steady_partitions(random, dialect, mode, origin, horizon, load)
+    return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, made), (ACCOUNTS,))
+
+
+def _schema_change(random: Random, transactions: int, *, wanted: bool | None) -> int | None:
+    """Draw the transaction at which a column is added, in the middle half; None if none is."""
+    if wanted is None:
+        wanted = random.random() < 0.4
+    return random.randint(transactions // 4, 3 * transactions // 4) if wanted else None
+
+
+def _told(history: History) -> Iterator[CommittedMod]:
+    """Give what the history's records tell of what was committed, in commit order."""
+    transactions: dict[str, int] = {}
+    for change in history.in_commit_order():
+        number = transactions.setdefault(change.server_transaction_id, len(transactions))
+        for mod in change.mods:
+            new, old = mod.new_values, mod.old_values
+            yield CommittedMod(change.commit_timestamp, number, change.table, change.mod_type, mod.keys, new, new, old)

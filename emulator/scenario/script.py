@@ -1,0 +1,142 @@
+"""Writes drawn transactions into the partitions that own their rows, as data change records.
+
+Every transaction's mods are spread over the partitions that own their rows at its commit timestamp. In a partition,
+runs of mods of one table, mod type and columns make a record, as in Spanner, which may cut a run anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from random import Random
+
+from emulator.scenario.capture import reported_columns, reported_mod
+from emulator.scenario.history import Change, Event, PartitionMode, ReportedColumn, ReportedMod
+from emulator.scenario.timelines import WHOLE, Notice, Timelines
+from emulator.scenario.transactions import Transaction
+from emulator.workload.journal import ModType, PlannedMod, Row
+from emulator.workload.tables import Dialect, Table
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A data change record whose transaction is not written yet."""
+
+    token: str
+    table: str
+    mod_type: ModType
+    columns: tuple[ReportedColumn, ...]
+    mods: list[ReportedMod]
+    planned: list[PlannedMod]
+
+
+class Script:
+    """Writes transactions and notices into the partitions of the timelines, with their record sequences."""
+
+    def __init__(
+        self, random: Random, dialect: Dialect, mode: PartitionMode, value_capture_type: str, lines: Timelines
+    ) -> None:
+        self._random = random
+        self._dialect = dialect
+        self._mode = mode
+        self._value_capture_type = value_capture_type
+        self._lines = lines
+        self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
+
+    def write(self, done: Sequence[Transaction]) -> dict[str, list[PlannedMod]]:
+        """Write it all, instant by instant; transactions of one instant in the order given.
+
+        Gives each transaction's mods by its id, in the order of their record sequences.
+        """
+        ordered: dict[str, list[PlannedMod]] = {}
+        stamped: list[tuple[int, Transaction | Notice]] = [(one.commit_timestamp, one) for one in done]
+        stamped += [(notice.said.timestamp, notice) for notice in self._lines.notices]
+        stamped.sort(key=lambda entry: (entry[0], entry[1].rank if isinstance(entry[1], Notice) else 0))
+        for _, instant in groupby(stamped, key=lambda entry: entry[0]):
+            self._instant((entry for _, entry in instant), ordered)
+        return ordered
+
+    def _instant(self, entries: Iterable[Transaction | Notice], ordered: dict[str, list[PlannedMod]]) -> None:
+        sequences = self._sequences()
+        for entry in entries:
+            if isinstance(entry, Notice):
+                said = entry.said
+                self._append(
+                    entry.token, said if said.record_sequence else replace(said, record_sequence=next(sequences))
+                )
+                continue
+            drafts = self._drafts(entry)
+            ordered[entry.id] = [mod for draft in drafts for mod in draft.planned]
+            # In the MUTABLE_KEY_RANGE mode a sequence belongs to an instant, else to a transaction.
+            numbers = sequences if self._mode == "MUTABLE_KEY_RANGE" else self._sequences()
+            for token, change in _changes(entry, drafts, numbers, self._value_capture_type):
+                self._append(token, change)
+
+    def _append(self, token: str, event: Event) -> None:
+        self._lines.partitions[token].events.append(event)
+
+    def _sequences(self) -> Iterator[str]:
+        """Give record sequences, which increase with gaps; in the IMMUTABLE_KEY_RANGE mode some lack the zeros."""
+        number = self._random.choice((0, 0, 0, 7, 95))
+        width = 1 if self._mode == "IMMUTABLE_KEY_RANGE" and self._random.random() < 0.2 else 8
+        while True:
+            yield f"{number:0{width}d}"
+            number += self._random.choice((1, 1, 2, 3))
+
+    def _drafts(self, transaction: Transaction) -> list[_Draft]:
+        """Spread a transaction's mods over the partitions, and put runs of them into records."""
+        drafts: list[_Draft] = []
+        open_drafts: dict[str, _Draft] = {}
+        for table, mod in transaction.mods:
+            reported, names = reported_mod(mod, self._value_capture_type)
+            columns = self._listed(table, names)
+            token = self._lines.owner(place(mod.table, mod.keys), transaction.commit_timestamp)
+            draft = open_drafts.get(token)
+            same = draft and (draft.table, draft.mod_type, draft.columns) == (mod.table, mod.mod_type, columns)
+            if draft is not None and same and self._random.random() < 0.9:
+                draft.mods.append(reported)
+                draft.planned.append(mod)
+                continue
+            open_drafts[token] = _Draft(token, mod.table, mod.mod_type, columns, [reported], [mod])
+            drafts.append(open_drafts[token])
+        return drafts
+
+    def _listed(self, table: Table, names: tuple[str, ...]) -> tuple[ReportedColumn, ...]:
+        if (table, names) not in self._columns:
+            self._columns[table, names] = reported_columns(table, self._dialect, names)
+        return self._columns[table, names]
+
+
+def place(table: str, keys: Row) -> int:
+    """Give a row's place among those that partitions own."""
+    text = json.dumps([table, *keys.values()])
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % WHOLE
+
+
+def _changes(
+    transaction: Transaction, drafts: Sequence[_Draft], sequences: Iterator[str], value_capture_type: str
+) -> Iterator[tuple[str, Change]]:
+    """Give a transaction's records, each with its partition's token, in the order of their record sequences."""
+    last = {draft.token: number for number, draft in enumerate(drafts)}
+    for number, draft in enumerate(drafts):
+        yield (
+            draft.token,
+            Change(
+                commit_timestamp=transaction.commit_timestamp,
+                record_sequence=next(sequences),
+                server_transaction_id=transaction.id,
+                is_last_record_in_transaction_in_partition=last[draft.token] == number,
+                table=draft.table,
+                columns=draft.columns,
+                mods=tuple(draft.mods),
+                mod_type=draft.mod_type,
+                value_capture_type=value_capture_type,
+                number_of_records_in_transaction=len(drafts),
+                number_of_partitions_in_transaction=len(last),
+                transaction_tag=transaction.tag,
+                is_system_transaction=transaction.is_system,
+            ),
+        )

@@ -1,0 +1,195 @@
+"""The transactions of a scripted database, drawn against a model of its contents, with what a real database adds.
+
+Beyond what the official emulator can report, rows hold NaN and infinities, arrays with NULL elements, timestamps with
+nanoseconds and commit timestamps; transactions share commit timestamps; a column may be added to a table in the middle.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from random import Random
+
+from connector.core.timestamps import SECOND
+from emulator.workload.contents import Contents, Key
+from emulator.workload.journal import PlannedMod
+from emulator.workload.plan import Planner
+from emulator.workload.tables import TABLES, Column, Dialect, Table
+from emulator.workload.values import Value
+
+ADDED = Column("Added1", "STRING")
+"""The column that a schema change adds."""
+
+_EXTREMES = ("NaN", "Infinity", "-Infinity")
+_TAGS = ("app=checkout,action=pay", "naïve tag", 'say "hi"', "t" * 50)
+_RUN_LENGTH = 2.0
+_ATTEMPTS = 10
+
+Row = tuple[str, Key]
+"""A row's table and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A committed transaction: its mods in the order of writing, each with its table as it was then."""
+
+    commit_timestamp: int
+    id: str
+    mods: tuple[tuple[Table, PlannedMod], ...]
+    tag: str = ""
+    is_system: bool = False
+
+
+class Transactions:
+    """Draws committed transactions, one after the other, on the sample's tables, near `rows_per_table` rows in each."""
+
+    def __init__(self, random: Random, dialect: Dialect, *, average_size: float, rows_per_table: int) -> None:
+        self._random = random
+        self._dialect = dialect
+        self._average_size = average_size
+        self._rows_per_table = rows_per_table
+        self._contents = Contents(TABLES)
+        self._planner = self._new_planner()
+        self._earliest = 0
+        self._now = 0
+        self._written: set[Row] = set()
+        self._needed: set[Row] = set()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables as they are now."""
+        return tuple(self._contents.tables.values())
+
+    def commit(self, at: int) -> Transaction:
+        """Commit at that instant or a little later: in the order of the calls, and never two of one row at once.
+
+        Transactions of one commit timestamp neither write the same rows nor each other's parents, so that they can be
+        taken in any order.
+        """
+        plan = self._planner.transaction().mods
+        at = self._at(max(at, self._now, self._earliest), plan)
+        return self._transaction(at, self._apply(at, plan))
+
+    def commit_and_add_column(self, at: int) -> Transaction:
+        """Add a column to a table at the instant of a commit, which has that timestamp for itself.
+
+        Where rows allow it, some of the transaction's mods are under the old schema and some, of the same table, under
+        the new one; else all of them are under the old one.
+        """
+        at = max(at, self._now + 1, self._earliest)
+        plan = self._planner.transaction().mods
+        self._at(at, plan)
+        mods = self._apply(at, plan)
+        table = self._random.choice([table for table, _ in mods])
+        self._add_column(table)
+        for _ in range(_ATTEMPTS):
+            plan = self._planner.transaction().mods
+            if any(mod.table == table.name for mod in plan) and not self._conflicts(plan):
+                mods += self._apply(at, plan)
+                break
+        self._earliest = at + 1
+        return self._transaction(at, mods)
+
+    def _new_planner(self) -> Planner:
+        return Planner(
+            self._contents,
+            self._random,
+            self._dialect,
+            average_size=self._average_size,
+            rows_per_table=self._rows_per_table,
+            run_length=_RUN_LENGTH,
+        )
+
+    def _at(self, at: int, plan: Sequence[PlannedMod]) -> int:
+        """Give the first instant from `at` on at which the plan meets no other transaction, and go there."""
+        if at == self._now and self._conflicts(plan):
+            at += 1
+        if at != self._now:
+            self._now = at
+            self._written, self._needed = set(), set()
+        return at
+
+    def _conflicts(self, plan: Sequence[PlannedMod]) -> bool:
+        written, needed = self._footprint(plan)
+        return not (
+            written.isdisjoint(self._written) and written.isdisjoint(self._needed) and needed.isdisjoint(self._written)
+        )
+
+    def _footprint(self, plan: Iterable[PlannedMod]) -> tuple[set[Row], set[Row]]:
+        """Give the rows that are written, and those that must be there for it: their parents."""
+        written: set[Row] = set()
+        needed: set[Row] = set()
+        for mod in plan:
+            key = tuple(mod.keys.values())
+            written.add((mod.table, key))
+            table = self._contents.tables[mod.table]
+            while table.parent:
+                table = self._contents.tables[table.parent]
+                needed.add((table.name, key[: table.key_length]))
+        return written, needed
+
+    def _apply(self, at: int, plan: Sequence[PlannedMod]) -> list[tuple[Table, PlannedMod]]:
+        written, needed = self._footprint(plan)
+        self._written |= written
+        self._needed |= needed
+        mods = [self._roughened(mod, at) for mod in plan]
+        self._contents.apply(mods)
+        return [(self._contents.tables[mod.table], mod) for mod in mods]
+
+    def _transaction(self, at: int, mods: list[tuple[Table, PlannedMod]]) -> Transaction:
+        random = self._random
+        identity = base64.b64encode(random.randbytes(12)).decode()
+        if random.random() < 0.5 and all(mod.mod_type == "DELETE" for _, mod in mods):
+            return Transaction(at, identity, tuple(mods), "RowDeletionPolicy", is_system=True)
+        tag = random.choice(_TAGS) if random.random() < 0.2 else ""
+        return Transaction(at, identity, tuple(mods), tag)
+
+    def _add_column(self, table: Table) -> None:
+        """Add the column; the rows that are there hold NULL in it."""
+        self._contents.tables[table.name] = replace(table, columns=(*table.columns, ADDED))
+        rows = self._contents.rows[table.name]
+        for key, row in rows.items():
+            rows[key] = {**row, ADDED.name: None}
+        self._planner = self._new_planner()
+
+    def _roughened(self, mod: PlannedMod, at: int) -> PlannedMod:
+        """Put some values that the official emulator can't report in the place of those drawn."""
+        if mod.mod_type == "DELETE":
+            return mod
+        table = self._contents.tables[mod.table]
+        columns = {column.name: column for column in table.values}
+        rough = {
+            name: _rough(self._random, columns[name], value, at)
+            for name, value in mod.new_values.items()
+            if self._random.random() < 0.2
+        }
+        return replace(mod, new_values={**mod.new_values, **rough}, row={**mod.row, **rough})
+
+
+def rfc3339(instant: int) -> str:
+    """Give an instant as Spanner writes a TIMESTAMP, with what precision there is."""
+    seconds, nanoseconds = divmod(instant, SECOND)
+    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    return f"{whole}{fraction}Z"
+
+
+def _rough(random: Random, column: Column, value: Value, at: int) -> Value:
+    """Give a value of the column's type that is harder than this one; this one where there is none."""
+    if column.commit_timestamp:
+        return rfc3339(at)
+    if isinstance(value, list):
+        elements: list[Value] = [_rough_scalar(random, column.type, element) for element in value]
+        elements.insert(random.randint(0, len(elements)), None)
+        return elements
+    return _rough_scalar(random, column.type, value)
+
+
+def _rough_scalar(random: Random, kind: str, value: Value) -> Value:
+    if value is not None and kind in ("FLOAT32", "FLOAT64"):
+        return random.choice(_EXTREMES)
+    if isinstance(value, str) and kind == "TIMESTAMP":
+        return value.partition(".")[0].removesuffix("Z") + random.choice((".000000001Z", ".123456789Z", ".999999999Z"))
+    return value

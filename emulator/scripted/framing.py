@@ -1,0 +1,156 @@
+"""How rows are put into messages: google.spanner.v1.PartialResultSet leaves a server much freedom.
+
+A message holds any number of rows. Its last value may be cut anywhere, inside a string or a list, and go on in the
+next message, as https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#partialresultset tells. The
+metadata come with the first message only, resume tokens with any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from google.protobuf.struct_pb2 import Value
+
+from emulator.scripted.wire import field
+
+RESUME_TOKEN = b"a resume token that resumes nothing"
+_CHUNKED = b"\x18\x01"
+_TOKEN = field(4, RESUME_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How a server frames its rows; without a seed always alike, with one drawn anew for each query.
+
+    A message holds `rows` rows at most, drawn from 1 on where there is a seed. `chunked` is the share of rows that are
+    cut into chunks, `tokens` the share of messages with a resume token, `bare` that of extra messages without rows.
+    """
+
+    seed: int | None = None
+    rows: int = 1
+    chunked: float = 0.0
+    tokens: float = 1.0
+    bare: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise ValueError(f"rows is {self.rows}, and must be 1 or more")
+
+    @classmethod
+    def plain(cls, rows: int = 1) -> Framing:
+        """Give one that is always alike: so many rows a message, no chunks, a resume token each."""
+        return cls(rows=rows)
+
+    @classmethod
+    def drawn(cls, seed: int) -> Framing:
+        """Give one of every freedom there is, drawn from a seed."""
+        random = Random(seed)  # noqa: S311 - a script, no secret
+        return cls(
+            seed,
+            rows=random.choice((1, 2, 7, 40)),
+            chunked=random.choice((0.0, 0.1, 0.5, 1.0)),
+            tokens=random.choice((0.0, 0.3, 1.0)),
+            bare=random.choice((0.0, 0.05)),
+        )
+
+    def of_query(self, metadata: bytes, name: str, *, columns: int = 1) -> Frames:
+        """Give the frames of a query whose rows have so many columns; queries of one name are drawn alike."""
+        framing = self if columns == 1 else replace(self, rows=self.rows * columns)
+        return Frames(framing, metadata, Random(f"{self.seed}/{name}"))  # noqa: S311
+
+
+class Frames:
+    """The messages of one query, as bytes.
+
+    `begun` rows have been in messages at least in part, and `open` says that the last one goes on in the next message.
+    """
+
+    def __init__(self, framing: Framing, metadata: bytes, random: Random) -> None:
+        self._framing = framing
+        self._first = field(1, metadata)
+        self._random = random
+        self.begun = 0
+        self.open = False
+
+    def messages(self, rows: Sequence[bytes]) -> Iterator[bytes]:
+        """Give the messages of rows, by their Values; those of longer rows one after the other. None stays open."""
+        framing, at = self._framing, 0
+        while at < len(rows):
+            if self._hits(framing.bare):
+                yield self._message(())
+            upto = at + (self._random.randint(1, framing.rows) if framing.seed is not None else framing.rows)
+            held = list(rows[at:upto])
+            at += len(held)
+            self.begun += len(held)
+            if self._hits(framing.chunked):
+                yield from self._chunked(held)
+            else:
+                yield self._message(held)
+
+    def end(self) -> Iterator[bytes]:
+        """Give what must come before an OK: the metadata, where there was no row."""
+        if self._first:
+            yield self._message(())
+
+    def _chunked(self, held: list[bytes]) -> Iterator[bytes]:
+        """Give the rows with the last one in chunks, the last of which may share its message with nothing."""
+        *pieces, last = chunks(Value.FromString(held[-1]), self._random)
+        before = held[:-1]
+        self.open = True
+        for piece in pieces:
+            yield self._message((*before, piece.SerializeToString()), chunked=True)
+            before = []
+        self.open = False
+        yield self._message((*before, last.SerializeToString()))
+
+    def _message(self, values: Sequence[bytes], *, chunked: bool = False) -> bytes:
+        parts = [self._first, *(field(2, value) for value in values)]
+        self._first = b""
+        if chunked:
+            parts.append(_CHUNKED)
+        elif self._hits(self._framing.tokens):  # inside a row there is nothing to resume from
+            parts.append(_TOKEN)
+        return b"".join(parts)
+
+    def _hits(self, share: float) -> bool:
+        return share > 0 and (share >= 1 or self._random.random() < share)
+
+
+def chunks(value: Value, random: Random) -> list[Value]:
+    """Cut a value into 1 to 5 chunks that merge to it again; only strings and lists can be cut."""
+    whole = [value]
+    while len(whole) < 5 and (len(whole) == 1 or random.random() < 0.4):
+        cut = _cut(whole[-1], random)
+        if cut is None:
+            break
+        whole[-1:] = cut
+    return whole
+
+
+def _cut(value: Value, random: Random) -> tuple[Value, Value] | None:
+    kind = value.WhichOneof("kind")
+    if kind == "string_value":
+        content = value.string_value
+        at = random.randint(0, len(content))
+        return Value(string_value=content[:at]), Value(string_value=content[at:])
+    if kind != "list_value":
+        return None
+    left, right = Value(), Value()
+    left.list_value.SetInParent()
+    right.list_value.SetInParent()
+    items = value.list_value.values
+    if not items:
+        return left, right
+    at = random.randrange(len(items))
+    # Neighbours that are both strings or both lists would be merged: so one of them is cut, be it at its end.
+    inside = _cut(items[at], random)
+    left.list_value.values.extend(items[:at])
+    if inside is None:
+        left.list_value.values.append(items[at])
+    else:
+        left.list_value.values.append(inside[0])
+        right.list_value.values.append(inside[1])
+    right.list_value.values.extend(items[at + 1 :])
+    return left, right

@@ -1,0 +1,221 @@
+"""What a scripted database answers of itself: INFORMATION_SCHEMA, its time, and that it is alive.
+
+The schema's tables are real ones, in SQLite, so that whatever is asked of them is answered; of their columns there are
+those that tell something. Values and types are those of the official emulator: booleans are BOOL in GoogleSQL and YES
+or NO in the PostgreSQL dialect, INT64 comes as text. A statement may read these tables and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from google.cloud.spanner_v1 import types
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.wire import NULL, boolean, text
+from emulator.workload.tables import SCALAR_TYPES, Column, Dialect, Table
+
+_ResultSetMetadata = types.ResultSetMetadata.pb()
+_CURRENT_TIMESTAMP = re.compile(
+    r"\s*SELECT\s+CURRENT_TIMESTAMP\s*(?:\(\s*\))?\s*(?:AS\s+(\w+)\s*)?;?\s*", re.IGNORECASE
+)
+_NO_TABLE = re.compile(r"no such table: (.+)")
+_BOOLEANS = ("all", "all_columns")
+_POSTGRES_NAMES = {"varchar": "character varying", "timestamptz": "timestamp with time zone"}
+_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+_TABLES = {
+    "database_options": "catalog_name schema_name option_name option_type option_value",
+    "change_streams": "change_stream_catalog change_stream_schema change_stream_name all",
+    "change_stream_options": "change_stream_catalog change_stream_schema change_stream_name option_name option_type"
+    " option_value",
+    "change_stream_tables": "change_stream_catalog change_stream_schema change_stream_name table_catalog table_schema"
+    " table_name all_columns",
+    "change_stream_columns": "change_stream_catalog change_stream_schema change_stream_name table_catalog table_schema"
+    " table_name column_name",
+    "tables": "table_catalog table_schema table_name parent_table_name on_delete_action table_type spanner_state",
+    "columns": "table_catalog table_schema table_name column_name ordinal_position column_default data_type is_nullable"
+    " spanner_type is_generated generation_expression is_stored spanner_state",
+    "index_columns": "table_catalog table_schema table_name index_name index_type column_name ordinal_position"
+    " column_ordering is_nullable spanner_type",
+}
+
+Cell = str | int | None
+
+
+class RefusedStatementError(Exception):
+    """A statement that cannot be answered; the text says why."""
+
+
+class UnknownTableError(RefusedStatementError):
+    """A statement that reads a table which is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A statement's rows: the google.spanner.v1.ResultSetMetadata, and each row's Values, all as bytes."""
+
+    metadata: bytes
+    rows: list[list[bytes]]
+
+
+class InformationSchema:
+    """The INFORMATION_SCHEMA of a scenario's database; `clock` gives the time in nanoseconds. Serves one thread."""
+
+    def __init__(self, scenario: Scenario, clock: Callable[[], int]) -> None:
+        self._google = scenario.dialect == "googlesql"
+        self._clock = clock
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.execute("ATTACH ':memory:' AS information_schema")
+        for table, columns in _TABLES.items():
+            names = ", ".join(f'"{self._name(column)}"' for column in columns.split())
+            self._database.execute(f'CREATE TABLE information_schema."{self._name(table)}" ({names})')
+        for table, rows in _content(scenario).items():
+            marks = ", ".join("?" for _ in _TABLES[table].split())
+            self._database.executemany(f"INSERT INTO information_schema.{table} VALUES ({marks})", rows)
+        self._database.commit()
+        self._database.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+        )
+
+    def close(self) -> None:
+        """Close it; it answers no more."""
+        self._database.close()
+
+    def answer(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
+        """Answer a statement.
+
+        Raises:
+            UnknownTableError: it reads a table that is not here.
+            RefusedStatementError: it does something else, or is none that is understood.
+        """
+        timely = _CURRENT_TIMESTAMP.fullmatch(sql)
+        if timely:
+            name = timely[1] or ("" if self._google else "current_timestamp")
+            return Answer(_metadata([(name, "TIMESTAMP")]), [[text(format_rfc3339(self._clock()))]])
+        # In the PostgreSQL dialect the statement's $1 is the request's p1.
+        known = {**parameters, **{name.removeprefix("p"): value for name, value in parameters.items()}}
+        try:
+            cursor = self._database.execute(sql, known)
+            rows: list[tuple[Cell, ...]] = cursor.fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            unknown = _NO_TABLE.fullmatch(str(error))
+            if unknown:
+                said = "Table not found: {}" if self._google else 'relation "{}" does not exist'
+                raise UnknownTableError(said.format(unknown[1])) from error
+            raise RefusedStatementError(str(error)) from error
+        if cursor.description is None:
+            raise RefusedStatementError("the statement returns no rows")
+        columns = [
+            (self._shown(name), self._type(name, [row[index] for row in rows]))
+            for index, (name, *_) in enumerate(cursor.description)
+        ]
+        return Answer(
+            _metadata(columns),
+            [[_value(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)] for row in rows],
+        )
+
+    def _name(self, name: str) -> str:
+        return name.upper() if self._google else name
+
+    def _shown(self, name: str) -> str:
+        if name.isidentifier():
+            return name
+        return "" if self._google else "?column?"
+
+    def _type(self, name: str, cells: Sequence[Cell]) -> str:
+        if self._google and name.lower() in _BOOLEANS:
+            return "BOOL"
+        return "INT64" if any(isinstance(cell, int) for cell in cells) else "STRING"
+
+
+def _metadata(columns: Sequence[tuple[str, str]]) -> bytes:
+    fields = [
+        types.StructType.Field(name=name, type_=types.Type(code=getattr(types.TypeCode, kind)))
+        for name, kind in columns
+    ]
+    described = types.ResultSetMetadata(row_type=types.StructType(fields=fields))
+    encoded: bytes = _ResultSetMetadata.SerializeToString(types.ResultSetMetadata.pb(described))
+    return encoded
+
+
+def _value(cell: Cell, kind: str) -> bytes:
+    if cell is None:
+        return NULL
+    return boolean(bool(cell)) if kind == "BOOL" else text(str(cell))
+
+
+def _content(scenario: Scenario) -> dict[str, list[tuple[Cell, ...]]]:
+    google = scenario.dialect == "googlesql"
+    schema, string = ("", "STRING") if google else ("public", "character varying")
+    dialect = "GOOGLE_STANDARD_SQL" if google else "POSTGRESQL"
+    stream = ("", schema, scenario.change_stream)
+    content: dict[str, list[tuple[Cell, ...]]] = {
+        "database_options": [("", schema, "database_dialect", string, dialect)],
+        "change_streams": [(*stream, 1 if google else "YES")],
+        "change_stream_options": [(*stream, name, string, value) for name, value in _options(scenario)],
+        "tables": [],
+        "columns": [],
+        "index_columns": [],
+    }
+    for table in scenario.tables:
+        _describe(table, scenario.dialect, content)
+    return content
+
+
+def _options(scenario: Scenario) -> list[tuple[str, str]]:
+    """Give the options that are set, which are those that differ from the default."""
+    options = [
+        ("partition_mode", scenario.mode, "IMMUTABLE_KEY_RANGE"),
+        ("retention_period", _period(scenario.retention), "1d"),
+        ("value_capture_type", scenario.value_capture_type, "OLD_AND_NEW_VALUES"),
+    ]
+    return [(name, value) for name, value, default in options if value != default]
+
+
+def _period(nanoseconds: int) -> str:
+    seconds = nanoseconds // SECOND
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds and seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def _describe(table: Table, dialect: Dialect, content: dict[str, list[tuple[Cell, ...]]]) -> None:
+    """Add a table's rows to those of the schema's tables."""
+    schema, _, name = table.name.rpartition(".")
+    where = ("", schema or ("" if dialect == "googlesql" else "public"), name)
+    parent = (table.parent, "CASCADE") if table.parent else (None, None)
+    content["tables"].append((*where, *parent, "BASE TABLE", "COMMITTED"))
+    for position, column in enumerate(table.columns, 1):
+        nullable, type_ = "YES" if column.nullable else "NO", _spanner_type(column, dialect)
+        data_type = _data_type(column, type_, dialect)
+        rest = ("NEVER", None, None, "COMMITTED")
+        content["columns"].append((*where, column.name, position, None, data_type, nullable, type_, *rest))
+        if position <= table.key_length:
+            index = ("PRIMARY_KEY", "PRIMARY_KEY", column.name, position, "ASC", nullable, type_)
+            content["index_columns"].append((*where, *index))
+    if table.generated:
+        column = Column(table.generated[0], "STRING")
+        type_ = _spanner_type(column, dialect)
+        made = ("ALWAYS", " || ".join(table.generated[1:]), "YES", "COMMITTED")
+        position, data_type = len(table.columns) + 1, _data_type(column, type_, dialect)
+        content["columns"].append((*where, column.name, position, None, data_type, "YES", type_, *made))
+
+
+def _spanner_type(column: Column, dialect: Dialect) -> str:
+    google, postgres = SCALAR_TYPES[column.type]
+    if dialect == "googlesql":
+        return f"ARRAY<{google}>" if column.array else google
+    if column.commit_timestamp:
+        return "spanner.commit_timestamp"
+    return _POSTGRES_NAMES.get(postgres, postgres) + ("[]" if column.array else "")
+
+
+def _data_type(column: Column, spanner_type: str, dialect: Dialect) -> str | None:
+    if dialect == "googlesql":
+        return None
+    return "ARRAY" if column.array else spanner_type

@@ -1,0 +1,337 @@
+"""A scripted Spanner as a gRPC server: sessions, streaming queries, connections that are reset.
+
+What it answers is `emulator.scripted.spanner`'s. Messages stay bytes from there to the wire, and gRPC's flow control
+holds a query back whose reader does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import aclosing, asynccontextmanager, contextmanager
+
+import grpc
+import grpc.aio
+from google.cloud.spanner_admin_instance_v1 import InstanceConfig, ListInstanceConfigsResponse
+from google.cloud.spanner_v1 import types
+from google.protobuf.struct_pb2 import Value
+
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.clock import ScriptedClock
+from emulator.scripted.fault_plan import FaultPlan
+from emulator.scripted.framing import Framing
+from emulator.scripted.relay import Relay
+from emulator.scripted.spanner import ResetError, ScriptedSpanner, SessionExpiredError
+from emulator.scripted.stream_query import ScriptedError, invalid, reads_change_stream
+from emulator.scripted.wire import element, field
+
+_ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+_CreateSessionRequest = types.CreateSessionRequest.pb()
+_BatchCreateSessionsRequest = types.BatchCreateSessionsRequest.pb()
+_BatchCreateSessionsResponse = types.BatchCreateSessionsResponse.pb()
+_GetSessionRequest = types.GetSessionRequest.pb()
+_DeleteSessionRequest = types.DeleteSessionRequest.pb()
+_Session = types.Session.pb()
+_DATABASE = re.compile(r"(projects/[^/]+/instances/[^/]+)/databases/[^/]+")
+_NOT_STREAMING = (
+    "Change stream queries are not supported for the ExecuteSql API. Change stream queries must be strong reads"
+    " executed via single use transactions using the ExecuteStreamingSql API."
+)
+_NOT_STRONG = (
+    "Change stream queries are not supported for multi use transactions. Change stream queries must be strong reads"
+    " executed via single use transactions using the ExecuteStreamingSql API."
+)
+_MANY = 1_000_000
+_Unary = Callable[[bytes], bytes]
+
+
+class ScriptedServer:
+    """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has its counters and its fault plan."""
+
+    def __init__(self, engine: ScriptedSpanner, host: str, relay: Relay | None) -> None:
+        self.engine = engine
+        self.host = host
+        self._relay = relay
+
+    @property
+    def now(self) -> int:
+        """The server's time, in nanoseconds since 1970."""
+        return self.engine.clock.now()
+
+    @property
+    def database(self) -> str:
+        """The database's full name: projects/P/instances/I/databases/D."""
+        return _database(self.engine.scenario)
+
+    @property
+    def resets(self) -> int:
+        """How many connections have been reset."""
+        return self._relay.resets if self._relay else 0
+
+    @classmethod
+    @asynccontextmanager
+    async def serving(
+        cls,
+        scenario: Scenario,
+        *,
+        faults: FaultPlan | None = None,
+        begins: int | None = None,
+        speed: float = 1.0,
+        framing: Framing | None = None,
+        max_streams_per_connection: int = 100,
+    ) -> AsyncIterator[ScriptedServer]:
+        """Serve in the running event loop while the context is open; the arguments are those of `started`."""
+        clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
+        engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
+        handler = _Handler(engine)
+        options = (
+            ("grpc.max_concurrent_streams", max_streams_per_connection),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            # Else gRPC sheds load: of thousands of queries that come at once, some end with CANCELLED.
+            ("grpc.server.max_pending_requests", _MANY),
+            ("grpc.server.max_pending_requests_hard_limit", _MANY),
+        )
+        server = grpc.aio.server(handlers=[handler], options=options)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        clock.start()
+        try:
+            if not engine.faults.may_reset:
+                yield cls(engine, f"127.0.0.1:{port}", None)
+            else:
+                async with Relay.before(port) as relay:
+                    handler.reset = relay.reset
+                    yield cls(engine, f"127.0.0.1:{relay.port}", relay)
+        finally:
+            await server.stop(grace=None)
+            engine.close()
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        scenario: Scenario,
+        *,
+        faults: FaultPlan | None = None,
+        begins: int | None = None,
+        speed: float = 1.0,
+        framing: Framing | None = None,
+        max_streams_per_connection: int = 100,
+    ) -> Iterator[ScriptedServer]:
+        """Serve in a thread of its own while the context is open.
+
+        Args:
+            scenario: the truth that is served.
+            faults: what goes wrong. Connections are reset for real if the plan may do so when the server starts.
+            begins: the server's time when it starts; the history's origin if None, and its horizon for a backlog of
+                all there is.
+            speed: how many times as fast as the clock on the wall its time goes.
+            framing: how rows are put into messages; one a message if None.
+            max_streams_per_connection: HTTP/2's limit, beyond which a connection's queries wait silently.
+        """
+        ready: Future[tuple[ScriptedServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            async with cls.serving(
+                scenario,
+                faults=faults,
+                begins=begins,
+                speed=speed,
+                framing=framing,
+                max_streams_per_connection=max_streams_per_connection,
+            ) as server:
+                ready.set_result((server, asyncio.get_running_loop(), stop))
+                await stop.wait()
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except BaseException as error:
+                if ready.done():
+                    raise
+                ready.set_exception(error)
+
+        thread = threading.Thread(target=run, name="scripted Spanner", daemon=True)
+        thread.start()
+        server, loop, stop = ready.result()
+        try:
+            yield server
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
+    """Spanner's methods, on raw bytes."""
+
+    def __init__(self, engine: ScriptedSpanner) -> None:
+        self._engine = engine
+        self._sessions = _Sessions(engine.scenario)
+        self.reset: Callable[[int], bool] = lambda _: False
+        sessions, service = self._sessions, "/google.spanner.v1.Spanner/"
+        self._unary: Mapping[str, _Unary] = {
+            f"{service}CreateSession": sessions.create,
+            f"{service}BatchCreateSessions": sessions.create_batch,
+            f"{service}GetSession": sessions.get,
+            f"{service}DeleteSession": sessions.delete,
+            f"{service}ExecuteSql": self._execute_sql,
+            "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceConfigs": self._list_instance_configs,
+        }
+        self._streaming = f"{service}ExecuteStreamingSql"
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Find a method's handler; one that is not known is UNIMPLEMENTED."""
+        if details.method == self._streaming:
+            return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
+        known = self._unary.get(details.method)
+        return None if known is None else grpc.unary_unary_rpc_method_handler(_answering(known))
+
+    async def _execute_streaming_sql(self, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        node = _ExecuteSqlRequest.FromString(request)
+        try:
+            self._sessions.check(node.session)
+            if reads_change_stream(node.sql):
+                _check_stream(node)
+            async with aclosing(self._engine.execute(node.sql, _parameters(node))) as messages:
+                async for message in messages:
+                    await context.write(message)
+        except SessionExpiredError:
+            self._sessions.forget(node.session)
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Session not found: {node.session}")
+        except ResetError as error:
+            self.reset(_port(context.peer()))
+            await context.abort(error.code, error.message)  # what remains where nothing could be reset
+        except ScriptedError as error:
+            await context.abort(error.code, error.message)
+
+    def _execute_sql(self, request: bytes) -> bytes:
+        node = _ExecuteSqlRequest.FromString(request)
+        self._sessions.check(node.session)
+        if reads_change_stream(node.sql):
+            raise invalid(_NOT_STREAMING)
+        answer = self._engine.describe(node.sql, _parameters(node))
+        rows = (field(2, b"".join(map(element, row))) for row in answer.rows)
+        return field(1, answer.metadata) + b"".join(rows)
+
+    def _list_instance_configs(self, _request: bytes) -> bytes:
+        config = InstanceConfig(
+            name=f"projects/{self._engine.scenario.project}/instanceConfigs/emulator-config",
+            display_name="Scripted Instance Config",
+        )
+        found = ListInstanceConfigsResponse(instance_configs=[config])
+        encoded: bytes = ListInstanceConfigsResponse.serialize(found)
+        return encoded
+
+
+class _Sessions:
+    """The sessions there are. Each method takes a request and gives the answer, or raises ScriptedError."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._database = _database(scenario)
+        self._instance = self._database.rpartition("/databases/")[0]
+        self._known: dict[str, types.Session] = {}
+        self._numbers = itertools.count(1)
+
+    def create(self, request: bytes) -> bytes:
+        node = _CreateSessionRequest.FromString(request)
+        self._check_database(node.database)
+        encoded: bytes = self._new(node.session).SerializeToString()
+        return encoded
+
+    def create_batch(self, request: bytes) -> bytes:
+        node = _BatchCreateSessionsRequest.FromString(request)
+        self._check_database(node.database)
+        made = [self._new(node.session_template) for _ in range(max(1, node.session_count))]
+        encoded: bytes = _BatchCreateSessionsResponse(session=made).SerializeToString()
+        return encoded
+
+    def get(self, request: bytes) -> bytes:
+        name = _GetSessionRequest.FromString(request).name
+        self.check(name)
+        encoded: bytes = self._known[name].SerializeToString()
+        return encoded
+
+    def delete(self, request: bytes) -> bytes:
+        self.forget(_DeleteSessionRequest.FromString(request).name)
+        return b""
+
+    def check(self, name: str) -> None:
+        """Refuse a session that is not known."""
+        if name in self._known:
+            return
+        self._check_database(name.rpartition("/sessions/")[0])
+        raise SessionExpiredError(name)
+
+    def forget(self, name: str) -> None:
+        """Know a session no more."""
+        self._known.pop(name, None)
+
+    def _new(self, template: types.Session) -> types.Session:
+        session: types.Session = _Session(
+            name=f"{self._database}/sessions/scripted-{next(self._numbers)}",
+            multiplexed=template.multiplexed,
+            creator_role=template.creator_role,
+            labels=template.labels,
+        )
+        session.create_time.GetCurrentTime()
+        self._known[session.name] = session
+        return session
+
+    def _check_database(self, name: str) -> None:
+        match = _DATABASE.fullmatch(name)
+        if match is None:
+            raise invalid(f"Invalid {'database' if name.startswith('projects/') else 'project'} uri: {name}")
+        if match[1] != self._instance:
+            raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Instance not found: {match[1]}")
+        if name != self._database:
+            raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Database not found: {name}")
+
+
+def _answering(method: _Unary) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]:
+    async def answer(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        try:
+            return method(request)
+        except ScriptedError as error:
+            await context.abort(error.code, error.message)
+            raise
+
+    return answer
+
+
+def _check_stream(node: types.ExecuteSqlRequest) -> None:
+    """Refuse a change stream query that is no strong read in a single-use transaction, or is to be resumed."""
+    if node.HasField("transaction") and not node.transaction.single_use.read_only.strong:
+        raise invalid(_NOT_STRONG)
+    if node.resume_token:
+        raise invalid("Change stream queries cannot be resumed by a resume_token here: ask from a start_timestamp.")
+
+
+def _parameters(node: types.ExecuteSqlRequest) -> dict[str, str | None]:
+    return {name: _plain(value) for name, value in node.params.fields.items()}
+
+
+def _plain(value: Value) -> str | None:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return str(value.string_value)
+        case "number_value":
+            return str(int(value.number_value) if value.number_value.is_integer() else value.number_value)
+        case "bool_value":
+            return str(value.bool_value).lower()
+    return None
+
+
+def _database(scenario: Scenario) -> str:
+    return f"projects/{scenario.project}/instances/{scenario.instance}/databases/{scenario.database}"
+
+
+def _port(peer: str) -> int:
+    """Give the port of a peer such as ipv4:127.0.0.1:50000."""
+    return int(peer.rpartition(":")[2])

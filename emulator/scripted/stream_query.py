@@ -1,0 +1,246 @@
+"""A change stream query: told from other statements, taken apart, and refused as the official emulator refuses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import grpc
+
+from connector.core.timestamps import MINUTE, format_rfc3339, parse
+from emulator.scenario.history import Partition
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.row_types import read_function
+
+MILLISECOND = 1_000_000
+WINDOW = 30 * MINUTE
+"""How far a query of the MUTABLE_KEY_RANGE mode may reach past its start and the present, in nanoseconds."""
+
+AHEAD = 10 * MINUTE
+"""How far in the future a query may start, in nanoseconds: it waits until then."""
+
+_NAMES = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds", "read_options")
+_GOOGLE_FUNCTION = re.compile(r"\bFROM\s+`?(READ_\w+)`?\s*\(", re.IGNORECASE)
+_POSTGRES_FUNCTION = re.compile(
+    r"\bFROM\s+\"?spanner\"?\s*\.\s*\"?(read_(?:json|proto_bytes)_\w+)\"?\s*\(", re.IGNORECASE
+)
+_ARGUMENT = re.compile(
+    r"""\s*(?:(?P<name>\w+)\s*=>\s*)?
+    (?:@(?P<at>\w+)|\$(?P<dollar>\d+)|(?P<null>NULL)|(?P<number>\d+)
+       |(?P<array>\[[^\]]*\])|(?:TIMESTAMP\s*)?(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"))
+    (?:::[\w ]+)?\s*(?P<more>,|\))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class ScriptedError(Exception):
+    """What a call ends with: a gRPC status code and its message."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A query that is answered: a partition's, or the initial one where `token` is None.
+
+    Both bounds are inclusive; times are nanoseconds since 1970, and `heartbeat` is nanoseconds.
+    """
+
+    token: str | None
+    start: int
+    end: int | None
+    heartbeat: int
+    asked_at: int
+    """The server's time at which it came."""
+
+    @property
+    def proves_its_end(self) -> bool:
+        """Whether its end had come when it was asked, so that an OK says that nothing up to it is missing."""
+        return self.end is not None and self.end <= self.asked_at
+
+
+def reads_change_stream(sql: str) -> bool:
+    """Tell whether a statement calls a change stream's read function, of whatever stream."""
+    return bool(_GOOGLE_FUNCTION.search(sql) or _POSTGRES_FUNCTION.search(sql))
+
+
+def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | None], now: int) -> StreamQuery:
+    """Take a change stream query apart.
+
+    Raises:
+        ScriptedError: Spanner would refuse it.
+    """
+    arguments = _arguments(sql, parameters, _opening(scenario, sql))
+    if arguments.get("read_options") is not None:
+        raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "read_options must be null.")
+    start = _timestamp(arguments.get("start_timestamp"), "start_timestamp")
+    end = _timestamp(arguments.get("end_timestamp"), "end_timestamp")
+    if start is None:
+        raise invalid("start_timestamp must not be null.")
+    heartbeat = _heartbeat(arguments.get("heartbeat_milliseconds"))
+    query = StreamQuery(arguments.get("partition_token"), start, end, heartbeat, now)
+    _check_times(scenario, query)
+    _check_partition(scenario, query)
+    return query
+
+
+def invalid(message: str) -> ScriptedError:
+    """Give an error of an invalid argument."""
+    return ScriptedError(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def too_old(start: int, earliest: int) -> ScriptedError:
+    """Give the error of a start that is not retained."""
+    return ScriptedError(
+        grpc.StatusCode.OUT_OF_RANGE,
+        "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the earliest read"
+        f" timestamp: {_told(earliest)}. Received start_timestamp: {_told(start)}.",
+    )
+
+
+def expired_partition() -> ScriptedError:
+    """Give the error of a partition of which nothing is retained."""
+    return ScriptedError(
+        grpc.StatusCode.OUT_OF_RANGE,
+        "This partition is no longer valid. All Change Stream records associated with this partition have expired and"
+        " have been deleted, as specified by the Change Stream retention period.",
+    )
+
+
+def _opening(scenario: Scenario, sql: str) -> int:
+    """Give where the function's arguments begin; the function must be the one of the scenario's stream."""
+    google, postgres = _GOOGLE_FUNCTION.search(sql), _POSTGRES_FUNCTION.search(sql)
+    function = read_function(scenario.dialect, scenario.mode, scenario.change_stream)
+    if scenario.dialect == "googlesql":
+        if google is None:
+            raise invalid(f"Syntax error: Unexpected string literal in {sql!r}")
+        if google[1].lower() != function.lower():  # GoogleSQL does not tell case apart
+            raise invalid(f"Table-valued function not found: {google[1]} [at 1:{google.start(1) + 1}]\n{sql}")
+        return google.end()
+    if postgres is None:
+        raise invalid(f"[ERROR] relation or function of another dialect in {sql!r}")
+    if postgres[1] == function:
+        return postgres.end()
+    raise ScriptedError(
+        grpc.StatusCode.NOT_FOUND,
+        f"[ERROR] function spanner.{postgres[1]}(timestamp with time zone, timestamp with time zone, text, bigint,"
+        " unknown) does not exist\n"
+        "Hint: No function matches the given name and argument types. You might need to add explicit type casts.",
+    )
+
+
+def _arguments(sql: str, parameters: Mapping[str, str | None], opening: int) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    at = opening
+    for position in _NAMES:
+        match = _ARGUMENT.match(sql, at)
+        if match is None:
+            raise invalid(f"Syntax error: an argument of the read function is neither a literal nor a parameter: {sql}")
+        name = (match["name"] or position).lower()
+        if name not in _NAMES or name in found:
+            raise invalid(f"Named argument {name} not found in signature for call to function, or given twice: {sql}")
+        found[name] = _given(match, parameters)
+        at = match.end()
+        if match["more"] == ")":
+            return found
+    raise invalid("No matching signature: the read function takes five arguments at most")
+
+
+def _given(match: re.Match[str], parameters: Mapping[str, str | None]) -> str | None:
+    name = match["at"] or (f"p{match['dollar']}" if match["dollar"] else None)
+    if name is None:
+        return next((match[kind] for kind in ("number", "array", "single", "double") if match[kind] is not None), None)
+    if name not in parameters:
+        raise invalid(f"No parameter found for binding: {name}")
+    return parameters[name]
+
+
+def _timestamp(value: str | None, name: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ScriptedError(
+            grpc.StatusCode.FAILED_PRECONDITION, f"Could not parse {value} as a TIMESTAMP. It is the {name}."
+        ) from error
+
+
+def _heartbeat(value: str | None) -> int:
+    if value is None:
+        raise invalid("heartbeat_milliseconds must not be null.")
+    if not value.removeprefix("-").isdecimal():
+        raise invalid(f"Could not parse {value} as an INT64 for heartbeat_milliseconds")
+    if not 100 <= int(value) <= 300_000:
+        raise ScriptedError(
+            grpc.StatusCode.OUT_OF_RANGE,
+            "heartbeat_milliseconds must be within min 100 and max 300000. Received heartbeat_milliseconds:"
+            f" {int(value)}.",
+        )
+    return int(value) * MILLISECOND
+
+
+def _check_times(scenario: Scenario, query: StreamQuery) -> None:
+    start, end, now = query.start, query.end, query.asked_at
+    if end is not None and start > end:
+        raise invalid(
+            "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received start_timestamp:"
+            f" {_told(start)}, end_timestamp: {_told(end)}."
+        )
+    earliest = max(scenario.history.origin, now - scenario.retention)
+    if start < earliest:
+        raise too_old(start, earliest)
+    if start > now + AHEAD:
+        raise ScriptedError(
+            grpc.StatusCode.OUT_OF_RANGE,
+            "Specified start_timestamp is too far in the future. Please specify a start_timestamp within the earliest"
+            f" read timestamp: {_told(earliest)}, and the current maximum start timestamp: {_told(now + AHEAD)}."
+            f" Received start_timestamp: {_told(start)}.",
+        )
+    if scenario.mode == "IMMUTABLE_KEY_RANGE":
+        return
+    if end is None:
+        raise invalid("end_timestamp must not be null for a change stream of partition mode MUTABLE_KEY_RANGE.")
+    if end > max(now, start) + WINDOW:
+        raise invalid(
+            "end_timestamp must be at most 30 minutes past the later of the current time and start_timestamp for a"
+            f" change stream of partition mode MUTABLE_KEY_RANGE. Received end_timestamp: {_told(end)}."
+        )
+
+
+def _check_partition(scenario: Scenario, query: StreamQuery) -> None:
+    if query.token is None:
+        return
+    partition = scenario.history.partitions.get(query.token)
+    if partition is None or partition.start > query.asked_at:
+        raise invalid(
+            "Specified partition_token is invalid, as it does not belong to the Change Stream associated with the TVF."
+            f" Received partition_token: {query.token}."
+        )
+    if partition.end is not None and partition.end < query.asked_at - scenario.retention:
+        raise expired_partition()
+    last = last_start(scenario, partition)
+    if query.start < partition.start or (last is not None and last < query.start):
+        until = "infinite-future" if last is None or last >= query.asked_at else _told(last)
+        raise ScriptedError(
+            grpc.StatusCode.OUT_OF_RANGE,
+            "Specified start_timestamp is invalid for the partition. Please specify a start_timestamp within"
+            f" {_told(partition.start)} and {until}. Received start_timestamp: {_told(query.start)}.",
+        )
+
+
+def last_start(scenario: Scenario, partition: Partition) -> int | None:
+    """Give the last start at which a partition may be queried: where it announces its end; None while it has none."""
+    if partition.end is None:
+        return None
+    return partition.end if scenario.mode == "IMMUTABLE_KEY_RANGE" else partition.end - 1
+
+
+def _told(at: int) -> str:
+    """Give an instant as these messages tell it."""
+    whole = format_rfc3339(at).removesuffix("Z")
+    return f"{whole.rstrip('0').removesuffix('.')}+00:00"

@@ -1,0 +1,1 @@
+"""Random transactions on a sample database, and the journal of what was committed."""

@@ -1,0 +1,149 @@
+"""Which streams of a micro-batch are committed: what makes appending to BigQuery exactly once.
+
+Tasks write a micro-batch's rows into pending streams, new ones whenever they run, and nobody sees those. When all have
+ended, the names of a table's streams are written down, once for ever, and then committed together: whoever comes
+second, after a crash or as one of two, finds the names and commits the same streams, which a second time does nothing.
+So a table's rows of a micro-batch appear once, and at one moment; and a micro-batch holds whole epochs.
+
+A file of dead letters that is replayed has an entry likewise, from before its stream is committed until the file is
+gone.
+
+Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, for one that was
+suspended may still wake up; and nobody enters streams of a micro-batch that is recorded as done.
+"""
+
+from hashlib import blake2b
+
+from pydantic import BaseModel, ConfigDict
+
+from connector.errors import SpoolError, TakenOverError
+from connector.spool.consumers import BIGQUERY, find
+from connector.spool.manifest import VERSION
+from connector.spool.reading import Spool, to_json
+
+KEPT = 600
+"""Epochs; ten minutes at one a second, and ten hours of an idle stream."""
+
+_FOLDER = "bigquery"
+
+
+class StreamsEntry(BaseModel):
+    """A table's streams of a micro-batch, and whether they are known to be committed.
+
+    ``at`` is the identity of the micro-batch's first epoch; empty in entries of before it was kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    table: str
+    streams: tuple[str, ...]
+    committed: bool = False
+    at: str = ""
+
+
+class ReplayEntry(BaseModel):
+    """The stream that a file of letters was written into, and each letter refused again, with the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    stream: str
+    refused: tuple[tuple[int, str], ...]
+    committed: bool = False
+
+
+class Ledger:
+    """The entries of a spool's micro-batches, each known by its first epoch, and of files of letters, by a name.
+
+    Raises:
+        SpoolError: from every method, where an entry is corrupt, or cannot be read or written.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def find(self, first: int, table: str, at: str = "") -> StreamsEntry | None:
+        """A table's entry, or None: then none of its rows was or will be seen that was written until now.
+
+        Raises:
+            SpoolError: it is of another epoch of that number than the one of the identity ``at``.
+        """
+        path = entry_path(first, table)
+        try:
+            entry = self._spool.document(path, StreamsEntry, "it names no streams")
+        except FileNotFoundError:
+            return None
+        if "" not in (at, entry.at) and entry.at != at:
+            raise SpoolError(
+                f"{self._spool.storage.full(path)} is of another epoch {first} than the one in this spool, which was"
+                " put back from an older copy",
+                hint="Restore the newer copy; or remove that file, and rows of this micro-batch may appear twice.",
+            )
+        return entry
+
+    def has_some(self, first: int) -> bool:
+        """Whether a micro-batch has entries."""
+        return any(name.startswith(_beginning(first)) for name in self._spool.storage.list(_FOLDER))
+
+    def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:
+        """Writes the streams down; where others were before, it is those.
+
+        Raises:
+            TakenOverError: the micro-batch is recorded as done: another sink has taken over.
+        """
+        entry = StreamsEntry(table=table, streams=streams, at=at)
+        if self._done() >= first:
+            raise TakenOverError(f"another sink has delivered the epochs from {first} on meanwhile")
+        try:
+            self._spool.storage.create(entry_path(first, table), to_json(entry))
+        except FileExistsError:
+            found = self.find(first, table, at)
+            assert found is not None, "an entry is removed only when its micro-batch is done"
+            return found
+        return entry
+
+    def committed(self, first: int, entry: StreamsEntry) -> None:
+        """Notes that an entry's streams are committed."""
+        noted = entry.model_copy(update={"committed": True})
+        self._spool.storage.replace(entry_path(first, entry.table), to_json(noted))
+
+    def find_replay(self, letters: str) -> ReplayEntry | None:
+        """The entry of a file of letters, or None: then none of its rows was appended by a replay."""
+        try:
+            return self._spool.document(replay_path(letters), ReplayEntry, "it names no stream")
+        except FileNotFoundError:
+            return None
+
+    def note_replay(self, letters: str, entry: ReplayEntry) -> None:
+        """Writes an entry down; one process replays letters."""
+        self._spool.storage.replace(replay_path(letters), to_json(entry))
+
+    def forget_replay(self, letters: str) -> None:
+        """Removes an entry: the file holds its letters no more."""
+        self._spool.storage.delete(replay_path(letters))
+
+    def forget(self) -> None:
+        """Removes the entries of micro-batches that were done long ago."""
+        before = self._done() - KEPT
+        names = self._spool.storage.list(_FOLDER) if before > 0 else []
+        done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
+        self._spool.storage.delete(*(f"{_FOLDER}/{name}" for name in done))
+
+    def _done(self) -> int:
+        consumer = find(self._spool, BIGQUERY)
+        return consumer.epoch if consumer else 0
+
+
+def _beginning(first: int) -> str:
+    return f"{first:020d}."
+
+
+def replay_path(letters: str) -> str:
+    """The document of a file of letters."""
+    return f"{_FOLDER}/{letters}.json"
+
+
+def entry_path(first: int, table: str) -> str:
+    """The document of a table's streams."""
+    return f"{_FOLDER}/{_beginning(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

@@ -1,0 +1,239 @@
+"""The BigQuery sink's own stream: its tasks write rows, and tell what they wrote.
+
+A micro-batch is cut into parts, runs of whole segments of some size, whatever Spark's cores. The sink's own process
+prepares the tables when it plans a micro-batch; a task writes the rows of its parts, table by table:
+
+- ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
+- ``append-only`` and ``changelog``: into pending streams, which the driver commits
+  (:mod:`spark_sink.bigquery.commit_log`);
+- ``merge-load``: folded (:mod:`spark_sink.bigquery.row_merger`), by a load job into a table of its own, which the
+  driver merges; a table's rows of a micro-batch by one task, so that there is one such table.
+
+Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
+part.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from connector.bigquery_quotas import Pacing
+from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
+from connector.core.schemas import TableSchema
+from connector.spool.consumers import BIGQUERY
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from connector.spool.summaries import EpochSummary
+from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.pace import Pace
+from spark_sink.bigquery.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
+from spark_sink.bigquery.tables import BigQueryTables
+from spark_sink.files.writer import by_table
+from spark_sink.sink.sink_stream import SinkStreamReader
+from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
+from spark_sink.source.data_source import existing
+
+FORMAT = "spanner-change-stream-bigquery"
+CONSUMER = BIGQUERY
+
+_ARROW = pa.schema(
+    [
+        pa.field("first", pa.int64()),
+        pa.field("table", pa.string()),
+        pa.field("schema_key", pa.string()),
+        pa.field("part", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("refused", pa.int64()),
+        pa.field("wrote", pa.string()),
+        pa.field("stopped", pa.string()),
+        pa.field("letters", pa.string()),
+        pa.field("options", pa.string()),
+    ]
+)
+"""What is told of a table in a part (:class:`spark_sink.bigquery.parts.Told`), the batch's first epoch, its options."""
+
+_BATCH_BYTES = 256 * 1024**2
+"""Bytes of segments in a micro-batch."""
+
+
+@dataclass(frozen=True)
+class BigQueryPartition(InputPartition):
+    """What a task writes: whole parts."""
+
+    writer: PartWriter
+    parts: tuple[Part, ...]
+
+
+class BigQuerySinkSource(DataSource):
+    """Writes a spool's events into BigQuery; internal to the sink.
+
+    Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
+    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds;
+    ``max_bytes``, what the spool may hold.
+    """
+
+    cores = 0
+    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of what a task tells of a part.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return from_arrow_schema(_ARROW)
+
+    def streamReader(self, schema: object) -> "BigQuerySinkReader":  # noqa: N802
+        """Writes every epoch, each once."""
+        return BigQuerySinkReader(dict(self.options), self.cores or os.cpu_count() or 1)
+
+
+class BigQuerySinkReader(SinkStreamReader):
+    """Gives a spool's epochs to tasks that write them into BigQuery."""
+
+    def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
+        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
+        self._options = options
+        self._cores = cores
+        pinned = PinnedOptions.from_text(options["pinned"])
+        self._pace = Pace(
+            self._spool,
+            Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
+            batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
+            most_held=int(options["max_bytes"]) // 2,
+            part_bytes=pinned.part_bytes,
+            clock=clock,
+        )
+        self._fresh = range(0)  # the epochs of the micro-batch that this process has begun
+        self._tables: BigQueryTables | None = None
+        self._schemas: dict[str, TableSchema] = {}
+        self._default_schema = ""
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch.
+
+        Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
+        """
+        return self._ready(epochs)
+
+    def _ready(self, epochs: Iterable[EpochWeight], *, ended: bool = False) -> Iterable[Group]:
+        gathered = self._pace.gathered(epochs, ended=ended)
+        return [] if self._target is None and self._pace.holds(gathered) else by_epoch(gathered.epochs)
+
+    def begin(self, first: int, last: int) -> str:
+        """As of any sink."""
+        self._fresh = range(first, last + 1)
+        return super().begin(first, last)
+
+    def groups(self, first: int, last: int) -> Iterable[Group]:
+        """Likewise of epochs before a batch that was begun: they may end there, and need not."""
+        begun = self._begun.at(first)
+        if begun is not None and not begun.pinned:
+            return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
+        return super().groups(first, last)
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """Prepares the tables of these epochs, and shares their parts out among tasks."""
+        manifests = [manifest for manifest in epochs if manifest.files]
+        if not manifests:
+            return []
+        again = manifests[0].epoch not in self._fresh
+        self._pace.spend(
+            [EpochWeight.of(EpochSummary.of(manifest, 0), self.admits) for manifest in manifests], again=again
+        )
+        options = self._options_of(pinned, manifests[0].epoch)
+        keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
+        shape = options.shape
+        if SCHEMA_IN_DATASET in shape.dataset:
+            self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
+            shape = replace(shape, default_schema=self._default_schema)
+        target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
+        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)
+        writer = PartWriter(
+            self._spool.path,
+            self._spool.header().spool_id,
+            manifests[0].epoch,
+            target,
+            replace(options, shape=shape),
+            {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
+            self._options["dead_letters"],
+        )
+        parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
+        if shape.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
+            shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
+            return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
+        shared = runs([part.bytes for part in parts], self._cores)
+        return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Writes the rows of a task, and tells of each part's tables."""
+        if not isinstance(partition, BigQueryPartition):
+            return  # Spark's stand-in for an empty plan
+        for part in partition.parts:
+            writer = partition.writer
+            batch = {"first": writer.first, "options": writer.options.to_text()}
+            told = [{**batch, **asdict(one)} for one in writer.write(part)]
+            yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+
+    def _options_of(self, pinned: str, first: int) -> PinnedOptions:
+        """The options of a micro-batch that may have been begun with others.
+
+        They bind it only where rows of it are committed; else it could never be done where they are what is wrong. A
+        merge may be done again in any way. Its parts are what they were: their letters have to take each other's place.
+        """
+        now = self._options["pinned"]
+        begun = PinnedOptions.from_text(pinned or now)
+        is_bound = pinned not in ("", now) and not begun.shape.merges and Ledger(self._spool).has_some(first)
+        return begun if is_bound else replace(PinnedOptions.from_text(now), part_bytes=begun.part_bytes)
+
+    def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
+        if self._tables is None or self._tables.target != target:
+            location, staleness = self._options["location"], int(self._options["max_staleness"])
+            self._tables = BigQueryTables(self._spool, target, location=location, max_staleness=staleness)
+        return self._tables
+
+    def _schema(self, key: str) -> TableSchema:
+        if key not in self._schemas:
+            self._schemas[key] = self._spool.schema(key)
+        return self._schemas[key]
+
+
+def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The tables that an epoch has rows of, and the key of each one's newest schema."""
+    return ((table, manifest.schema_keys[table]) for table in manifest.tables)
+
+
+def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:
+    """The tables that have rows, in at most so many shares of about as many rows each."""
+    rows: Counter[str] = Counter()
+    for manifest in manifests:
+        rows.update(manifest.tables)
+    out: list[tuple[int, set[str]]] = [(0, set()) for _ in range(max(1, min(shares, len(rows))))]
+    for table, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        index = min(range(len(out)), key=lambda each: out[each][0])
+        out[index] = (out[index][0] + count, out[index][1] | {table})
+    return [frozenset(tables) for _, tables in out]
+
+
+def _default_schema(spool: Spool, manifests: Iterable[Manifest]) -> str:
+    """What the schema is called that tables without one are in; empty if there are none."""
+    for manifest in manifests:
+        for file in manifest.files if any("." not in table for table in manifest.tables) else ():
+            for batch in spool.batches(file):
+                for table, rows in by_table(batch):
+                    if "." not in table:
+                        return str(rows.column("source_metadata").field("schema")[0].as_py())
+    return ""

@@ -1,0 +1,1 @@
+"""Events to bytes: JSON lines, Avro, OpenCDC, and columns of Protocol Buffers."""

@@ -1,0 +1,319 @@
+"""Payloads of one table as columns of Arrow, by the types of the table's schema.
+
+The payloads are parsed all at once; what then is not as it should be is parsed one by one, to the same values or to an
+error that says which table it is, and never a value. A column that was not captured is null.
+"""
+
+import re
+from binascii import a2b_base64
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.core.byte_columns import joined
+from connector.core.timestamps import parse
+from connector.envelope.avro_schema import AvroColumn, Kind
+from spark_sink.errors import SinkError
+
+_ABSENT = msgspec.Raw(b"null")
+_TEXT: tuple[object, object] = (str | None, None)
+_RAW: tuple[object, object] = (msgspec.Raw, _ABSENT)
+_FIELDS: Mapping[Kind, tuple[object, object]] = {
+    Kind.BOOLEAN: (bool | None, None),
+    Kind.LONG: (str | int | None, None),
+    Kind.FLOAT: _RAW,  # the text, for a parser of numbers may drop the sign of -0
+    Kind.DOUBLE: _RAW,
+    Kind.ARRAY: _RAW,
+    Kind.ARRAY_OF_LONG: _RAW,
+    Kind.ARRAY_OF_JSON: (list[str | None] | None, None),
+    Kind.UNKNOWN: _RAW,
+}
+"""How a kind's values are parsed, and what stands for one that is absent; a kind that is not here is text."""
+
+_NULL_TEXT = pa.scalar("null", pa.string())
+_NOTHING = pa.scalar(None, pa.string())
+_FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
+"""Where msgspec says that it met what it did not expect."""
+
+
+class PayloadReader:
+    """Reads payloads of one schema.
+
+    Args:
+        table: the table's name, for errors.
+        columns: the schema's.
+        repeated: the names of columns that are arrays, and read as lists of their kind.
+        null_arrays: whether an array that is NULL or absent is null, and not an empty list.
+        exact: the names of columns whose timestamps are not to be cut.
+        purpose: what is to become of them, for errors.
+        hint: what else could, for errors.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: Sequence[AvroColumn],
+        *,
+        repeated: Collection[str] = (),
+        null_arrays: bool = False,
+        exact: Collection[str] = (),
+        purpose: str = "written as Avro",
+        hint: str = "Write JSON lines (sink.format: jsonl), which take every value as it is.",
+    ) -> None:
+        self._table = table
+        self._columns = columns
+        self._repeated = frozenset(repeated)
+        self._purpose = purpose
+        self._hint = hint
+        fields = [
+            (f"f{number}", *_field(column.kind, repeated=column.name in self._repeated))
+            for number, column in enumerate(columns)
+        ]
+        self._renumbered = _decoder(fields, {})
+        names = {f"f{number}": column.name for number, column in enumerate(columns)}
+        self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
+        self._values = [attrgetter(name) for name in names]
+        self._read = [
+            _lists(_READ[column.kind], nulls=null_arrays) if column.name in self._repeated else _READ[column.kind]
+            for column in columns
+        ]
+        for number, column in enumerate(columns):
+            if column.kind is Kind.TIMESTAMP and column.name in exact:
+                self._read[number] = _uncut_timestamps
+
+    def columns(self, payloads: pa.Array) -> list[pa.Array]:
+        """The values of each column, in the schema's order.
+
+        Raises:
+            SinkError: a payload is not what the schema says.
+        """
+        rows = self._parsed(payloads)
+        out = []
+        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
+            out.append(self._column(column, read, list(map(value, rows))))
+        return out
+
+    def _column(self, column: AvroColumn, read: "Read", values: list[Any]) -> pa.Array:
+        try:
+            return read(values)
+        except _CutError:
+            raise SinkError(
+                f"column {column.name} in the key of table {self._table} has digits below a microsecond, which would be"
+                " cut",
+                hint="Set sink.timestamps: text.",
+            ) from None
+        except (pa.ArrowException, TypeError, ValueError):
+            raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+
+    def unfit(self, payloads: pa.Array) -> dict[int, str]:
+        """The payloads that :meth:`columns` refuses, by their index, and why."""
+        found: dict[int, str] = {}
+        rows: dict[int, Any] = {}
+        for index in range(len(payloads)):
+            try:
+                (rows[index],) = self._parsed(payloads.slice(index, 1))
+            except SinkError as error:
+                found[index] = str(error)
+        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
+            if self._why_unread(column, read, list(map(value, rows.values()))):
+                whys = {index: self._why_unread(column, read, [value(row)]) for index, row in rows.items()}
+                found |= {index: why for index, why in whys.items() if why}
+        return found
+
+    def _why_unread(self, column: AvroColumn, read: "Read", values: list[Any]) -> str:
+        try:
+            self._column(column, read, values)
+        except SinkError as error:
+            return str(error)
+        return ""
+
+    def _parsed(self, payloads: pa.Array) -> list[Any]:
+        if self._decoder is not None and not payloads.null_count:
+            try:
+                rows = self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
+            except msgspec.MsgspecError:
+                rows = []  # looked at one by one
+            if len(rows) == len(payloads):  # or one of them is no object, though all of them together are some
+                return rows
+        texts = b",".join(self._with_numbers(text) for text in payloads.to_pylist())
+        try:
+            return self._renumbered.decode(b"[%b]" % texts)
+        except msgspec.MsgspecError as error:
+            field = _FIELD.search(str(error))
+            raise self._misfit(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
+
+    def _with_numbers(self, text: str) -> bytes:
+        """A payload whose names are those of the fields."""
+        try:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise self._misfit("the row") from None
+        if not isinstance(row, dict):
+            raise self._misfit("the row")
+        out: dict[str, object] = {}
+        for number, column in enumerate(self._columns):
+            if column.name in row:
+                value = row.pop(column.name)
+                many = column.name in self._repeated and isinstance(value, list)
+                fitted = [_fitted(item, column.kind) for item in value] if many else _fitted(value, column.kind)
+                out[f"f{number}"] = fitted
+        if row:
+            raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
+        return orjson.dumps(out)
+
+    def _misfit(self, what: str) -> SinkError:
+        return SinkError(
+            f"{what} of table {self._table} holds a value that does not fit its type, and cannot be {self._purpose}",
+            hint=self._hint,
+        )
+
+
+def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) -> "msgspec.json.Decoder[list[Any]]":
+    row = msgspec.defstruct("Row", fields, rename=names, gc=False, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+
+
+def _field(kind: Kind, *, repeated: bool) -> tuple[object, object]:
+    value, absent = _FIELDS.get(kind, _TEXT)
+    return (list[value] | None, None) if repeated else (value, absent)  # type: ignore[valid-type]
+
+
+def _is_odd(name: str) -> bool:
+    """Whether msgspec does not take it for the name of a field."""
+    return any(character in '"\\' or character < " " for character in name)
+
+
+def _fitted(value: object, kind: Kind) -> object:
+    """JSON that came as itself, as the text that it comes as elsewhere."""
+    if kind is Kind.JSON and value is not None and not isinstance(value, str):
+        return orjson.dumps(value).decode()
+    return value
+
+
+Read = Callable[[list[Any]], pa.Array]
+
+
+def _lists(read: Read, *, nulls: bool) -> Read:
+    def lists(values: list[Any]) -> pa.Array:
+        elements = read(list(chain.from_iterable(filter(None, values))))
+        lengths = [len(value) if value else 0 for value in values]
+        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int32)))
+        mask = pa.array([value is None for value in values], pa.bool_()) if nulls else None
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)
+
+    return lists
+
+
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _booleans(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.bool_())
+
+
+def _longs(values: list[Any]) -> pa.Array:
+    try:
+        texts = _texts(values)
+    except (pa.ArrowException, TypeError):
+        texts = _texts([None if value is None else str(value) for value in values])
+    return texts.cast(pa.int64())
+
+
+def _raw_texts(values: list[Any]) -> pa.Array:
+    texts = pa.array(list(map(bytes, values)), pa.binary()).cast(pa.string())
+    nulls = pc.equal(texts, _NULL_TEXT)
+    return pc.if_else(nulls, _NOTHING, texts) if nulls.true_count else texts
+
+
+def _reals(kind: pa.DataType) -> Read:
+    return lambda values: pc.utf8_trim(_raw_texts(values), characters='"').cast(kind)
+
+
+def _decimals(values: list[Any]) -> pa.Array:
+    return _texts(values).cast(pa.decimal128(38, 9))
+
+
+def _bytes(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else a2b_base64(value, strict_mode=True) for value in values], pa.binary())
+
+
+def _dates(values: list[Any]) -> pa.Array:
+    return _texts(values).cast(pa.date32())
+
+
+def _timestamps(values: list[Any]) -> pa.Array:
+    return timestamps(_texts(values))
+
+
+class _CutError(ValueError):
+    """A timestamp has digits below a microsecond."""
+
+
+_BELOW_MICROSECONDS = r"\.[0-9]{6}[0-9]*[1-9]"
+
+
+def _uncut_timestamps(values: list[Any]) -> pa.Array:
+    texts = _texts(values)
+    if pc.any(pc.match_substring_regex(texts, _BELOW_MICROSECONDS)).as_py():
+        raise _CutError
+    return timestamps(texts)
+
+
+def timestamps(texts: pa.Array) -> pa.Array:
+    """Microseconds since 1970 of RFC 3339 texts; what is finer is cut off.
+
+    Raises:
+        ValueError: a text is none.
+    """
+    if pc.all(pc.ends_with(texts, "Z")).as_py() is not False:
+        try:
+            seconds = pc.utf8_slice_codeunits(texts, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
+            digits = pc.utf8_slice_codeunits(texts, 20, -1)
+            micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
+            return pc.add(pc.multiply(seconds, _MILLION), micros)
+        except pa.ArrowInvalid:
+            pass  # of another shape
+    return pa.array([None if text is None else parse(text) // 1000 for text in texts.to_pylist()], pa.int64())
+
+
+_MILLION = pa.scalar(1_000_000, pa.int64())
+
+
+def _arrays_of_longs(values: list[Any]) -> pa.Array:
+    return pc.replace_substring(_raw_texts(values), '"', "")
+
+
+def _arrays_of_json(values: list[Any]) -> pa.Array:
+    return _texts(
+        [
+            None if value is None else f"[{','.join('null' if item is None else item for item in value)}]"
+            for value in values
+        ]
+    )
+
+
+_READ: Mapping[Kind, Read] = {
+    Kind.BOOLEAN: _booleans,
+    Kind.LONG: _longs,
+    Kind.FLOAT: _reals(pa.float32()),
+    Kind.DOUBLE: _reals(pa.float64()),
+    Kind.DECIMAL: _decimals,
+    Kind.NUMBER: _texts,
+    Kind.STRING: _texts,
+    Kind.BYTES: _bytes,
+    Kind.DATE: _dates,
+    Kind.TIMESTAMP: _timestamps,
+    Kind.JSON: _texts,
+    Kind.ARRAY: _raw_texts,
+    Kind.ARRAY_OF_LONG: _arrays_of_longs,
+    Kind.ARRAY_OF_JSON: _arrays_of_json,
+    Kind.UNKNOWN: _raw_texts,
+}

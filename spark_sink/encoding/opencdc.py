@@ -1,0 +1,70 @@
+"""Files of OpenCDC records: JSON lines, and delimited protobuf messages ``opencdc.v1.Record``."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from connector.core.schemas import TableSchema
+from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
+from connector.envelope.opencdc_protobuf import delimited
+from spark_sink.encoding.base import EncodedRows, Series, unfit_payloads
+
+
+class OpenCdc:
+    """OpenCDC records, one after another.
+
+    Args:
+        schema_of: the schema that a schema key names.
+        gzip: whether files are compressed.
+        ending: of the files' names, without that of the compression.
+        encoded: the bytes of a record.
+    """
+
+    needs_before = True
+
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        gzip: bool,
+        ending: str,
+        encoded: Callable[[OpenCdcRecord], bytes],
+    ) -> None:
+        self._writer = OpenCdcWriter(schema_of)
+        self._encoded = encoded
+        self.gzipped = gzip
+        self.ending = f"{ending}.gz" if gzip else ending
+
+    @classmethod
+    def lines(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
+        """One JSON object a line."""
+        return cls(schema_of, gzip=gzip, ending="opencdc.jsonl", encoded=OpenCdcRecord.to_json)
+
+    @classmethod
+    def messages(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
+        """Protocol buffers, each after its length."""
+        return cls(schema_of, gzip=gzip, ending="opencdc.pb", encoded=delimited)
+
+    def header(self, series: Series, path: str) -> bytes:
+        """Nothing."""
+        return b""
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """Each row's record."""
+        encoded = [self._encoded(record) for record in self._writer.records(rows)]
+        return EncodedRows.of(pa.array(encoded, pa.binary()))
+
+    def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
+        """Those whose payload or old values cannot be written."""
+        values = partial(self._writer.values, schema_key=series.schema_key)
+        before = rows.column("before").fill_null("{}")
+        return unfit_payloads(before, values) | unfit_payloads(rows.column("payload"), values)
+
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
+        """The rows themselves."""
+        return rows.between(first, stop)
+
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The rows' own."""
+        return len(rows.between(first, stop))

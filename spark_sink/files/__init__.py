@@ -1,0 +1,1 @@
+"""The file sink: Datastream's files on disk or in Cloud Storage."""

@@ -1,0 +1,1 @@
+"""Reads files that the file sink wrote, as a Spark batch source."""

@@ -1,0 +1,134 @@
+"""The data source ``datastream-files``: a folder of files, as the file sink writes them, read as a batch.
+
+For tests, and for replaying events into another place. The columns are those of ``spanner-change-stream``.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from connector.envelope.envelope import SCHEMA
+from connector.errors import ConfigurationError
+from connector.storage.locations import absolute, checked
+from spark_sink.read_back.files import files_below, read_file
+from spark_sink.source.admission import runs
+
+FORMAT = "datastream-files"
+KNOWN = ("path", "tables")
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOptions:
+    """What a user asks of the source; ``path`` is absolute, or ``gs://bucket/prefix``."""
+
+    path: str
+    tables: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "FilesOptions":
+        """The options that Spark hands over, their names in any case.
+
+        Raises:
+            ConfigurationError: with every fault.
+        """
+        given = {name.lower(): value.strip() for name, value in options.items()}
+        faults: list[str] = []
+        strange = sorted(name for name in given if name not in KNOWN)
+        if strange:
+            faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
+        path = given.get("path", "")
+        if not path:
+            faults.append("option path is missing: the folder of the files, as in load(path)")
+        else:
+            try:
+                checked(path)
+            except ValueError as error:
+                faults.append(f"option path: {error}")
+        tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
+        if "tables" in given and not tables:
+            faults.append("option tables names no table")
+        if faults:
+            raise ConfigurationError(faults)
+        return cls(absolute(path), tables)
+
+    def wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the tables that are wanted."""
+        if not self.tables:
+            return rows
+        names = rows.column("object")
+        wanted = [
+            name for name in pc.unique(names).to_pylist() if any(fnmatchcase(name, pattern) for pattern in self.tables)
+        ]
+        return rows.filter(pc.is_in(names, value_set=pa.array(wanted, pa.string())))
+
+
+@dataclass(frozen=True)
+class FilesToRead(InputPartition):
+    """What a task reads: files in order."""
+
+    files: tuple[str, ...]
+
+
+class DatastreamFiles(DataSource):
+    """Events in files, in Datastream's layout or in any other below a folder.
+
+    Args:
+        options: see :class:`FilesOptions`.
+    """
+
+    cores = 0
+    """How many tasks a read has at most; 0 for one each processor of this machine."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = FilesOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of an event."""
+        return from_arrow_schema(SCHEMA)
+
+    def reader(self, schema: StructType) -> "DatastreamFilesReader":
+        """The files that are there when the query is planned."""
+        return DatastreamFilesReader(self._options, self.cores or os.cpu_count() or 1)
+
+
+class DatastreamFilesReader(DataSourceReader):
+    """Reads the files below a folder, or one file."""
+
+    def __init__(self, options: FilesOptions, cores: int) -> None:
+        self._options = options
+        self._cores = cores
+
+    def partitions(self) -> list[InputPartition]:
+        """Shares the files out among tasks: contiguous in the order of their paths, about equal in bytes.
+
+        Raises:
+            EventFileError: there is no such folder, or it holds OpenCDC files.
+        """
+        files = files_below(self._options.path)
+        return [
+            FilesToRead(tuple(file.path for file in files[run.start : run.stop]))
+            for run in runs([file.bytes for file in files], self._cores)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, file by file."""
+        if not isinstance(partition, FilesToRead):
+            return  # Spark's stand-in for an empty plan
+        for file in partition.files:
+            for batch in read_file(file):
+                kept = self._options.wanted(batch)
+                if kept.num_rows:
+                    yield kept

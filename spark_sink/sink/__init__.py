@@ -1,0 +1,1 @@
+"""What every sink shares: its stream, started batches, dead letters."""

@@ -1,0 +1,40 @@
+"""Dead letters of a former spool: those whose schema the spool of today does not have stay, and hold up no others."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pyarrow as pa
+
+from connector.spool.reading import Spool
+
+Refusals = list[tuple[int, str]]
+Send = Callable[[pa.RecordBatch], Refusals]
+
+
+class KnownSchemas:
+    """The schemas of a spool that dead letters are read with.
+
+    Args:
+        spool: the spool.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._has = cache(spool.has_schema)
+        self._why = (
+            f"the spool at {spool.path} does not have the schema that its row was written with. Replay it with the"
+            " spool that it is of (spool.path), or remove it."
+        )
+
+    def sent(self, rows: pa.RecordBatch, send: Send) -> Refusals:
+        """Sends the rows whose schema is known; which were refused, with those whose schema is not."""
+        known: list[int] = []
+        lacking: Refusals = []
+        for index, key in enumerate(rows.column("schema_key").to_pylist()):
+            if self._has(key):
+                known.append(index)
+            else:
+                lacking.append((index, self._why))
+        if not lacking:
+            return send(rows)
+        refused = send(rows.take(pa.array(known, pa.int64()))) if known else []
+        return sorted([*lacking, *((known[index], why) for index, why in refused)])

@@ -1,0 +1,86 @@
+"""Events that were read out of a file, as the envelope's columns.
+
+A payload stays the text of a JSON object in Datastream's unified types; so it is not what a spool holds of the event,
+where values are in Spanner's own encoding. Old values and the epoch are not in a file: those columns are null.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from connector.core.changes import sequence_numbers
+from connector.core.text_columns import change_sequence_numbers
+from connector.core.timestamps import parse
+from connector.envelope.envelope import SCHEMA, SOURCE_METADATA
+from spark_sink.errors import EventFileError
+
+_BATCH_ROWS = 8192
+_BATCH_BYTES = 8 * 1024 * 1024
+
+
+class FileEvent(msgspec.Struct):
+    """An event as it stands in a file, timestamps as RFC 3339."""
+
+    stream_name: str
+    read_method: str
+    table: str = msgspec.field(name="object")
+    schema_key: str
+    uuid: str
+    read_timestamp: str
+    source_timestamp: str
+    sort_keys: tuple[int, int, str, int]
+    source_metadata: dict[str, object]
+    payload: msgspec.Raw
+
+
+_TEXTS = {"object": "table", **{name: name for name in ("stream_name", "read_method", "schema_key", "uuid")}}
+
+
+def rows_of(path: str, events: Iterable[FileEvent]) -> Iterator[pa.RecordBatch]:
+    """The envelope's columns of the events of a file.
+
+    Raises:
+        EventFileError: a field is not as Datastream writes it.
+    """
+    held: list[FileEvent] = []
+    size = 0
+    for event in events:
+        held.append(event)
+        size += len(bytes(event.payload))
+        if len(held) == _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _columns(path, held)
+            held, size = [], 0
+    if held:
+        yield _columns(path, held)
+
+
+def _columns(path: str, events: Sequence[FileEvent]) -> pa.RecordBatch:
+    try:
+        times = np.array([event.sort_keys[1] for event in events], np.int64)
+        indexes = np.array([event.sort_keys[3] for event in events], np.int64)
+        sequences = sequence_numbers(pa.array([event.sort_keys[2] for event in events]))
+        columns: dict[str, pa.Array] = {
+            **{
+                name: pa.array([getattr(event, field) for event in events], pa.string())
+                for name, field in _TEXTS.items()
+            },
+            "read_timestamp": _moments([event.read_timestamp for event in events]),
+            "source_timestamp": _moments([event.source_timestamp for event in events]),
+            "sort_keys": pa.array(
+                [[str(key) for key in event.sort_keys] for event in events], SCHEMA.field("sort_keys").type
+            ),
+            "change_sequence_number": change_sequence_numbers(times, sequences, indexes),
+            "source_metadata": pa.array([event.source_metadata for event in events], SOURCE_METADATA),
+            "payload": pa.array([bytes(event.payload) for event in events], pa.binary()).cast(pa.string()),
+            "before": pa.nulls(len(events), pa.string()),
+            "epoch": pa.nulls(len(events), pa.int64()),
+        }
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        raise EventFileError(f"cannot read {path}: it holds events, but not as Datastream writes them") from None
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _moments(texts: Sequence[str]) -> pa.Array:
+    return pa.array([parse(text) // 1000 for text in texts], pa.int64()).cast(SCHEMA.field("read_timestamp").type)

@@ -1,0 +1,1 @@
+"""The Spark source: epochs of a spool as micro-batches."""

@@ -1,0 +1,181 @@
+"""The data source ``spanner-change-stream``: a spool's events as rows, as a stream or as a batch.
+
+Nothing is converted: a task maps the Arrow files of its epochs into memory, compares their checksums, and hands the
+record batches to Spark; but with the envelope ``opencdc``, whose records it makes of them.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
+
+from connector.envelope.envelope import SCHEMA
+from connector.envelope.opencdc import OpenCdcWriter
+from connector.errors import ConfigurationError, SpoolError
+from connector.spool.manifest import Manifest, SegmentFile
+from connector.spool.reading import Spool
+from spark_sink.source import opencdc
+from spark_sink.source.admission import runs
+from spark_sink.source.epoch_stream import EpochStreamReader
+from spark_sink.source.gaps import telling_gaps
+from spark_sink.source.in_job import InJobReader
+from spark_sink.source.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
+from spark_sink.source.schema import of_spool
+
+FORMAT = "spanner-change-stream"
+
+
+@dataclass(frozen=True)
+class EventsPartition(InputPartition):
+    """What a task reads: segments in order; ``tables`` are those whose rows are wanted, None for all."""
+
+    spool: str
+    files: tuple[SegmentFile, ...]
+    tables: tuple[str, ...] | None
+    envelope: Envelope = DATASTREAM
+
+
+class SpannerChangeStream(DataSource):
+    """Change events of a Cloud Spanner change stream, from a spool.
+
+    Args:
+        options: see :class:`spark_sink.source.options.SourceOptions`.
+    """
+
+    cores = 0
+    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of an event, or of an OpenCDC record.
+
+        Raises:
+            SpoolError: there is no spool, and no reader inside the job that would make one.
+        """
+        if self._options.in_job is None:
+            existing(self._options.spool)
+        if self._options.envelope == OPENCDC:
+            return opencdc.spark_schema()
+        return of_spool(self._options.spool)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """All epochs that are kept when the query is planned."""
+        if self._options.in_job is not None:
+            raise ConfigurationError(["a batch read takes a spool that exists: leave projectId and the like away"])
+        return EventsBatchReader(self._options, self._tasks())
+
+    def streamReader(self, schema: StructType) -> "EventsStreamReader":  # noqa: N802
+        """Every epoch in order, each once."""
+        return EventsStreamReader(self._options, self._tasks())
+
+    def _tasks(self) -> int:
+        return self.cores or os.cpu_count() or 1
+
+
+class EventsBatchReader(DataSourceReader):
+    """Reads what is kept; records nothing."""
+
+    def __init__(self, options: SourceOptions, cores: int) -> None:
+        self._options = options
+        self._cores = cores
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks for all epochs that are kept now."""
+        spool = existing(self._options.spool)
+        manifests = spool.manifests(spool.floor(), spool.latest())
+        return planned(self._options, telling_gaps(manifests), self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return read(partition)
+
+
+class EventsStreamReader(EpochStreamReader):
+    """Gives events to a query."""
+
+    def __init__(self, options: SourceOptions, cores: int) -> None:
+        super().__init__(
+            options.spool,
+            options.consumer,
+            limit=ReadMaxRows(options.max_rows) if options.max_rows else None,
+            in_job=InJobReader(options.in_job, options.spool) if options.in_job else None,
+        )
+        self._options = options
+        self._cores = cores
+
+    def admits(self, table: str) -> bool:
+        """Whether option ``tables`` names the table."""
+        return self._options.admits(table)
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """The tasks for these epochs."""
+        return planned(self._options, epochs, self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return read(partition)
+
+
+def existing(path: str) -> Spool:
+    """The spool at a path.
+
+    Raises:
+        SpoolError: there is none.
+    """
+    spool = Spool.at(path)
+    try:
+        spool.header()
+    except FileNotFoundError:
+        raise SpoolError(
+            f"there is no spool at {path}",
+            hint="Start the daemon that writes it with `spanner-cdc read CONFIG`, or set projectId, instanceId,"
+            " databaseId and changeStream to read inside this job.",
+        ) from None
+    return spool
+
+
+def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:
+    """Shares the segments that hold wanted tables out among tasks: contiguous, about equal in bytes."""
+    files: list[SegmentFile] = []
+    tables: set[str] = set()
+    for manifest in manifests:
+        wanted = [table for table in manifest.tables if options.admits(table)]
+        if wanted:
+            files += manifest.files
+            tables.update(wanted)
+    named = tuple(sorted(tables)) if options.tables else None
+    return [
+        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named, options.envelope)
+        for run in runs([file.bytes for file in files], cores)
+    ]
+
+
+def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in commit order."""
+    if not isinstance(partition, EventsPartition):
+        return  # Spark's stand-in for an empty plan
+    spool = Spool.at(partition.spool)
+    wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
+    writer = OpenCdcWriter(spool.schema)
+    for file in partition.files:
+        for batch in spool.batches(file):
+            if not batch.schema.equals(SCHEMA):
+                raise SpoolError(f"{partition.spool}/{file.path} has other columns than this program writes")
+            kept = batch if wanted is None else batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
+            if kept.num_rows and partition.envelope == OPENCDC:
+                yield from opencdc.records(writer, kept)
+            elif kept.num_rows:
+                yield kept

@@ -1,0 +1,107 @@
+"""The options of the source, checked as a whole: every fault is named at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from connector.errors import ConfigurationError, SpoolError
+from connector.spool.consumers import DEFAULT, SINKS, checked_name
+from connector.storage.locations import absolute, checked
+
+IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
+_REQUIRED_IN_JOB = IN_JOB[:4]
+KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "emulatorHost")
+
+Envelope = Literal["datastream", "opencdc"]
+DATASTREAM: Envelope = "datastream"
+OPENCDC: Envelope = "opencdc"
+
+
+@dataclass(frozen=True, slots=True)
+class InJobOptions:
+    """The change stream that a reader inside the job reads; empty where the daemon's default holds."""
+
+    project: str
+    instance: str
+    database: str
+    change_stream: str
+    start: str = ""
+    end: str = ""
+    heartbeat: str = ""
+    emulator_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a user asks of the source; ``spool`` is an absolute path, or ``gs://bucket/prefix``."""
+
+    spool: str
+    max_rows: int | None = None
+    tables: tuple[str, ...] = ()
+    consumer: str = DEFAULT
+    envelope: Envelope = DATASTREAM
+    in_job: InJobOptions | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """The options that Spark hands over, their names in any case.
+
+        Raises:
+            ConfigurationError: with every fault.
+        """
+        given = {name.lower(): value.strip() for name, value in options.items()}
+        faults: list[str] = []
+        known = {name.lower(): name for name in KNOWN}
+        strange = sorted(name for name in given if name not in known)
+        if strange:
+            faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
+        if not given.get("spool"):
+            faults.append("option spool is missing: the path of the spool that the daemon writes")
+        else:
+            try:
+                checked(given["spool"])
+            except ValueError as error:
+                faults.append(f"option spool: {error}")
+        most = given.get("maxrowspertrigger")
+        if most is not None and not (most.isascii() and most.isdecimal() and int(most) > 0):
+            faults.append(f"option maxRowsPerTrigger is {most!r}, not a number above 0")
+        tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
+        if "tables" in given and not tables:
+            faults.append("option tables names no table")
+        consumer = given.get("consumer", DEFAULT)
+        try:
+            if checked_name(consumer).partition(".")[0] in SINKS:
+                faults.append(f"option consumer is {consumer!r}, a name of one of our own sinks: choose another")
+        except SpoolError as error:
+            faults.append(f"option {error}")
+        envelope = given.get("envelope", DATASTREAM).lower()
+        if envelope not in (DATASTREAM, OPENCDC):
+            faults.append(f"option envelope is {envelope!r}, neither {DATASTREAM} nor {OPENCDC}")
+        in_job = _in_job(given, faults)
+        if faults:
+            raise ConfigurationError(faults)
+        return cls(
+            absolute(given["spool"]),
+            int(most) if most else None,
+            tables,
+            consumer,
+            OPENCDC if envelope == OPENCDC else DATASTREAM,
+            in_job,
+        )
+
+    def admits(self, table: str) -> bool:
+        """Whether the rows of a table are wanted."""
+        return not self.tables or any(fnmatchcase(table, pattern) for pattern in self.tables)
+
+
+def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
+    asked = [name for name in (*IN_JOB, "emulatorHost") if name.lower() in given]
+    if not asked:
+        return None
+    missing = [name for name in _REQUIRED_IN_JOB if not given.get(name.lower())]
+    if missing:
+        faults.append(f"option {', '.join(missing)} is missing: {asked[0]} asks for a reader inside the job")
+        return None
+    project, instance, database, stream, start, end, heartbeat = (given.get(name.lower(), "") for name in IN_JOB)
+    return InJobOptions(project, instance, database, stream, start, end, heartbeat, given.get("emulatorhost", ""))

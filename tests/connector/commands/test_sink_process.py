@@ -1,0 +1,273 @@
+"""The sink's process of `spanner-cdc run`: what is started again, how often, and what ends it."""
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import ParamSpec
+
+import pytest
+
+from connector.commands import run as service
+from connector.commands.sink_process import Patience, SinkError, SinkProcess
+from connector.config import Config, load
+from connector.core.timestamps import SECOND
+from connector.errors import REASON_TO, TRANSIENT, DataLostError
+from connector.reader.stopping import Stop
+from connector.telemetry.metrics import ReaderMetrics
+
+HASTE = Patience(attempts=4, first=0.01, most=0.02)
+STUB = """
+import os, sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+runs = folder / "runs"
+number = len(runs.read_text()) if runs.exists() else 0
+runs.open("a").write("x")
+codes = (folder / "codes").read_text().split()
+code = codes[min(number, len(codes) - 1)]
+if code.startswith("waits"):
+    while os.read(0, 4096):
+        pass
+    code = code.removeprefix("waits")
+if code == "killed":
+    os.kill(os.getpid(), 9)
+if code != "0":
+    os.write(int(os.environ["%s"]), f"reason {number}".encode())
+sys.exit(int(code))
+"""
+"""A sink that ends with the codes of a file in turn, the last of them for ever."""
+
+
+class Runs:
+    """A sink whose processes end with `codes`; `epochs` is how far it is before and after each."""
+
+    def __init__(self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0) -> None:
+        (folder / "codes").write_text(" ".join(map(str, codes)))
+        (folder / "stub.py").write_text(STUB % REASON_TO)
+        self.folder = folder
+        self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
+        self.stop = Stop(drain_timeout=5 * SECOND)
+        self.metrics = ReaderMetrics()
+        self.progress = epochs
+
+    def process(self, patience: Patience = HASTE) -> SinkProcess:
+        return SinkProcess(
+            self.command,
+            {},
+            progress=self.progress,
+            stop=self.stop,
+            drain=5.0,
+            metrics=self.metrics,
+            patience=patience,
+        )
+
+    @property
+    def number(self) -> int:
+        path = self.folder / "runs"
+        return len(path.read_text()) if path.exists() else 0
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def in_a_loop(test: Callable[Parameters, Coroutine[object, object, None]]) -> Callable[Parameters, None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(*arguments: Parameters.args, **fixtures: Parameters.kwargs) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+async def until(true: Callable[[], object]) -> None:
+    while not true():  # noqa: ASYNC110 - what another process does
+        await asyncio.sleep(0.005)
+
+
+@in_a_loop
+async def test_a_sink_that_dies_of_an_error_of_sparks_is_started_again_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs(tmp_path, TRANSIENT, "killed", TRANSIENT, 0)
+    await runs.process().run()
+    assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
+
+
+@in_a_loop
+async def test_a_sink_that_never_works_ends_within_the_bound_with_the_last_reason(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, TRANSIENT)
+    with pytest.raises(SinkError) as caught:
+        await runs.process().run()
+    assert str(caught.value) == ("the Spark sink ended 4 times without getting on, at last with code 75: reason 3")
+    assert caught.value.exit_code == 1
+    assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
+
+
+@in_a_loop
+async def test_a_sink_that_gets_on_in_between_is_started_again_for_ever(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, *[TRANSIENT] * 12, 0)
+    runs.progress = lambda: runs.number
+    await runs.process().run()
+    assert runs.number == 13
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+@in_a_loop
+async def test_an_error_of_ours_ends_it_at_once(tmp_path: Path, code: int) -> None:
+    runs = Runs(tmp_path, code)
+    with pytest.raises(SinkError, match=rf"^the Spark sink ended with code {code}: reason 0$"):
+        await runs.process().run()
+    assert runs.number == 1
+
+
+def test_the_pauses_grow_up_to_a_bound() -> None:
+    assert [Patience().pause(attempt) for attempt in (1, 2, 5, 6, 9)] == [1.0, 2.0, 16.0, 30.0, 30.0]
+
+
+@in_a_loop
+async def test_a_stop_during_a_pause_ends_it_at_once(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, TRANSIENT)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(runs.process(Patience(first=3600.0, most=3600.0)).run())
+        await until(lambda: runs.metrics.sink_restarts)
+        runs.stop.ask()
+        await running
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_after_a_stop_nothing_is_started_again(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, f"waits{TRANSIENT}")
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number)
+    runs.stop.ask()
+    process.finish(again=True)
+    with pytest.raises(SinkError, match="reason 0"):
+        await running
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_what_is_left_after_the_daemon_is_delivered_by_another_process_if_need_be(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, f"waits{TRANSIENT}", "waits0")
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number)
+    process.finish(again=True)
+    async with asyncio.timeout(60):
+        await running
+    assert runs.number == 2
+
+
+@in_a_loop
+async def test_a_sink_is_killed_with_whoever_waits_for_it(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "waits0")
+    running = asyncio.create_task(runs.process().run())
+    await until(lambda: runs.number)
+    running.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait({running})
+    assert running.cancelled()
+
+
+# The service.
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "source: {project: p, instance: in, database: d, change_stream: S}\n"
+        f"spool: {{path: {tmp_path / 'spool'}}}\nsink: {{path: {tmp_path / 'out'}}}\n"
+    )
+    return load(path)
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runs]:
+    """Makes `python -m spark_sink` the stub."""
+
+    def made(*codes: str | int) -> Runs:
+        runs = Runs(tmp_path, *codes)
+        package = tmp_path / "spark_sink"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text((tmp_path / "stub.py").read_text().replace("sys.argv[1]", "'.'"))
+        monkeypatch.chdir(tmp_path)
+        return runs
+
+    return made
+
+
+async def read_until_stopped(config: Config, stop: Stop, **_: object) -> None:
+    await stop.wait()
+
+
+@in_a_loop
+async def test_the_daemon_reads_on_while_the_sink_is_started_again(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT, TRANSIENT, "waits0")
+    monkeypatch.setattr(service, "read", read_until_stopped)
+    path = tmp_path / "config.yaml"
+    running = asyncio.create_task(
+        service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    )
+    await until(lambda: runs.number == 3)
+    assert not running.done()
+    runs.stop.ask()
+    async with asyncio.timeout(60):
+        await running
+
+
+@in_a_loop
+async def test_a_sink_that_never_works_ends_the_service(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+    monkeypatch.setattr(service, "read", read_until_stopped)
+    path = tmp_path / "config.yaml"
+    with pytest.raises(SinkError, match="4 times without getting on"):
+        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    assert runs.stop.asked
+
+
+@in_a_loop
+async def test_a_stop_in_a_pause_ends_the_service_at_once_and_without_an_error(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+
+    async def read(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+        await until(lambda: metrics.sink_restarts)
+        stop.ask()
+
+    monkeypatch.setattr(service, "read", read)
+    slow = Patience(first=3600.0, most=3600.0)
+    async with asyncio.timeout(60):
+        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow)
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+
+    async def lost(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+        await until(lambda: metrics.sink_restarts)
+        raise DataLostError("gone")
+
+    monkeypatch.setattr(service, "read", lost)
+    slow = Patience(first=3600.0, most=3600.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(DataLostError):
+            await service.run(
+                config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow
+            )

@@ -1,0 +1,93 @@
+"""Reads OpenCDC records in the way of Conduit: every key must be there, and every number is a float64."""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from connector.envelope.opencdc_protobuf import Record
+
+Data = dict[str, Any]
+OPERATIONS = ("create", "update", "delete", "snapshot")
+
+
+@dataclass(frozen=True)
+class ConduitRecord:
+    """A record as Conduit holds it."""
+
+    position: bytes
+    operation: str
+    metadata: dict[str, str]
+    key: Data | None
+    before: Data | None
+    after: Data | None
+
+
+def of_json(line: bytes) -> ConduitRecord:
+    """A line, read as opencdc/fromjson.go does, which fails where key, before or after is missing."""
+    node = json.loads(line, parse_int=float)
+    assert list(node) == ["position", "operation", "metadata", "key", "payload"]
+    assert list(node["payload"]) == ["before", "after"]
+    assert node["operation"] in OPERATIONS
+    assert all(type(name) is str and type(text) is str for name, text in node["metadata"].items())
+    for data in (node["key"], *node["payload"].values()):
+        assert data is None or type(data) is dict
+    return ConduitRecord(
+        b64decode(node["position"], validate=True),
+        node["operation"],
+        node["metadata"],
+        node["key"],
+        node["payload"]["before"],
+        node["payload"]["after"],
+    )
+
+
+def of_messages(data: bytes) -> Iterator[ConduitRecord]:
+    """Delimited messages, read as opencdc/fromproto.go does."""
+    at = 0
+    while at < len(data):
+        length, at = _varint(data, at)
+        assert at + length <= len(data)
+        message: Any = Record.FromString(data[at : at + length])
+        at += length
+        yield ConduitRecord(
+            message.position,
+            OPERATIONS[message.operation - 1],
+            dict(message.metadata),
+            _data(message.key),
+            _data(message.payload.before),
+            _data(message.payload.after),
+        )
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number, at
+
+
+def _data(data: Any) -> Data | None:
+    kind = data.WhichOneof("data")
+    if kind is None:
+        return None
+    assert kind == "structured_data"
+    return {name: _value(value) for name, value in data.structured_data.fields.items()}
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("kind")
+    assert kind is not None
+    match kind:
+        case "null_value":
+            return None
+        case "struct_value":
+            return {name: _value(inner) for name, inner in value.struct_value.fields.items()}
+        case "list_value":
+            return [_value(inner) for inner in value.list_value.values]
+    return getattr(value, kind)

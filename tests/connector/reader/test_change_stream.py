@@ -1,0 +1,87 @@
+"""What a stream that was opened tells: how many workers read it, and what is lost where the retention has run out."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from connector.config import SourceConfig
+from connector.core.dialects import GOOGLESQL
+from connector.core.filters import RecordFilter
+from connector.core.timestamps import parse
+from connector.envelope.envelope import Source
+from connector.errors import DataLostError, UnreachableError
+from connector.reader import change_stream as reader
+from connector.reader.change_stream import OpenStream
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream
+
+WATERMARK = parse("2026-01-02T00:00:00Z")
+STREAM = OpenStream(
+    SpannerClient("projects/p/instances/i/databases/d"),
+    SourceConfig(project="p", instance="in", database="d", change_stream="s"),
+    GOOGLESQL,
+    ChangeStream("s", "7d", "NEW_ROW", "IMMUTABLE_KEY_RANGE", ()),
+    Source("p", "i", "d", "s", "d"),
+    RecordFilter((), (), ()),
+    parse("2026-01-11T00:00:00Z"),
+)
+MET = "the data is no longer retained: change stream s, partition x (OUT_OF_RANGE: too far in the past)"
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (8, 4), (64, 4)])
+def test_there_is_one_worker_for_each_two_cores_and_no_more_than_four(
+    cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "cores", lambda: cores)
+    assert STREAM.workers == workers
+    assert replace(STREAM, client=SpannerClient("d", emulator_host="localhost:1")).workers == 1
+    assert replace(STREAM, config=STREAM.config.model_copy(update={"workers": 7})).workers == 7
+
+
+def told(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:
+    met = DataLostError(MET, hint="of no use", earliest=parse(earliest) if earliest else None)
+    return asyncio.run(stream.lost_range(met, WATERMARK, spool=spool))
+
+
+def clock_is(monkeypatch: pytest.MonkeyPatch, moment: str | None) -> None:
+    async def clock(_: SpannerClient) -> int:
+        if moment is None:
+            raise UnreachableError("no answer")
+        return parse(moment)
+
+    monkeypatch.setattr(reader, "current_timestamp", clock)
+
+
+def test_what_is_lost_is_told_up_to_where_spanner_says_that_its_records_begin() -> None:
+    error = told(earliest="2026-01-05T01:02:03.000000004Z")
+    assert str(error) == (
+        "what was committed after 2026-01-02T00:00:00.000000Z and before 2026-01-05T01:02:03.000000004Z is lost: "
+        f"{MET}. Nothing was skipped. To go on without it, leaving a record of the gap:"
+        " spanner-cdc spool /data/spool --restart-at TIMESTAMP, some minutes after that."
+    )
+    assert error.exit_code == 3
+
+
+def test_where_spanner_does_not_say_it_is_about_its_clock_less_the_retention_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_is(monkeypatch, "2026-01-12T00:00:00Z")
+    assert "and before about 2026-01-05T00:00:00.000000Z is lost" in str(told())
+
+
+def test_where_spanners_clock_cannot_be_asked_it_is_the_one_of_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_is(monkeypatch, None)
+    assert "and before about 2026-01-04T00:00:00.000000Z is lost" in str(told())
+
+
+def test_no_end_is_told_that_lies_before_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_is(monkeypatch, "2026-01-12T00:00:00Z")
+    month = replace(STREAM, stream=replace(STREAM.stream, retention_period="30d"))
+    assert "after 2026-01-02T00:00:00.000000Z is lost, up to when Spanner does not say: " in str(told(month))
+
+
+def test_the_command_that_goes_on_can_be_pasted_whatever_the_path_of_the_spool() -> None:
+    assert "spanner-cdc spool './my spool' --restart-at" in str(
+        told(earliest="2026-01-05T00:00:00Z", spool="./my spool")
+    )

@@ -1,0 +1,157 @@
+"""The scheduler, with queries that end as they are told to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import cast
+
+import pytest
+
+from connector.core.epoch import Epoch
+from connector.core.partitions import CutPartition
+from connector.core.records import (
+    INITIAL_TOKEN,
+    ChildPartition,
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionStartRecord,
+    Record,
+)
+from connector.core.timestamps import MINUTE, SECOND
+from connector.reader.flow_control import FlowControl
+from connector.reader.scheduler import TICK, Range, Scheduler
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.telemetry.metrics import ReaderMetrics
+from tests.connector.builders import record
+
+START = 1_800_000_000 * SECOND
+HOUR = 3600 * SECOND
+Answer = list[list[Record]]
+
+
+class Queries:
+    """Answers each query of a token with the next of its answers; the last one again and again."""
+
+    def __init__(self, answers: dict[str, list[Answer]]) -> None:
+        self._answers = answers
+        self.asked: list[PartitionQuery] = []
+        self.enough: Callable[[], None] = lambda: None
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+        self.asked.append(query)
+        answers = self._answers[query.token]
+        for records in answers.pop(0) if len(answers) > 1 else answers[0]:
+            yield records
+        if len(self.asked) > 3:
+            self.enough()
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.epochs: list[tuple[Epoch, list[CutPartition], bool]] = []
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        self.epochs.append((epoch, cut, final))
+
+
+def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int, window: int | None = None) -> Scheduler:
+    async def spanner_clock() -> int:
+        return clock
+
+    return Scheduler(
+        cast("PartitionQueries", queries),
+        "S",
+        Range((CutPartition(INITIAL_TOKEN, START),), START - 1, end),
+        sink,
+        seal_interval=0,
+        window=window,
+        spanner_clock=spanner_clock,
+        known_clock=clock,
+        flow=FlowControl(),
+        metrics=ReaderMetrics(),
+    )
+
+
+CHILD: Answer = [[ChildPartitionsRecord(START, "0", (ChildPartition("c", frozenset()),))]]
+
+
+def test_a_clean_end_long_before_the_end_is_asked_again_at_once() -> None:
+    queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[], [[HeartbeatRecord(START + 1)]], []]})
+    running = scheduler(queries, Sink(), end=START + HOUR, clock=START + 2)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.token for query in queries.asked][:4] == [INITIAL_TOKEN, "c", "c", "c"]
+
+
+def test_a_clean_end_after_the_clock_has_passed_the_end_finishes_and_the_last_epoch_is_final() -> None:
+    queries, sink = Queries({INITIAL_TOKEN: [CHILD], "c": [[]]}), Sink()
+    asyncio.run(asyncio.wait_for(scheduler(queries, sink, end=START + 5, clock=START + 6).run(), 20))
+    assert [(epoch.high, final) for epoch, _, final in sink.epochs] == [(START + 5, True)]
+    assert sink.epochs[0][1] == [CutPartition("c", START)]
+
+
+def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
+    queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[]]})
+    sink = Sink()
+    running = scheduler(queries, sink, end=START + 5, clock=START + 5)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert not any(final for _, _, final in sink.epochs)
+
+
+def test_a_heartbeat_at_the_instant_at_which_children_start_takes_nothing_from_them() -> None:
+    split = START + 10
+    born = ChildPartitionsRecord(split, "0", (ChildPartition("d", frozenset({"c"})),))
+
+    class Slowly(Queries):
+        async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+            async for records in super().read(query):
+                yield records
+                await asyncio.sleep(5 * TICK)  # so that the watermark moves as far as it may
+
+    queries = Slowly(
+        {
+            INITIAL_TOKEN: [CHILD],
+            "c": [[[HeartbeatRecord(split)]], [[born]]],
+            "d": [[[record(commit_timestamp=split)], [HeartbeatRecord(split + 5)]], []],
+        }
+    )
+    sink = Sink()
+    running = scheduler(queries, sink, end=None, clock=START)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [change.commit_timestamp for epoch, _, _ in sink.epochs for change in epoch.records] == [split]
+    assert [query.start for query in queries.asked if query.token == "c"] == [START, split - 1]
+
+
+WINDOW = 30 * MINUTE
+STARTED: Answer = [[PartitionStartRecord(START, ("c",))]]
+
+
+def test_in_windows_every_query_has_an_end_within_the_window_and_goes_on_where_the_last_has_proven_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
+    running = scheduler(queries, Sink(), end=None, clock=START + 24 * HOUR, window=WINDOW)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.asked)
+    caplog.clear()
+    behind = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
+    running = scheduler(behind, Sink(), end=START + HOUR, clock=START + 24 * HOUR, window=WINDOW)
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.token for query in behind.asked] == [INITIAL_TOKEN, "c", "c"], "an end is asked for twice"
+    assert {query.end for query in behind.asked} == {START + HOUR}
+    assert not caplog.records, "it is in the order of things"
+
+
+def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> None:
+    queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[], [[HeartbeatRecord(START + 5)]], []]})
+    sink = Sink()
+    running = scheduler(queries, sink, end=None, clock=START + 1, window=WINDOW)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert [query.start for query in queries.asked if query.token == "c"][:3] == [START, START, START + 4]
+    assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5

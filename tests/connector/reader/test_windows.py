@@ -1,0 +1,212 @@
+"""The reader in the MUTABLE_KEY_RANGE mode, whose windows were computed from an old clock."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import cast
+
+import grpc
+import pytest
+
+from connector.core.epoch import Epoch
+from connector.core.partitions import CutPartition
+from connector.core.records import HeartbeatRecord
+from connector.core.timestamps import MINUTE, SECOND
+from connector.decoding.decoder import Item
+from connector.errors import StreamError, UnreachableError
+from connector.reader.flow_control import FlowControl
+from connector.reader.scheduler import Range, Scheduler
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.telemetry.metrics import ReaderMetrics
+from connector.workers.failures import RemoteCallError
+from tests.connector.builders import record
+from tests.property.virtual_time import VirtualTimeLoop, run
+
+START = 1_800_000_000 * SECOND
+WINDOW = 30 * MINUTE
+HOUR = 3600
+
+
+class Spanner:
+    """Its clock is ``ahead`` seconds before the loop's; a query over the past brings its records and ends.
+
+    Args:
+        ahead: seconds.
+        data: the seconds after the start at which the partition "p0" has a record.
+        past_heartbeats: whether a query over the past ends with a heartbeat.
+    """
+
+    def __init__(self, *, ahead: float = 0, data: tuple[float, ...] = (), past_heartbeats: bool = False) -> None:
+        self._ahead = ahead
+        self._data = [START + round(at * SECOND) for at in data]
+        self._past_heartbeats = past_heartbeats
+        self.reachable = True
+        self.ends_streams = asyncio.Event()
+        self.queries = 0
+        self.clock_asked = 0
+
+    @property
+    def now(self) -> int:
+        return START + round((asyncio.get_running_loop().time() + self._ahead) * SECOND)
+
+    async def clock(self) -> int:
+        self.clock_asked += 1
+        await asyncio.sleep(0.1)
+        if not self.reachable:
+            raise UnreachableError("Spanner does not answer")
+        return self.now
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        self.queries += 1
+        assert query.end is not None
+        assert query.end <= max(self.now, query.start) + WINDOW
+        if not self.reachable:
+            raise RemoteCallError(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
+        told = query.start
+        while True:
+            upto = min(self.now, query.end)
+            for at in self._data if query.token == "p0" else ():
+                if told <= at <= upto:
+                    yield [record(commit_timestamp=at, server_transaction_id=str(at))]
+            if upto == query.end and told == query.start and not self._past_heartbeats:
+                return
+            yield [HeartbeatRecord(upto)]
+            if upto == query.end:
+                return
+            told = upto + 1
+            await asyncio.sleep(2)
+            if not self.reachable:
+                raise RemoteCallError(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+
+class Reader:
+    """Reads partitions in windows; keeps the commit timestamps that it delivers."""
+
+    def __init__(self, spanner: Spanner, partitions: int = 1, known_clock: int = START) -> None:
+        self.delivered: list[int] = []
+        self.metrics = ReaderMetrics()
+        self._spanner = spanner
+        self.scheduler = Scheduler(
+            cast("PartitionQueries", spanner),
+            "S",
+            Range(tuple(CutPartition(f"p{number}", START) for number in range(partitions)), START - 1, None),
+            self,
+            seal_interval=0,
+            window=WINDOW,
+            spanner_clock=spanner.clock,
+            known_clock=known_clock,
+            flow=FlowControl(),
+            metrics=self.metrics,
+        )
+
+    @property
+    def lag(self) -> float:
+        """Seconds that the watermark trails Spanner's clock."""
+        return (self._spanner.now - self.metrics.watermark) / SECOND
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        self.delivered += [change.commit_timestamp for change in epoch.records]
+
+
+def reads(reader: Callable[[], Reader], during: Callable[[Reader], Awaitable[None]]) -> Reader:
+    async def main() -> Reader:
+        made = reader()
+        reading = asyncio.create_task(made.scheduler.run())
+        await during(made)
+        made.scheduler.stop()
+        await reading
+        return made
+
+    return run(main())
+
+
+@pytest.mark.parametrize("past_heartbeats", [False, True])
+@pytest.mark.parametrize("known", [0, 3 * HOUR])
+def test_a_reader_whose_clock_is_hours_old_catches_up_at_once(past_heartbeats: bool, known: int) -> None:
+    spanner: list[Spanner] = []
+
+    def reader() -> Reader:
+        spanner.append(Spanner(ahead=3 * HOUR, data=(1, 170 * 60), past_heartbeats=past_heartbeats))
+        return Reader(spanner[0], known_clock=START + known * SECOND)
+
+    async def during(made: Reader) -> None:
+        await asyncio.sleep(10)
+        assert made.lag < 5
+
+    assert reads(reader, during).delivered == [START + SECOND, START + 170 * MINUTE]
+    assert spanner[0].queries <= 3
+    assert spanner[0].clock_asked <= 2
+
+
+def test_a_reader_that_stood_still_for_longer_than_a_window_goes_on_from_the_clock_of_now() -> None:
+    spanner: list[Spanner] = []
+
+    def reader() -> Reader:
+        spanner.append(Spanner(data=(1, 2 * HOUR)))
+        return Reader(spanner[0])
+
+    async def during(made: Reader) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        for _ in range(3):
+            await asyncio.sleep(100)
+            assert made.lag < 5
+            loop.stand_still(HOUR)
+            await asyncio.sleep(10)
+            assert made.lag < 5
+
+    made = reads(reader, during)
+    assert made.delivered == [START + SECOND, START + 2 * HOUR * SECOND]
+    assert made.metrics.standstills == 0
+
+
+def test_after_an_outage_longer_than_a_window_partitions_go_on_and_share_spanners_clock() -> None:
+    spanner: list[Spanner] = []
+
+    def reader() -> Reader:
+        spanner.append(Spanner())
+        return Reader(spanner[0], partitions=50)
+
+    async def during(made: Reader) -> None:
+        await asyncio.sleep(100)
+        spanner[0].reachable = False
+        await asyncio.sleep(HOUR)
+        assert made.lag > HOUR - 10
+        spanner[0].reachable, before = True, spanner[0].clock_asked
+        await asyncio.sleep(60)
+        assert made.lag < 5
+        assert spanner[0].clock_asked - before < 100, "one call at a time, which takes a tenth of a second"
+
+    made = reads(reader, during)
+    assert made.metrics.standstills == 0, "an outage is told of by the queries"
+
+
+def test_a_window_that_ends_in_ordinary_times_asks_for_the_clock_once_for_all() -> None:
+    spanner: list[Spanner] = []
+
+    def reader() -> Reader:
+        spanner.append(Spanner())
+        return Reader(spanner[0], partitions=20)
+
+    async def during(made: Reader) -> None:
+        await asyncio.sleep(2 * HOUR)
+        assert made.lag < 5
+
+    made = reads(reader, during)
+    assert 80 < spanner[0].queries < 200
+    assert spanner[0].clock_asked < spanner[0].queries
+    assert made.metrics.standstills == 0
+
+
+def test_a_clock_that_will_never_answer_ends_the_reader_with_its_error() -> None:
+    class Denied(Spanner):
+        async def clock(self) -> int:
+            raise StreamError("permission denied")
+
+    async def during(_: Reader) -> None:
+        await asyncio.sleep(60)
+
+    with pytest.raises(StreamError, match="permission denied"):
+        reads(lambda: Reader(Denied(ahead=3 * HOUR)), during)

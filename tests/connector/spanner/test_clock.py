@@ -1,0 +1,80 @@
+"""Spanner's clock: asked once for all who wait."""
+
+import asyncio
+
+import pytest
+
+from connector.errors import StreamError, UnreachableError
+from connector.spanner.clock import SpannerClock
+from tests.property.virtual_time import run
+
+
+class Spanner:
+    """Takes a second for each answer."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def clock(self) -> int:
+        self.asked += 1
+        answer = self._answers.pop(0)
+        await asyncio.sleep(1)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_thousands_that_wait_share_one_answer_and_who_comes_later_asks_again() -> None:
+    async def main() -> None:
+        spanner = Spanner(70, 80)
+        clock = SpannerClock(spanner.clock, 50)
+        assert await asyncio.gather(*(clock.ask() for _ in range(5_000))) == [70] * 5_000
+        assert (spanner.asked, clock.passed) == (1, 70)
+        assert await clock.ask() == 80
+        assert spanner.asked == 2
+
+    run(main())
+
+
+def test_it_never_goes_back() -> None:
+    async def main() -> None:
+        clock = SpannerClock(Spanner(40).clock, 50)
+        clock.saw(60)
+        clock.saw(55)
+        assert await clock.ask() == 60
+
+    run(main())
+
+
+def test_an_error_that_passes_is_shared_too_and_the_next_who_asks_may_have_an_answer() -> None:
+    async def main() -> None:
+        spanner = Spanner(UnreachableError("Spanner does not answer", hint="Wait."), 80)
+        clock = SpannerClock(spanner.clock, 50)
+        answers = await asyncio.gather(*(clock.ask() for _ in range(100)), return_exceptions=True)
+        assert {str(answer) for answer in answers} == {"Spanner does not answer. Wait."}
+        assert spanner.asked == 1
+        assert await clock.ask() == 80
+
+    run(main())
+
+
+def test_an_error_that_does_not_pass_is_told_as_it_is() -> None:
+    async def main() -> None:
+        clock = SpannerClock(Spanner(StreamError("permission denied")).clock, 50)
+        with pytest.raises(StreamError, match="permission denied"):
+            await clock.ask()
+
+    run(main())
+
+
+def test_one_who_leaves_while_it_is_asked_takes_the_answer_from_nobody() -> None:
+    async def main() -> None:
+        spanner = Spanner(70, 80)
+        clock = SpannerClock(spanner.clock, 50)
+        first, second = asyncio.create_task(clock.ask()), asyncio.create_task(clock.ask())
+        await asyncio.sleep(0.5)
+        first.cancel()
+        assert await second == 80
+
+    run(main())

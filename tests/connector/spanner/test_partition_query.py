@@ -1,0 +1,152 @@
+"""Queries of partitions against the scripted server, in both ways of reading them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+import connector.spanner.partition_query
+from connector.core.dialects import GOOGLESQL, IMMUTABLE
+from connector.core.timestamps import SECOND
+from connector.decoding.decoder import Item, decoder
+from connector.spanner.client import SpannerClient
+from connector.spanner.faults import Verdict, fault
+from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
+from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
+from tests.connector.spanner.test_transport import pump_threads
+from tests.emulator.scripted.scripted_stream import ORIGIN, at, loose, scenario, shown
+
+_LATE = at(30)
+
+
+@pytest.fixture(params=[0, BEHIND + 1], ids=["awaited", "pumped"])
+def clock(request: pytest.FixtureRequest) -> Callable[[], int]:
+    """The reader's clock: as the query begins, and well after."""
+    passed = int(request.param)
+    return lambda: ORIGIN + passed
+
+
+@asynccontextmanager
+async def reading(clock: Callable[[], int], plan: FaultPlan) -> AsyncIterator[tuple[ScriptedServer, PartitionQueries]]:
+    async with (
+        asyncio.timeout(60),
+        ScriptedServer.serving(scenario(), begins=_LATE, faults=plan) as server,
+        SpannerClient(server.database, emulator_host=server.host).connected() as client,
+    ):
+        yield (
+            server,
+            PartitionQueries(
+                client,
+                GOOGLESQL,
+                "Everything",
+                IMMUTABLE,
+                heartbeat=SECOND,
+                decoder=decoder(GOOGLESQL, IMMUTABLE),
+                clock=clock,
+            ),
+        )
+
+
+async def read(queries: PartitionQueries, clock: Callable[[], int], in_vain: int = 0) -> list[str]:
+    found: list[Item] = []
+    async for items in queries.read(PartitionQuery("left", ORIGIN, None, in_vain)):
+        found += items
+        assert bool(pump_threads()) == (clock() - ORIGIN > BEHIND)
+    return [shown(record) for record in loose(found)]
+
+
+def silent_after(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
+    monkeypatch.setattr(connector.spanner.partition_query, "SILENT_AT_LEAST", nanoseconds)
+    monkeypatch.setattr(connector.spanner.partition_query, "SILENT_HEARTBEATS", 0)
+
+
+WHOLE = ["change 5", "change 10", "change 10.5", "children west 20", "children east 20"]
+
+
+def test_a_query_that_begins_behind_is_pumped_and_any_other_is_not(clock: Callable[[], int]) -> None:
+    async def main() -> None:
+        async with reading(clock, FaultPlan()) as (_, queries):
+            assert await read(queries, clock) == WHOLE
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_stream_that_falls_silent_is_given_up(
+    clock: Callable[[], int], after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_after(monkeypatch, 2 * SECOND)
+
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.SILENCE, after), token="left")
+        async with reading(clock, plan) as (server, queries):
+            with pytest.raises(SilentStreamError):
+                await read(queries, clock)
+            assert server.engine.most_open == 1
+            assert await read(queries, clock) == WHOLE
+
+    asyncio.run(main())
+
+
+def test_patience_doubles_with_each_query_that_was_in_vain_up_to_ten_minutes_or_a_few_heartbeats() -> None:
+    assert [patience(SECOND, in_vain) // SECOND for in_vain in range(7)] == [30, 60, 120, 240, 480, 600, 600]
+    assert patience(SECOND, 10**6) == 600 * SECOND
+    assert [patience(300 * SECOND, in_vain) // SECOND for in_vain in (0, 5)] == [1500, 1500]
+
+
+def test_a_first_message_that_is_late_is_waited_for_by_a_query_with_more_patience(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_after(monkeypatch, SECOND)
+
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.LATENESS, pause=2 * SECOND), times=3)
+        async with reading(clock, plan) as (_, queries):
+            for in_vain in (0, 1):
+                with pytest.raises(SilentStreamError, match=f"no message for {1 + in_vain} s"):
+                    await read(queries, clock, in_vain)
+            assert await read(queries, clock, 2) == WHOLE
+
+    asyncio.run(main())
+
+
+def test_patience_is_as_ever_once_the_progress_has_moved(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_after(monkeypatch, SECOND)
+
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.SILENCE, after=2), token="left")
+        async with reading(clock, plan) as (_, queries):
+            with pytest.raises(SilentStreamError, match="no message for 1 s"):
+                await read(queries, clock, 5)
+
+    asyncio.run(main())
+
+
+def test_the_watchdog_sleeps_while_nobody_pulls(clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    silent_after(monkeypatch, 2 * SECOND)
+
+    async def main() -> None:
+        async with reading(clock, FaultPlan()) as (_, queries):
+            found: list[Item] = []
+            async for items in queries.read(PartitionQuery("left", ORIGIN, None)):
+                await asyncio.sleep(0 if found else 3)
+                found += items
+            assert [shown(record) for record in loose(found)] == WHOLE
+
+    asyncio.run(main())
+
+
+def test_a_session_that_is_gone_is_renewed(clock: Callable[[], int]) -> None:
+    async def main() -> None:
+        plan = FaultPlan().rule(Fault(FaultKind.SESSION_EXPIRED, 1), token="left")
+        async with reading(clock, plan) as (_, queries):
+            with pytest.raises(grpc.RpcError) as told:
+                await read(queries, clock)
+            assert fault(told.value).verdict is Verdict.NEW_SESSION
+            assert await read(queries, clock) == WHOLE
+
+    asyncio.run(main())

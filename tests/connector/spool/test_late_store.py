@@ -1,0 +1,143 @@
+"""Late records in a spool: what is kept of them, how it is told, and where it ends."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from connector.cli import cli
+from connector.core.late_records import LateRecord
+from connector.core.partitions import CutPartition
+from connector.core.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Mod, PartitionStartRecord
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import SpoolError, StreamError
+from connector.spool.late_store import LateReport, LateStore, late_report, with_announced_late
+from connector.spool.reading import Spool
+from connector.spool.writing import initialize
+from tests.connector.builders import AT, COLUMNS, record
+from tests.connector.spool.test_writing import NAME
+
+LATER = AT + 9 * SECOND
+
+
+@pytest.fixture
+def spool(spool_path: str) -> Spool:
+    """A spool without epochs."""
+    spool = Spool.at(spool_path)
+    initialize(spool, NAME, AT, "now", [TableSchema.of("Singers", COLUMNS)])
+    return spool
+
+
+def late(made: DataChangeRecord | ChildPartitionsRecord | PartitionStartRecord) -> LateRecord:
+    return LateRecord("token", made, passed=AT + 5, watermark=AT + 3, delivered=AT + 2)
+
+
+def documents(spool: Spool) -> list[dict[str, object]]:
+    return [
+        orjson.loads(spool.storage.read(f"late/{name}").to_pybytes()) for name in sorted(spool.storage.list("late"))
+    ]
+
+
+def test_a_late_data_change_record_is_kept_whole(spool: Spool) -> None:
+    made = record(mods=(Mod('{"Id":"1"}', '{"Name":"a"}', "{}"),))
+    LateStore(spool).keep([late(made)], now=LATER)
+    (document,) = documents(spool)
+    assert document["version"] == 1
+    assert (document["kind"], document["partition"]) == ("data change record", "token")
+    assert document["incomplete"] == {"first": format_rfc3339(AT), "last": format_rfc3339(AT)}
+    assert (document["proved_up_to"], document["watermark"]) == (format_rfc3339(AT + 5), format_rfc3339(AT + 3))
+    assert document["delivered"] == format_rfc3339(AT + 2)
+    assert document["received_at"] == format_rfc3339(LATER)
+    kept = document["record"]
+    assert isinstance(kept, dict)
+    assert set(kept) == set(DataChangeRecord.__slots__)
+    assert kept["commit_timestamp"] == format_rfc3339(AT)
+    assert kept["mods"] == [{"keys": '{"Id":"1"}', "new_values": '{"Name":"a"}', "old_values": "{}"}]
+
+
+def test_a_late_announcement_is_kept_with_its_tokens_and_the_range_that_may_be_incomplete(spool: Spool) -> None:
+    children = ChildPartitionsRecord(AT, "0", (ChildPartition("child", frozenset({"b", "a"})),))
+    LateStore(spool).keep([late(children)], now=LATER)
+    (document,) = documents(spool)
+    assert document["kind"] == "child partitions record"
+    assert document["incomplete"] == {"first": format_rfc3339(AT), "last": format_rfc3339(AT + 3)}
+    assert document["record"] == {
+        "start_timestamp": format_rfc3339(AT),
+        "record_sequence": "0",
+        "children": [{"token": "child", "parents": ["a", "b"]}],
+    }
+    assert late_report(spool) == LateReport(1, AT, AT + 3)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ChildPartitionsRecord(AT, "0", tuple(ChildPartition(token, frozenset()) for token in ("b", "c"))),
+        PartitionStartRecord(AT, ("b", "c")),
+    ],
+)
+def test_partitions_that_no_cut_has_yet_are_found_again(
+    made: ChildPartitionsRecord | PartitionStartRecord, spool: Spool
+) -> None:
+    LateStore(spool).keep([late(made), late(record())], now=LATER)
+    cut = (CutPartition("a", AT), CutPartition("c", AT))
+    a, b, c = CutPartition("a", AT), CutPartition("b", AT, is_late=True), CutPartition("c", AT, is_late=True)
+
+    def found(watermark: int) -> set[CutPartition]:
+        return set(with_announced_late(spool, watermark, cut, goes_on=True))
+
+    assert found(AT + 2) == found(AT) == {a, b, c}
+    assert found(AT + 3) == {a, c}, "an epoch was sealed since, whose cut has what is alive"
+    assert found(AT + 4) == set(cut), "and later ones than the watermark was then"
+    assert found(AT - 1) == set(cut), "it is announced again"
+    stops = with_announced_late(spool, AT + 2, cut, goes_on=False)
+    assert set(stops) == {a, CutPartition("b", AT), CutPartition("c", AT)}
+
+
+def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
+    LateStore(spool).keep([late(record())], now=LATER)
+    (name,) = spool.storage.list("late")
+    spool.storage.replace(f"late/{name}", b'{"version": 1}')
+    with pytest.raises(SpoolError, match=name):
+        with_announced_late(spool, AT, (), goes_on=True)
+
+
+def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool) -> None:
+    LateStore(spool).keep([late(record()), late(record(record_sequence="00000002"))], now=LATER)
+    LateStore(spool).keep([late(record(read_timestamp=LATER))], now=LATER + 1)
+    assert late_report(spool) == LateReport(2, AT, AT)
+
+
+def test_documents_are_private(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path / "spool")
+    LateStore(spool).keep([late(record())], now=LATER)
+    (path,) = (tmp_path / "spool" / "late").iterdir()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_beyond_so_many_documents_the_reader_stops_with_what_came_kept(spool: Spool) -> None:
+    few = [late(record(record_sequence=str(number))) for number in range(3)]
+    LateStore(spool, most=2).keep(few[:2], now=LATER)
+    with pytest.raises(StreamError, match="the spool keeps 3 late records") as told:
+        LateStore(spool, most=2).keep(few[2:], now=LATER)
+    assert told.value.exit_code == 1
+    assert late_report(spool).count == 3
+    with pytest.raises(StreamError, match="bytes"):
+        LateStore(spool, most_bytes=10).keep(few[:1], now=LATER)
+
+
+def test_spool_tells_how_many_there_are_and_their_range(spool: Spool) -> None:
+    def told(*options: str) -> str:
+        return CliRunner().invoke(cli, ["spool", spool.path, *options], catch_exceptions=False).stdout
+
+    assert "LATE" not in told()
+    assert orjson.loads(told("--json"))["late_records"] == {"count": 0, "first": None, "last": None}
+    LateStore(spool).keep([late(record()), late(record(commit_timestamp=LATER))], now=LATER)
+    assert f"LATE: 2 records came too late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
+    assert orjson.loads(told("--json"))["late_records"] == {
+        "count": 2,
+        "first": format_rfc3339(AT),
+        "last": format_rfc3339(LATER),
+    }

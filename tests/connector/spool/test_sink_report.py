@@ -1,0 +1,40 @@
+import pytest
+
+from connector.spool import consumers
+from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, report_of, tell
+
+
+@pytest.fixture
+def spool(spool_path: str) -> Spool:
+    return Spool.at(spool_path)
+
+
+def test_a_sink_that_has_told_nothing_has_refused_nothing(spool: Spool) -> None:
+    assert report_of(spool, "bigquery") == NOTHING
+
+
+def test_what_a_sink_tells_is_there_and_is_no_consumer(spool: Spool) -> None:
+    report = NOTHING.after(3, 2, {"Singers": "table Singers is stopped: why", "Albums": ""})
+    tell(spool, "bigquery", report)
+    assert report_of(spool, "bigquery") == report
+    assert (report.refused, report.stopped) == (2, {"Singers": "table Singers is stopped: why"})
+    assert consumers.consumers(spool) == []
+
+
+def test_a_micro_batch_that_is_done_again_is_counted_once() -> None:
+    once = NOTHING.after(3, 2, {})
+    assert once.after(3, 2, {}) == once
+    assert once.after(9, 5, {}).refused == 7
+
+
+def test_a_table_is_stopped_until_rows_of_it_are_taken() -> None:
+    stopped = NOTHING.after(3, 1, {"Singers": "why"})
+    assert stopped.after(4, 0, {"Albums": ""}).stopped == {"Singers": "why"}
+    assert stopped.after(4, 0, {"Singers": ""}).stopped == {}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"version":2}'])
+def test_a_report_that_nobody_can_make_sense_of_is_told_anew(spool: Spool, data: bytes) -> None:
+    spool.storage.replace("consumers/bigquery.report", data)
+    assert report_of(spool, "bigquery") == NOTHING

@@ -1,0 +1,256 @@
+"""What the double refuses and forgets as Google's pages say that BigQuery does; each rule with the page it is from."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.api_core.exceptions import BadRequest, MethodNotImplemented
+from google.cloud.bigquery import SchemaField
+
+from emulator.bigquery.double import BigQueryDouble, Column
+from emulator.bigquery.statements import LONGEST
+from tests.emulator.bigquery.caller import DATASET, Caller, calling, default, message, request
+
+ID = SchemaField("id", "INT64", mode="REQUIRED")
+REGION = SchemaField("region", "STRING")
+NAME = SchemaField("name", "STRING")
+COUNT = SchemaField("count", "INT64")
+CHANGE = message(id="int64", name="string", _CHANGE_TYPE="string", _CHANGE_SEQUENCE_NUMBER="string")
+PLAIN = message(id="int64", name="string")
+
+
+class Clock:
+    """A clock that stands still unless it is set forward."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def caller(clock: Clock) -> Iterator[Caller]:
+    with BigQueryDouble.started(now=clock) as double, calling(double) as called:
+        yield called
+
+
+def run(caller: Caller, statement: str, table: str = "t") -> None:
+    caller.tables.query(statement.format(f"`{caller.name(table)}`"), job_retry=None).result()
+
+
+def upsert(identity: int, name: str, sequence: str = "") -> dict[str, object]:
+    row: dict[str, object] = {"id": identity, "name": name, "_CHANGE_TYPE": "UPSERT"}
+    return {**row, "_CHANGE_SEQUENCE_NUMBER": sequence} if sequence else row
+
+
+def delete(identity: int, sequence: str) -> dict[str, object]:
+    return {"id": identity, "_CHANGE_TYPE": "DELETE", "_CHANGE_SEQUENCE_NUMBER": sequence}
+
+
+# https://cloud.google.com/bigquery/docs/change-data-capture
+
+
+def test_a_delete_is_remembered_for_two_days_and_an_older_upsert_after_them_brings_the_row_back(
+    caller: Caller, clock: Clock
+) -> None:
+    """change-data-capture, deleted data considerations."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    caller.append(default(table), CHANGE, upsert(1, "a", "1"), delete(1, "3"))
+    clock.now += timedelta(days=2)
+    caller.append(default(table), CHANGE, upsert(1, "b", "2"))
+    assert caller.rows("t") == []
+    clock.now += timedelta(seconds=1)
+    caller.append(default(table), CHANGE, upsert(1, "b", "2"))
+    assert caller.rows("t") == [{"id": 1, "name": "b"}]
+
+
+def test_of_two_changes_of_one_number_the_one_that_came_last_holds(caller: Caller) -> None:
+    """change-data-capture, manage custom ordering."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    caller.append(default(table), CHANGE, upsert(1, "a", "7"))
+    caller.append(default(table), CHANGE, upsert(1, "b", "7"))
+    assert caller.rows("t") == [{"id": 1, "name": "b"}]
+    assert caller.double.conflicts(DATASET, "t") == 1
+    caller.append(default(table), CHANGE, delete(1, "7"))
+    assert caller.rows("t") == []
+    assert caller.double.conflicts(DATASET, "t") == 2
+
+
+def test_changes_with_and_without_a_number_are_counted_for_their_order_is_unpredictable(caller: Caller) -> None:
+    """change-data-capture, manage custom ordering."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    caller.append(default(table), CHANGE, upsert(1, "a", "7"))
+    caller.append(default(table), CHANGE, upsert(1, "b"))
+    assert caller.double.conflicts(DATASET, "t") == 1
+
+
+def test_numbers_are_compared_section_by_section_as_the_page_has_it(caller: Caller) -> None:
+    """change-data-capture, format of change sequence numbers: its four examples."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    pairs = [("77", "7B"), ("FFF/B", "FFF/ABC"), ("BA/FFFFFFFF", "ABC"), ("ABC", "FFF/ABC")]
+    for number, (lower, higher) in enumerate(pairs):
+        caller.append(default(table), CHANGE, upsert(number, "higher", higher.lower()))
+        caller.append(default(table), CHANGE, upsert(number, "lower", lower))
+    assert [row["name"] for row in caller.rows("t")] == ["higher"] * 4
+
+
+def test_changes_and_other_rows_are_not_mixed_in_one_connection(caller: Caller) -> None:
+    """change-data-capture, limitations."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    stream = default(table)
+    asked = [request(stream, CHANGE, upsert(1, "a", "1")), request(stream, PLAIN, {"id": 2})]
+    answers = caller.send(asked)
+    assert "not a valid CHANGE_TYPE" in answers[1].error.message
+    assert [row["id"] for row in caller.rows("t")] == [1]
+    assert not caller.append(stream, PLAIN, {"id": 2}).error.code
+
+
+def test_a_table_of_more_than_2000_columns_takes_no_changes(caller: Caller) -> None:
+    """change-data-capture, limitations."""
+    columns = [SchemaField(f"c{number}", "INT64") for number in range(1999)]
+    table = caller.make("t", ID, NAME, *columns, key=["id"])
+    assert "at most 2000" in caller.append(default(table), CHANGE, upsert(1, "a", "1")).error.message
+    fits = caller.make("fits", ID, NAME, *columns[:1998], key=["id"])
+    assert not caller.append(default(fits), CHANGE, upsert(1, "a", "1")).error.code
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {} SET name = 'x' WHERE TRUE",
+        "DELETE FROM {} WHERE TRUE",
+        "MERGE {} t USING s ON FALSE WHEN MATCHED THEN",
+    ],
+)
+def test_a_table_with_changes_takes_no_dml(caller: Caller, statement: str) -> None:
+    """change-data-capture, limitations."""
+    table = caller.make("t", ID, NAME, key=["id"])
+    with pytest.raises(MethodNotImplemented):
+        run(caller, statement)
+    caller.append(default(table), CHANGE, upsert(1, "a", "1"))
+    with pytest.raises(BadRequest, match="not supported over a table with active CDC"):
+        run(caller, statement)
+
+
+# https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language
+# https://cloud.google.com/bigquery/docs/primary-foreign-keys
+
+
+@pytest.mark.parametrize("column", ["id", "region"])
+@pytest.mark.parametrize(
+    "action", ["DROP COLUMN {}", "RENAME COLUMN {} TO other", "ALTER COLUMN {} SET DATA TYPE NUMERIC"]
+)
+def test_a_column_of_the_key_or_of_the_clustering_stays_as_it_is(caller: Caller, column: str, action: str) -> None:
+    """data-definition-language, DROP COLUMN and RENAME COLUMN; primary-foreign-keys, limitations."""
+    caller.make("t", ID, REGION, NAME, key=["id"], clustering=["region"])
+    before = caller.double.table(DATASET, "t")
+    with pytest.raises(BadRequest, match="of the primary key or of the clustering"):
+        run(caller, f"ALTER TABLE {{}} {action.format(column)}")
+    with pytest.raises(Exception, match="of the primary key or of the clustering"):
+        caller.double.retype(DATASET, "t", column, "NUMERIC")
+    assert caller.double.table(DATASET, "t") == before
+
+
+def test_another_column_is_renamed_dropped_and_added_again(caller: Caller) -> None:
+    """data-definition-language."""
+    table = caller.make("t", ID, NAME, COUNT, key=["id"])
+    caller.append(default(table), CHANGE, upsert(1, "a", "1"))
+    run(caller, "ALTER TABLE {} RENAME COLUMN name TO name_before")
+    run(caller, "ALTER TABLE {} ADD COLUMN name BYTES")
+    run(caller, "ALTER TABLE {} ADD COLUMN tags ARRAY<STRING>")
+    run(caller, "ALTER TABLE {} DROP COLUMN count")
+    assert caller.rows("t") == [{"id": 1, "name_before": "a", "name": None, "tags": []}]
+    for statement in ("DROP COLUMN none", "RENAME COLUMN name TO id", "ADD COLUMN name STRING"):
+        with pytest.raises(BadRequest):
+            run(caller, f"ALTER TABLE {{}} {statement}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "to", "taken"),
+    [("INT64", "NUMERIC", True), ("INT64", "FLOAT64", True), ("NUMERIC", "BIGNUMERIC", True),
+     ("INT64", "STRING", False), ("STRING", "BYTES", False), ("FLOAT64", "INT64", False)],
+)  # fmt: skip
+def test_a_type_is_widened_and_nothing_else(caller: Caller, kind: str, to: str, taken: bool) -> None:
+    """data-definition-language, ALTER COLUMN SET DATA TYPE."""
+    caller.make("t", ID, SchemaField("v", kind), key=["id"])
+    if not taken:
+        with pytest.raises(BadRequest, match="can be coerced"):
+            run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
+    else:
+        run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
+        assert caller.double.table(DATASET, "t").schema[1] == Column("v", to)
+
+
+def test_a_table_with_a_primary_key_is_not_renamed_and_another_some_hours_after_the_last_rows(
+    caller: Caller, clock: Clock
+) -> None:
+    """primary-foreign-keys, limitations; managing-tables, limitations on renaming tables."""
+    caller.make("keyed", ID, NAME, key=["id"])
+    with pytest.raises(BadRequest, match="primary key constraints can't be renamed"):
+        run(caller, "ALTER TABLE {} RENAME TO other", "keyed")
+    table = caller.make("t", ID, NAME)
+    caller.append(default(table), PLAIN, {"id": 1})
+    with pytest.raises(BadRequest, match="recently"):
+        run(caller, "ALTER TABLE {} RENAME TO other")
+    clock.now += timedelta(hours=5)
+    run(caller, "ALTER TABLE {} RENAME TO other")
+    assert caller.rows("other") == [{"id": 1, "name": None}]
+    assert caller.double.tables(DATASET) == ["keyed", "other"]
+
+
+def test_a_key_is_added_and_stays_once_there_are_changes_by_it(caller: Caller) -> None:
+    """data-definition-language, ADD PRIMARY KEY; that it stays no page says (pulumi-gcp, issue 1175)."""
+    table = caller.make("t", ID, NAME)
+    caller.append(default(table), PLAIN, {"id": 1})
+    run(caller, "ALTER TABLE {} ADD PRIMARY KEY (id) NOT ENFORCED")
+    assert caller.double.table(DATASET, "t").key == ("id",)
+    run(caller, "ALTER TABLE {} DROP PRIMARY KEY")
+    run(caller, "ALTER TABLE {} ADD PRIMARY KEY (`id`) NOT ENFORCED")
+    caller.append(default(table), CHANGE, upsert(2, "b", "1"))
+    with pytest.raises(BadRequest, match="not allowed for table with upsert data"):
+        run(caller, "ALTER TABLE {} DROP PRIMARY KEY")
+    assert [row["id"] for row in caller.rows("t")] == [1, 2]
+
+
+def test_a_copy_that_a_query_makes_has_the_rows_and_no_key(caller: Caller) -> None:
+    """data-definition-language, CREATE TABLE AS SELECT and DROP TABLE."""
+    table = caller.make("t", ID, NAME, key=["id"], clustering=["id"])
+    caller.append(default(table), CHANGE, upsert(1, "a", "1"), upsert(2, "b", "1"), delete(2, "2"))
+    run(caller, f"CREATE TABLE `{caller.name('copy')}` AS SELECT * FROM {{}}")
+    run(caller, "DROP TABLE {}")
+    assert caller.rows("copy") == [{"id": 1, "name": "a"}]
+    copy = caller.double.table(DATASET, "copy")
+    assert (copy.key, copy.clustering, copy.schema[0].mode) == ((), (), "NULLABLE")
+    assert caller.double.tables(DATASET) == ["copy"]
+
+
+def test_a_primary_key_may_be_of_bytes_and_a_clustering_may_not(caller: Caller) -> None:
+    """primary-foreign-keys, limitations; clustered-tables."""
+    data = SchemaField("data", "BYTES")
+    caller.make("t", data, key=["data"])
+    with pytest.raises(BadRequest, match="type BYTES"):
+        caller.make("other", data, clustering=["data"])
+
+
+# https://cloud.google.com/bigquery/quotas
+
+
+def test_a_statement_has_at_most_1_mb(caller: Caller) -> None:
+    """quotas, query jobs: maximum unresolved GoogleSQL query length."""
+    caller.make("t", ID, NAME)
+    statement = f"ALTER TABLE `{caller.name('t')}` DROP COLUMN name"
+    with pytest.raises(BadRequest, match="The query is too large"):
+        run(caller, statement + " " * (LONGEST + 1 - len(statement)))
+    run(caller, statement + " " * (LONGEST - len(statement)))
+
+
+def test_a_table_has_at_most_10000_columns(caller: Caller) -> None:
+    """quotas, tables: maximum number of columns."""
+    with pytest.raises(BadRequest, match="10000 is the most"):
+        caller.make("t", *(SchemaField(f"c{number}", "INT64") for number in range(10_001)))

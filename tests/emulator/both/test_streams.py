@@ -1,0 +1,232 @@
+"""What both servers can do, they do alike: change streams, as the connector's rules take them to be."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+import grpc
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from connector.core.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord, Record
+from connector.core.timestamps import SECOND
+from tests.emulator.caller import Answer, Asked
+from tests.emulator.subjects import Life, Subject, children_of
+from tests.integration.delivered import canonical
+
+Pair = tuple[Subject, Subject]
+MILLISECOND = SECOND // 1000
+
+
+def moment(record: Record) -> int:
+    """Where a record stands in its partition."""
+    match record:
+        case DataChangeRecord(commit_timestamp=at) | HeartbeatRecord(timestamp=at):
+            return at
+        case ChildPartitionsRecord(start_timestamp=at):
+            return at
+    raise AssertionError(record)
+
+
+def without_heartbeats(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if not isinstance(record, HeartbeatRecord)]
+
+
+def finished(subject: Subject) -> list[Life]:
+    """The partitions that have given way to others before the subject's end."""
+    return [life for life in subject.lives().values() if life.announced]
+
+
+def test_the_initial_query_gives_the_partitions_alive_at_its_start_without_parents_and_ends(subject: Subject) -> None:
+    for start in (subject.start, (subject.start + subject.end) // 2, subject.end):
+        answer = subject.caller.query(None, start)  # which has no end, and ends
+        children = children_of(answer.records)
+        assert len({child.token for child, _ in children}) == len(children) > 0
+        assert {(child.parents, at) for child, at in children} == {(frozenset(), start)}
+        assert all(isinstance(record, ChildPartitionsRecord) for record in answer.records)
+        for child, _ in children:
+            assert subject.caller.query(child.token, start, start).code is grpc.StatusCode.OK
+
+
+def test_partitions_lead_to_everything_that_was_committed_each_mod_once(subject: Subject) -> None:
+    found = Counter(
+        (change.commit_timestamp, change.table_name, change.mod_type, _text(mod.keys), _text(mod.new_values))
+        for life in subject.lives().values()
+        for change in life.changes
+        for mod in change.mods
+    )
+    committed = Counter(
+        (mod.commit_timestamp_ns, mod.table, mod.mod_type, canonical(mod.keys), canonical(mod.row))
+        for mod in subject.committed
+    )
+    assert found == committed
+
+
+def _text(row: str) -> str:
+    return canonical(json.loads(row))
+
+
+def test_a_partition_ends_with_its_children_who_name_all_their_parents_and_start_where_these_end(
+    subject: Subject,
+) -> None:
+    lives = subject.lives()
+    churn: Counter[str] = Counter()
+    for life in lives.values():
+        assert life.parents <= set(lives)
+        for parent in life.parents:
+            assert {record.start_timestamp for record in lives[parent].announced} == {life.start}
+            assert life.token in {child.token for child, _ in children_of(list(lives[parent].records))}
+        churn["merges"] += len(life.parents) > 1
+    for life in finished(subject):
+        records = without_heartbeats(life.records)
+        assert all(isinstance(record, ChildPartitionsRecord) for record in records[-len(life.announced) :])
+        assert len({record.start_timestamp for record in life.announced}) == 1
+        churn["splits"] += len(children_of(list(life.announced))) > 1
+    assert churn["splits"] > 0
+    assert churn["merges"] > 0
+
+
+def test_records_come_in_order_and_lie_in_their_partitions_life_and_the_querys_bounds(subject: Subject) -> None:
+    for life in subject.lives().values():
+        order = [moment(record) for record in life.records]
+        assert order == sorted(order)
+        assert all(life.start <= at <= subject.end for at in order)
+        changes: dict[str, list[int]] = {}
+        for change in life.changes:
+            changes.setdefault(change.server_transaction_id, []).append(int(change.record_sequence))
+        for sequences in changes.values():
+            assert sequences == sorted(set(sequences))
+
+
+def test_a_transaction_has_as_many_records_as_it_says_and_its_last_one_in_each_partition(subject: Subject) -> None:
+    records: dict[str, list[tuple[str, DataChangeRecord]]] = {}
+    for life in subject.lives().values():
+        for change in life.changes:
+            records.setdefault(change.server_transaction_id, []).append((life.token, change))
+    for found in records.values():
+        tokens = {token for token, _ in found}
+        assert {change.number_of_records_in_transaction for _, change in found} == {len(found)}
+        assert {change.number_of_partitions_in_transaction for _, change in found} == {len(tokens)}
+        assert {change.commit_timestamp for _, change in found} == {found[0][1].commit_timestamp}
+        assert sum(change.is_last_record_in_transaction_in_partition for _, change in found) == len(tokens)
+
+
+def test_a_partitions_whole_life_is_the_same_whenever_it_is_read(subject: Subject) -> None:
+    for life in finished(subject):
+        again = subject.caller.query(life.token, life.start).records  # without an end it ends too
+        assert without_heartbeats(again) == without_heartbeats(life.records)
+
+
+def test_both_bounds_of_a_query_are_inclusive(subject: Subject) -> None:
+    life = max(subject.lives().values(), key=lambda life: len(life.changes))
+    at = [change.commit_timestamp for change in life.changes]
+    first, last = at[len(at) // 3], at[2 * len(at) // 3]
+    for start, end in ((first, last), (first, first), (first + 1, last - 1)):
+        records = without_heartbeats(subject.caller.query(life.token, start, end).records)
+        assert records == [change for change in life.changes if start <= change.commit_timestamp <= end]
+
+
+def outlived(subject: Subject, span: int, heartbeat: int = 1000) -> tuple[int, int, list[Answer]]:
+    """Queries of living partitions, from now on for `span`: start, end, and the answers of those that outlive them."""
+    for _ in range(8):  # each may have given way to others meanwhile
+        start = subject.caller.now()
+        end = start + span
+        alive = children_of(subject.caller.query(None, start).records)
+        answers = subject.caller.ask_together(Asked(child.token, start, end, heartbeat) for child, _ in alive)
+        living = [
+            answer
+            for answer in answers
+            if not any(isinstance(record, ChildPartitionsRecord) for record in answer.records)
+        ]
+        if living:
+            return start, end, living
+    raise AssertionError("no partition lives for long")
+
+
+def test_a_query_whose_end_is_to_come_ends_by_itself_once_it_has(subject: Subject) -> None:
+    start, end, answers = outlived(subject, 700 * MILLISECOND)
+    assert subject.caller.now() >= end
+    assert all(start <= moment(record) <= end for answer in answers for record in answer.records)
+
+
+def test_a_query_whose_start_is_to_come_waits_for_it(subject: Subject) -> None:
+    start = subject.caller.now() + 300 * MILLISECOND
+    children = children_of(subject.caller.query(None, start).records)
+    assert subject.caller.now() >= start
+    assert {at for _, at in children} == {start}
+
+
+@pytest.mark.parametrize("heartbeat", [150, 400])
+def test_a_silent_partition_sends_heartbeats_at_their_interval_each_later_than_the_one_before(
+    heartbeat: int, subject: Subject
+) -> None:
+    start, end, answers = outlived(subject, 1300 * MILLISECOND, heartbeat)
+    for answer in answers:
+        beats = [record.timestamp for record in answer.records if isinstance(record, HeartbeatRecord)]
+        assert len(beats) >= 2
+        assert all(start <= beat <= end for beat in beats)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(beats)]
+        assert all(gap >= heartbeat * MILLISECOND for gap in gaps[:-1])  # the last may be the end's
+        assert all(gap > 0 for gap in gaps)
+
+
+def _documents(subject: Subject, answer: Answer) -> Iterable[tuple[str, object]]:
+    """Each record's kind, and its content as JSON."""
+    for (value,) in answer.rows:
+        node = MessageToDict(value)
+        if subject.sample.dialect == "postgresql":
+            ((kind, record),) = json.loads(node).items()
+            yield str(kind), record
+            continue
+        for structs in node:
+            for kind, records in zip(("data", "heartbeat", "children"), structs, strict=True):
+                yield from ((kind, record) for record in records)
+
+
+def _shape(node: object, name: str = "") -> object:
+    """What a document is made of, whatever it says: names and kinds of values, those of a list each once."""
+    if name in ("keys", "new_values", "old_values"):
+        return "row of " + type(node).__name__
+    if isinstance(node, dict):
+        return tuple(sorted((key, _shape(value, key)) for key, value in node.items()))
+    if isinstance(node, list):
+        shapes = [_shape(item) for item in node]
+        is_array = len({type(item) for item in node}) < 2
+        return ("array", *sorted(set(shapes), key=repr)) if is_array else ("struct", *shapes)
+    return type(node).__name__
+
+
+def _shapes(subject: Subject) -> dict[str, set[object]]:
+    """The shapes of records by their kind."""
+    asked = [Asked(life.token, life.start, subject.end) for life in finished(subject)]
+    asked.append(Asked(None, subject.start))
+    shapes: dict[str, set[object]] = {}
+    for answer in [*subject.caller.ask_together(asked), *outlived(subject, 300 * MILLISECOND, 100)[2]]:
+        for kind, record in _documents(subject, answer):
+            shapes.setdefault(kind, set()).add(_shape(record))
+    return shapes
+
+
+@pytest.mark.emulator
+def test_records_are_made_of_the_same_values(pair: Pair) -> None:
+    official, scripted = (_shapes(subject) for subject in pair)
+    assert len(official) == 3
+    assert official == scripted
+
+
+@pytest.mark.emulator
+def test_records_list_the_same_columns_of_a_table(pair: Pair) -> None:
+    official, scripted = (
+        {
+            (change.table_name, change.mod_type, change.value_capture_type, change.column_types)
+            for life in subject.lives().values()
+            for change in life.changes
+        }
+        for subject in pair
+    )
+    assert {entry[0] for entry in official} == {table.name for table in pair[0].sample.tables}
+    assert {entry[1] for entry in official} == {"INSERT", "UPDATE", "DELETE"}
+    both = {entry[:2] for entry in official} & {entry[:2] for entry in scripted}
+    assert len(both) > 10
+    assert {entry for entry in official if entry[:2] in both} == {entry for entry in scripted if entry[:2] in both}

@@ -1,0 +1,109 @@
+"""Both ways of decoding side by side: with columns, and with the plain walk alone, which is the oracle."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+import pytest
+
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
+from connector.core.records import DataChangeRecord, Record
+from connector.decoding import decoder as decode
+from connector.decoding.decoder import Decoder, Item, decoder
+from connector.decoding.googlesql import is_known
+from connector.decoding.row_fields import UnknownRecordError
+from connector.decoding.walk import walk
+from emulator.scripted.row_types import metadata
+from tests.property.decoding.row_types import METADATA
+
+READ = 1_790_000_000_123_456_789
+UNKNOWN = "unknown"
+
+Lists = Sequence[Sequence[bytes]]
+"""The messages of a query, in the lists in which a decoder is given them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Side:
+    """A form of rows: what makes a stream's decoders in the fast way, one in the plain way, and queries' metadata."""
+
+    name: str
+    fast: Callable[[], Callable[[], Decoder]]
+    plain: Callable[[], Decoder]
+    metadata: bytes
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+SIDES = {
+    "googlesql": Side(
+        "googlesql",
+        lambda: decoder(GOOGLESQL, IMMUTABLE),
+        lambda: Decoder(walk(GOOGLESQL, IMMUTABLE), None, is_known),
+        METADATA["googlesql"],
+    ),
+    "postgresql": Side(
+        "postgresql",
+        lambda: decoder(POSTGRESQL, IMMUTABLE),
+        lambda: Decoder(walk(POSTGRESQL, IMMUTABLE), None, lambda _: True),
+        METADATA["postgresql"],
+    ),
+}
+MUTABLE_SIDE = Side(
+    "mutable",
+    lambda: decoder(POSTGRESQL, MUTABLE),
+    lambda: Decoder(walk(GOOGLESQL, MUTABLE), None, lambda _: True),
+    metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"),
+)
+"""The MUTABLE_KEY_RANGE mode, in which rows are alike in both dialects."""
+
+both_dialects = pytest.mark.parametrize("side", SIDES.values(), ids=SIDES)
+
+
+def fast_items(side: Side, given: Lists) -> list[Item | str]:
+    """What comes out of a decoder for which no row is too small to be columns."""
+    with patch.object(decode, "FEW", 0):
+        return [item for items in _items(side.fast()(), given) for item in items]
+
+
+def _items(of: Decoder, given: Lists) -> list[list[Item | str]]:
+    """What comes out of each list; nothing more after what is unknown."""
+    found: list[list[Item | str]] = []
+    for some in given:
+        try:
+            found.append([*of(some, READ)])
+        except UnknownRecordError:
+            return [*found, [UNKNOWN]]
+    return found
+
+
+def outcome(of: Decoder, given: Lists) -> list[list[Record | str]]:
+    """What comes out of each list as records, but for what they are accounted with."""
+    return [records(items) for items in _items(of, given)]
+
+
+def records(items: Sequence[Item | str]) -> list[Record | str]:
+    """The records in columns, and those beside them."""
+    each = [one for item in items for one in (item.records() if isinstance(item, Changes) else (item,))]
+    return [replace(one, size=0) if isinstance(one, DataChangeRecord) else one for one in each]
+
+
+def check(side: Side, given: Lists, few: int = 0) -> list[list[Record | str]]:
+    """Holds two queries of one stream, the second of which finds what the first one has learned, against the oracle.
+
+    Args:
+        side: the dialect.
+        given: what both queries are answered.
+        few: up to how many bytes rows are walked.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    wanted = outcome(side.plain(), given)
+    new = side.fast()
+    with patch.object(decode, "FEW", few):
+        assert outcome(new(), given) == wanted
+        assert outcome(new(), given) == wanted
+    return wanted

@@ -1,0 +1,200 @@
+"""The whole reader, gRPC and the disk apart, on virtual time: scheduler, queries, decoder, graph and epochs are the
+real ones, and read a scripted Spanner with faults. It dies at random moments with all that it remembers, and goes on
+from what was sealed last."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from random import Random
+from typing import cast
+
+import grpc
+import orjson
+from google.cloud.spanner_v1 import types
+
+from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.epoch import Epoch, incomplete_transactions, minute_end
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN, DataChangeRecord
+from connector.core.timestamps import SECOND
+from connector.decoding.decoder import decoder
+from connector.reader.change_stream import WINDOW
+from connector.reader.flow_control import FlowControl
+from connector.reader.scheduler import Range, Scheduler
+from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.partition_query import PartitionQueries
+from connector.telemetry.metrics import ReaderMetrics
+from emulator.scenario.history import Change
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.clock import ScriptedClock
+from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
+from emulator.scripted.framing import Framing
+from emulator.scripted.spanner import ScriptedSpanner
+from emulator.scripted.stream_query import ScriptedError
+from tests.property import virtual_time
+
+ORIGIN = 1_790_000_000 * SECOND + 123_456_789
+_PartialResultSet = types.PartialResultSet.pb()
+_NO_METADATA = grpc.aio.Metadata()
+
+Delivered = tuple[int, str, str, str, tuple[str, ...]]
+"""Commit timestamp, transaction, record sequence, table, and each mod's keys, new and old values as canonical JSON."""
+
+
+class EngineClient:
+    """A client whose server is in the same loop, without a network between."""
+
+    def __init__(self, engine: ScriptedSpanner) -> None:
+        self._engine = engine
+
+    async def stream(
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+    ) -> AsyncGenerator[list[bytes]]:
+        values = {name: parameter.value for name, parameter in parameters.items()}
+        try:
+            async with aclosing(self._engine.execute(sql, values)) as messages:
+                async for message in messages:
+                    yield [message]
+        except ScriptedError as error:
+            raise grpc.aio.AioRpcError(error.code, _NO_METADATA, _NO_METADATA, error.message) from error
+
+
+class Memory:
+    """An epoch sink that keeps what it was given; what is given twice, or in parts, fails at once."""
+
+    def __init__(self, start: int, random: Random) -> None:
+        self.watermark = start - 1
+        self.cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, start),)
+        self.delivered: list[Delivered] = []
+        self.epochs = 0
+        self._random = random
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        if self._random.random() < 0.05:
+            await asyncio.sleep(self._random.random())
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        await asyncio.sleep(self._random.choice((0.0, 0.001, 0.05)))
+        assert epoch.low == self.watermark < epoch.high, "epochs leave a gap, or overlap"
+        assert minute_end(epoch.low + 1) >= epoch.high, "an epoch spans two minutes"
+        assert all(epoch.low < record.commit_timestamp <= epoch.high for record in epoch.records)
+        assert not incomplete_transactions(epoch.changes), "an epoch splits a transaction"
+        assert cut, "a cut is empty"
+        self.delivered += [of_record(record) for record in epoch.records]
+        self.watermark, self.cut = epoch.high, tuple(cut)
+        self.epochs += 1
+
+
+def of_record(record: DataChangeRecord) -> Delivered:
+    mods = tuple(canonical(*map(orjson.loads, (mod.keys, mod.new_values, mod.old_values))) for mod in record.mods)
+    return (
+        record.commit_timestamp,
+        record.server_transaction_id,
+        record.record_sequence,
+        record.table_name,
+        mods,
+    )
+
+
+def of_change(change: Change) -> Delivered:
+    mods = tuple(canonical(mod.keys, mod.new_values, mod.old_values) for mod in change.mods)
+    return (change.commit_timestamp, change.server_transaction_id, change.record_sequence, change.table, mods)
+
+
+def canonical(*parts: object) -> str:
+    return json.dumps(parts, sort_keys=True)
+
+
+class WholeReader:
+    """Reads a scenario from its origin to its horizon, with faults and ``crashes`` in between.
+
+    Raises:
+        AssertionError: something was lost, came twice, out of order or in parts, or it came to a standstill.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        *,
+        crashes: int = 3,
+        faults: FaultPlan | None = None,
+        heartbeat: int = SECOND,
+        budget: int = 1024 * 1024,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.random = Random(seed)
+        self.faults = faults or FaultPlan(seed, share=0.3, kinds=RECOVERABLE)
+        self.heartbeat = heartbeat
+        self.budget = budget
+        self.crashes = crashes
+        self.told: Counter[str] = Counter()
+        self.most_open = 0
+        self.metrics: list[ReaderMetrics] = []
+
+    def run(self) -> None:
+        random.seed(self.seed)  # the pauses before a query is sent again
+        virtual_time.run(self._run())
+
+    async def _run(self) -> None:
+        history = self.scenario.history
+        clock = ScriptedClock(ORIGIN)
+        clock.start()
+        engine = ScriptedSpanner(self.scenario, clock=clock, faults=self.faults, framing=Framing.drawn(self.seed))
+        sink = Memory(history.origin, self.random)
+        length = (history.horizon - history.origin) / SECOND
+        for _ in range(self.crashes):
+            task = asyncio.create_task(self._reader(engine, sink, clock).run())
+            await asyncio.wait({task}, timeout=self.random.uniform(0.0, 2 * length / max(self.crashes, 1)))
+            died = task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                await task  # tells what failed
+            self.told["crashes"] += died
+        async with asyncio.timeout(4 * length + 3600):
+            await self._reader(engine, sink, clock).run()
+        self.most_open = engine.most_open
+        engine.close()
+        self.told["epochs"] += sink.epochs
+        self.told.update(self.faults.struck)
+        wanted = [of_change(change) for change in history.in_commit_order()]
+        assert sink.delivered == wanted, "something was lost, came twice or out of order"
+        assert sink.watermark >= history.horizon
+        assert all(metrics.late_records == metrics.incomplete_transactions == 0 for metrics in self.metrics)
+
+    def _reader(self, engine: ScriptedSpanner, sink: Memory, clock: ScriptedClock) -> Scheduler:
+        scenario = self.scenario
+        dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
+
+        async def spanner_clock() -> int:
+            return clock.now()
+
+        queries = PartitionQueries(
+            cast("SpannerClient", EngineClient(engine)),
+            dialect,
+            scenario.change_stream,
+            scenario.mode,
+            heartbeat=self.heartbeat,
+            decoder=decoder(dialect, scenario.mode),
+            clock=clock.now,
+        )
+        metrics = ReaderMetrics()
+        self.metrics.append(metrics)
+        return Scheduler(
+            queries,
+            scenario.change_stream,
+            Range(sink.cut, sink.watermark, scenario.history.horizon),
+            sink,
+            seal_interval=SECOND // 10,
+            window=WINDOW if scenario.mode == MUTABLE else None,
+            spanner_clock=spanner_clock,
+            known_clock=clock.now(),
+            flow=FlowControl(self.budget),
+            metrics=metrics,
+            heartbeat=self.heartbeat,
+        )

@@ -1,0 +1,139 @@
+"""What a stopped table's reason recommends is what BigQuery takes: its statements are run on the strict double."""
+
+import re
+
+import pytest
+from google.cloud import bigquery
+
+from connector.bigquery_client import ExistingTable
+from connector.bigquery_table import Field, Shape, bigquery_table
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.rejections import misfits
+from spark_sink.dead_letters_command import Replayed
+from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, Trial, ids_of
+from tests.spark_sink.bigquery.deliveries.trials import make as make
+from tests.spark_sink.bigquery.test_tables import STREAMED, keyless, letters_of, reasons_of, remake, replay, typed
+from tests.spark_sink.spools import KEY, NAME
+
+NUMBER = ColumnType("Number", '{"code":"INT64"}', False, 3)
+DECIMAL = ColumnType("Number", '{"code":"NUMERIC"}', False, 3)
+TEXT_KEY = ColumnType("Id", '{"code":"STRING"}', True, 1)
+
+_STATEMENT = re.compile(
+    r"ALTER TABLE `[^`]+` RENAME COLUMN \w+ TO \w+|ALTER TABLE `[^`]+` ALTER COLUMN \w+ SET DATA TYPE \w+"
+    r"|ALTER TABLE `[^`]+` ADD PRIMARY KEY \([\w, ]+\) NOT ENFORCED|CREATE TABLE `[^`]+` AS SELECT \* FROM `[^`]+`"
+)
+
+
+def follow(trial: Trial) -> list[str]:
+    """Runs what the one reason there is recommends; the statements."""
+    (reason,) = reasons_of(trial)
+    statements = _STATEMENT.findall(reason)
+    for statement in statements:
+        trial.client.query(statement, job_retry=None).result()
+    return statements
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_column_is_renamed_as_the_reason_says_and_added_anew(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    seal([2], columns=(KEY, ColumnType("Name", '{"code":"BYTES"}', False, 2)), values={"Name": "aGk="})
+    trial.run()
+    (statement,) = follow(trial)
+    assert statement.endswith("RENAME COLUMN Name TO Name_before")
+    assert replay(trial) == Replayed(sent=1)
+    rows = {row["Id"]: (row["Name"], row["Name_before"]) for row in trial.rows("Singers")}
+    assert rows == {1: (None, "n"), 2: (b"hi", None)}, "a row that does not change again has NULL"
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_wider_type_is_set_as_the_reason_says_and_keeps_what_is_there(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1], columns=(KEY, NAME, NUMBER), values={"Name": "n", "Number": "7"})
+    trial.run()
+    seal([2], columns=(KEY, NAME, DECIMAL), values={"Name": "n", "Number": "7.5"})
+    trial.run()
+    (statement,) = follow(trial)
+    assert statement.endswith("ALTER COLUMN Number SET DATA TYPE NUMERIC")
+    assert replay(trial) == Replayed(sent=1)
+    assert {row["Id"]: float(str(row["Number"])) for row in trial.rows("Singers")} == {1: 7, 2: 7.5}
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_says(
+    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+) -> None:
+    trial = make(bigquery_double, mode)
+    seal = Sealing(trial)
+    seal([1], "Singers", "Other")
+    trial.run()
+    dataset, name = trial.place("Singers")
+    remake(trial, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
+    seal([2], "Singers", "Other")
+    trial.run()
+    (reason,) = reasons_of(trial)
+    assert "column Id is STRING in BigQuery, and would be INT64: drop the table there, and it is made anew" in reason
+    (statement,) = follow(trial)
+    assert f"CREATE TABLE `double.{dataset}.{name}_before` AS" in statement
+    trial.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
+    assert replay(trial) == Replayed(sent=1)
+    assert (ids_of(trial), ids_of(trial, "Other"), letters_of(trial)) == ([2], [1, 2], {})
+
+
+def _as_text(field: bigquery.SchemaField) -> bigquery.SchemaField:
+    return bigquery.SchemaField(field.name, "STRING", mode=field.mode) if field.name == "Id" else field
+
+
+def test_a_key_that_is_missing_is_added_as_the_reason_says(bigquery_double: BigQueryDouble, make: MakeTrial) -> None:
+    trial = make(bigquery_double, "merge")
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+    remake(trial, keyless)
+    seal([2])
+    trial.run()
+    (reason,) = reasons_of(trial)
+    statement = _STATEMENT.findall(reason)[0]
+    assert statement.endswith("ADD PRIMARY KEY (Id) NOT ENFORCED")
+    trial.client.query(statement, job_retry=None).result()
+    assert replay(trial) == Replayed(sent=1)
+    assert ids_of(trial) == [2]
+
+
+def test_a_column_of_the_key_that_is_gone_is_not_told_to_be_added(
+    bigquery_double: BigQueryDouble, make: MakeTrial
+) -> None:
+    trial = make(bigquery_double, "merge")
+    seal = Sealing(trial)
+    seal([1])
+    trial.run()
+
+    def without_key(table: bigquery.Table) -> None:
+        keyless(table)
+        table.clustering_fields = None
+        typed("Id", "")(table)
+
+    remake(trial, without_key)
+    seal([2])
+    with trial.life() as life, pytest.raises(Exception, match=r"column Id of table .* was dropped") as raised:
+        life.run()
+    assert "A key's column cannot be added: restore the table" in str(raised.value)
+
+
+def test_a_clustered_column_of_a_table_without_a_key_is_not_told_to_be_renamed() -> None:
+    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), Shape("d", "append-only"))
+    fields = {field.name.lower(): field for field in table.fields} | {"id": Field("Id", "INT64")}
+    (clustered,) = misfits("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))
+    assert clustered.startswith("column Id is INT64 in BigQuery, and would be STRING: drop the table there")
+    (free,) = misfits("p.d.T", table, ExistingTable(fields, (), None))
+    assert free.startswith("column Id is INT64 in BigQuery, and would be STRING: ALTER TABLE `p.d.T` RENAME COLUMN Id")

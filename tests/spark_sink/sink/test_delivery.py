@@ -1,0 +1,64 @@
+"""What a sink still has to deliver when it drains, without Spark."""
+
+from pathlib import Path
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connector.config import FilesConfig, validated
+from connector.spool import consumers
+from spark_sink.files.delivery import FileDelivery
+from spark_sink.run import Event, Events, Sink
+from tests.spark_sink.bigquery.deliveries.lives import SOURCE
+from tests.spark_sink.spools import START, SpoolMaker
+
+
+def delivery_of(spool: SpoolMaker, folder: Path, interval: int) -> FileDelivery:
+    sink = {"type": "files", "path": str(folder / "out"), "rotate_interval": interval}
+    config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
+    assert isinstance(config.sink, FilesConfig)
+    return FileDelivery(config, config.sink)
+
+
+@pytest.mark.parametrize(("recorded", "waits"), [(1, True), (2, False), (3, False)])
+def test_files_of_epochs_that_are_sealed_after_a_drain_began_are_not_waited_for(
+    spool: SpoolMaker, tmp_path: Path, recorded: int, waits: bool
+) -> None:
+    delivery = delivery_of(spool, tmp_path, 0)
+    spool.fill(2)
+    assert delivery.waiting()
+    delivery.drain()
+    spool.fill(2)
+    consumers.record(spool.spool, consumers.FILES, recorded, now=START)
+    assert delivery.waiting() is waits
+    assert delivery_of(spool, tmp_path, 0).waiting(), "the sink after it has them to do"
+
+
+class Query:
+    """A query that never has done all that there is."""
+
+    isActive = True  # noqa: N815 - Spark's name
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        return False
+
+
+def test_a_sink_ends_when_what_it_drains_is_delivered_whatever_else_there_is(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    delivery = delivery_of(spool, tmp_path, 0)
+    sink = Sink(cast("SparkSession", None), delivery._config, delivery)
+    events: Events = SimpleQueue()
+    drain = delivery.drain
+
+    def drained_and_done() -> None:
+        drain()
+        spool.fill(1)
+        consumers.record(spool.spool, consumers.FILES, 2, now=START)
+
+    delivery.drain = drained_and_done  # type: ignore[method-assign]
+    sink._deliver(cast("StreamingQuery", Query()), events)
+    assert events.get_nowait() is Event.QUERY_ENDED
+    assert sink._is_drained

@@ -1,0 +1,182 @@
+"""A table's rows with typed columns."""
+
+import base64
+import datetime as dt
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import spark_sink
+from connector.core.records import ColumnType
+from connector.errors import ConfigurationError
+from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
+
+pytestmark = pytest.mark.spark
+
+DATA = b"\x00\xff bytes"
+BASE64 = base64.b64encode(DATA).decode()
+MOMENT = dt.datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001  the session's zone is UTC
+
+SCALARS = {
+    "BOOL": ('{"code":"BOOL"}', True, "boolean", True),
+    "INT64": ('{"code":"INT64"}', "-9223372036854775808", "bigint", -(2**63)),
+    "ENUM": ('{"code":"ENUM","proto_type_fqn":"a.B"}', "3", "bigint", 3),
+    "FLOAT32": ('{"code":"FLOAT32"}', 1.5, "float", 1.5),
+    "FLOAT64": ('{"code":"FLOAT64"}', 0.1, "double", 0.1),
+    "INFINITE": ('{"code":"FLOAT64"}', "-Infinity", "double", -math.inf),
+    "NUMERIC": (
+        '{"code":"NUMERIC"}',
+        "99999999999999999999999999999.999999999",
+        "decimal(38,9)",
+        Decimal("99999999999999999999999999999.999999999"),
+    ),
+    "PG_NUMERIC": ('{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}', "NaN", "string", "NaN"),
+    "STRING": ('{"code":"STRING"}', 'a "b" \n ü 𝄞', "string", 'a "b" \n ü 𝄞'),
+    "UUID": (
+        '{"code":"UUID"}',
+        "0b5c7b9e-aaaa-8bbb-8ccc-000000000001",
+        "string",
+        "0b5c7b9e-aaaa-8bbb-8ccc-000000000001",
+    ),
+    "INTERVAL": ('{"code":"INTERVAL"}', "P1Y2M3DT4H5M6.5S", "string", "P1Y2M3DT4H5M6.5S"),
+    "JSON": ('{"code":"JSON"}', '{"a":[1,null]}', "string", '{"a":[1,null]}'),
+    "PG_JSONB": ('{"code":"JSON","type_annotation":"PG_JSONB"}', "[1.50]", "string", "[1.50]"),
+    "BYTES": ('{"code":"BYTES"}', BASE64, "binary", DATA),
+    "PROTO": ('{"code":"PROTO","proto_type_fqn":"a.B"}', BASE64, "binary", DATA),
+    "DATE": ('{"code":"DATE"}', "0001-02-03", "date", dt.date(1, 2, 3)),
+    "TIMESTAMP": ('{"code":"TIMESTAMP"}', "2026-01-31T12:00:00.123456789Z", "timestamp", MOMENT),
+    "UNKNOWN": ('{"code":"SOMETHING_NEW"}', "as it came", "string", "as it came"),
+    "INT64_ARRAY": ('{"array_element_type":{"code":"INT64"},"code":"ARRAY"}', ["1", None], "array<bigint>", [1, None]),
+    "FLOAT64_ARRAY": (
+        '{"array_element_type":{"code":"FLOAT64"},"code":"ARRAY"}',
+        [1.5, "Infinity", None],
+        "array<double>",
+        [1.5, math.inf, None],
+    ),
+    "BYTES_ARRAY": (
+        '{"array_element_type":{"code":"BYTES"},"code":"ARRAY"}',
+        [BASE64, None],
+        "array<binary>",
+        [DATA, None],
+    ),
+    "STRING_ARRAY": (
+        '{"array_element_type":{"code":"STRING"},"code":"ARRAY"}',
+        ["", None],
+        "array<string>",
+        ["", None],
+    ),
+}
+
+
+def columns(types: dict[str, str]) -> tuple[ColumnType, ...]:
+    return (KEY, *(ColumnType(name, kind, False, n) for n, (name, kind) in enumerate(types.items(), 2)))
+
+
+def events(spark: SparkSession, spool: SpoolMaker) -> DataFrame:
+    return spark.read.format("spanner-change-stream").option("spool", spool.path).load()
+
+
+def rows(df: DataFrame) -> list[Row]:
+    return sorted(df.collect(), key=lambda row: str(row["_change_sequence_number"]))
+
+
+def test_every_type_has_its_spark_type_and_value_and_null_stays_null(spark: SparkSession, spool: SpoolMaker) -> None:
+    table = columns({name: kind for name, (kind, *_) in SCALARS.items()})
+    values: dict[str, object] = {name: value for name, (_, value, *_) in SCALARS.items()}
+    spool.seal(
+        record(START + 1, [1], columns=table, values=values),
+        record(START + 2, [2], columns=table, values=dict.fromkeys(values)),
+        record(START + 3, [3], columns=table, values={"FLOAT64": "NaN"}),
+    )
+    df = spark_sink.typed(events(spark, spool), "Singers")
+    types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    assert {name: types[name] for name in SCALARS} == {
+        name: spark_type for name, (*_, spark_type, _) in SCALARS.items()
+    }
+    full, null, part = rows(df)
+    for name, (*_, expected) in SCALARS.items():
+        value = bytes(full[name]) if isinstance(full[name], bytearray) else full[name]
+        assert value == expected, name
+        assert null[name] is None
+        assert name in null["_present"]
+    assert math.isnan(part["FLOAT64"])
+    assert part["_present"] == ["Id", "FLOAT64"]
+
+
+def test_metadata_columns_tell_what_happened(spark: SparkSession, spool: SpoolMaker) -> None:
+    spool.seal(record(START + 1, [7]), record(START + 2, [7], mod_type="DELETE"), record(START + 3, table="Other"))
+    insert, delete = rows(spark_sink.typed(events(spark, spool), "Singers"))
+    assert (insert["_change_type"], delete["_change_type"]) == ("INSERT", "DELETE")
+    assert (insert["_is_deleted"], delete["_is_deleted"]) == (False, True)
+    assert insert["_commit_timestamp"] == "2026-03-01T10:00:00.000000001Z"
+    assert (insert["Id"], insert["_epoch"]) == (7, 1)
+    assert insert["_uuid"] != delete["_uuid"]
+
+
+@pytest.mark.parametrize("names", [["a.b", "select", "ä `x`", "UPPER", "with space", "a[0]", "$"]])
+def test_any_column_name_works(spark: SparkSession, spool: SpoolMaker, names: list[str]) -> None:
+    table = columns(dict.fromkeys(names, '{"code":"INT64"}'))
+    spool.seal(record(START + 1, columns=table, values={name: str(n) for n, name in enumerate(names)}))
+    (row,) = rows(spark_sink.typed(events(spark, spool), "Singers"))
+    assert [row[name] for name in names] == list(range(len(names)))
+
+
+def test_columns_that_came_later_are_null_in_older_rows_and_changed_ones_are_text(
+    spark: SparkSession, spool: SpoolMaker
+) -> None:
+    spool.seal(record(START + 1, columns=columns({"Code": '{"code":"STRING"}'}), values={"Code": "x"}))
+    newer = columns({"Code": '{"code":"BYTES"}', "New": '{"code":"INT64"}'})
+    spool.seal(record(START + 2, columns=newer, values={"Code": BASE64, "New": "5"}))
+    old, new = rows(spark_sink.typed(events(spark, spool), "Singers"))
+    assert (old["Code"], old["New"]) == ("x", None)
+    assert (new["Code"], new["New"]) == (BASE64, 5)
+
+
+def test_it_works_on_a_stream_and_after_a_filter(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 1, [1, 2]))
+    stream = spark.readStream.format("spanner-change-stream").option("spool", spool.path).load()
+    got: list[Row] = []
+
+    def keep(df: DataFrame, batch: int) -> None:
+        got.extend(df.collect())
+
+    query = (
+        spark_sink.typed(stream.where("epoch > 0").filter("object is not null"), "Singers")
+        .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(keep)
+        .start()
+    )
+    query.awaitTermination()
+    assert [row["Id"] for row in got] == [1, 2]
+
+
+def test_it_works_on_the_rows_that_foreach_batch_gets(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 1, [1, 2]))
+    stream = spark.readStream.format("spanner-change-stream").option("spool", spool.path).load()
+    got: list[Row] = []
+    query = (
+        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(lambda df, batch: got.extend(spark_sink.typed(df, "Singers").collect()))
+        .start()
+    )
+    query.awaitTermination()
+    assert [row["Id"] for row in got] == [1, 2]
+
+
+def test_what_cannot_be_typed_is_said_clearly(
+    spark: SparkSession, spool: SpoolMaker, make_spool: Callable[[str], SpoolMaker]
+) -> None:
+    spool.seal(record(START + 1), record(START + 2, table="T", columns=(KEY, NAME, *columns({"_UUID": NAME.type})[1:])))
+    df = events(spark, spool)
+    with pytest.raises(ConfigurationError, match=r"knows no table Singer \(known: Singers, T\)"):
+        spark_sink.typed(df, "Singer")
+    with pytest.raises(ConfigurationError, match="table T has a column _UUID, which typed"):
+        spark_sink.typed(df, "T")
+    with pytest.raises(ConfigurationError, match="cannot tell the spool of this DataFrame"):
+        spark_sink.typed(spark.range(1), "Singers")

@@ -1,0 +1,147 @@
+"""The one line that a failure of Spark comes down to."""
+
+import importlib
+import pkgutil
+import traceback
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, StreamingQueryException
+
+import connector
+import spark_sink
+from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, SpoolInUseError, TakenOverError
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
+from spark_sink.run import _code_of, _final_if_permanent
+
+NOT_IN_SPARK = {"connector.workers.failures.WorkerFaultError", "connector.commands.sink_process.SinkError"}
+"""Errors of the daemon's own processes, which no Spark runs in."""
+
+WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
+  File "pyspark/sql/worker/utils.py", line 98, in worker_run
+    main(infile, outfile)
+  File "files.py", line 7, in read
+    raise KeyError(row)
+KeyError: 'a value of a row'
+ SQLSTATE: 38000"""
+
+
+def test_an_error_of_ours_is_its_own_line() -> None:
+    assert clear_line(SinkError("it is full", hint="Free space.")) == "it is full. Free space."
+    wrapped = WORKER.replace("KeyError: 'a value of a row'", "spark_sink.errors.SinkError: it is full. Free space.")
+    assert clear_line(RuntimeError(wrapped)) == "it is full. Free space."
+
+
+def test_a_fault_of_a_task_is_told_by_its_kind_and_not_by_what_it_holds() -> None:
+    assert clear_line(RuntimeError(WORKER)) == (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to read: KeyError; --verbose tells where"
+    )
+
+
+def test_anything_else_is_its_first_line() -> None:
+    assert clear_line(RuntimeError("\n first \n second")) == "first"
+    assert clear_line(RuntimeError()) == "RuntimeError"
+
+
+def kinds(of: type[SpannerCdcError]) -> Iterator[type[SpannerCdcError]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+def test_each_error_of_ours_is_recognised_in_a_traceback_that_spark_has_wrapped() -> None:
+    for package in (connector, spark_sink):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(".__main__"):
+                importlib.import_module(module.name)
+    found = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds(SpannerCdcError)}
+    ours = {name: kind for name, kind in found.items() if name.startswith(("connector.", "spark_sink."))}
+    assert "spark_sink.errors.TableError" in ours
+    for name in ours.keys() - NOT_IN_SPARK:
+        kind = ours[name]
+        try:
+            raise kind(["it is full"]) if kind is ConfigurationError else kind("it is full")
+        except SpannerCdcError:
+            wrapped = RuntimeError(f"[STREAM_FAILED] Failed to plan: {traceback.format_exc()} SQLSTATE: 38000")
+        assert is_ours(wrapped), name
+        assert clear_line(wrapped) == "it is full"
+
+
+CALLED = "An error occurred while calling o46.start.\n: "
+
+
+class GoneError(PySparkException):
+    """Its text is in a JVM that is gone."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def in_batch(kind: str) -> StreamingQueryException:
+    return StreamingQueryException(f"[STREAM_FAILED] Reason: {WORKER.replace('KeyError', kind)}")
+
+
+PERMANENT = [
+    AnalysisException("[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] path=/checkpoint: Permission denied"),
+    IllegalArgumentException("[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' is invalid"),
+    in_batch("KeyError"),
+    in_batch("AssertionError"),
+    PySparkException(f"{CALLED}org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: /x"),
+    PySparkException(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y(Z.java:1)"),
+]
+PASSING = [
+    PySparkException("org.apache.spark.SparkException: Python worker failed to connect back."),
+    AnalysisException("[PYTHON_DATA_SOURCE_ERROR] Python worker exited unexpectedly (crashed)"),
+    AnalysisException(WORKER.replace("KeyError", "OSError")),
+    IllegalArgumentException("java.net.UnknownHostException: namenode"),
+    in_batch("MemoryError"),
+    StreamingQueryException("[STREAM_FAILED] Job aborted: Task 0 in stage 3 failed"),
+    GoneError("gone"),
+]
+
+
+def deliver_and_raise(error: PySparkException) -> None:
+    with _final_if_permanent() as has_delivered:
+        has_delivered.set()
+        raise error
+
+
+@pytest.mark.parametrize("error", PERMANENT)
+def test_what_each_start_of_spark_would_meet_anew_is_final_unless_the_sink_has_delivered(
+    error: PySparkException,
+) -> None:
+    assert is_permanent(error)
+    with pytest.raises(SinkError) as final, _final_if_permanent():
+        raise error
+    assert _code_of(final.value) == 1
+    assert str(final.value) == clear_line(error)
+    with pytest.raises(type(error)) as raised:
+        deliver_and_raise(error)
+    assert _code_of(raised.value) == TRANSIENT
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_what_load_or_a_network_brings_about_is_tried_again(error: PySparkException) -> None:
+    with pytest.raises(type(error)) as raised, _final_if_permanent():
+        raise error
+    assert _code_of(raised.value) == TRANSIENT
+
+
+def test_what_another_process_still_holds_is_tried_again() -> None:
+    held = "consumer 'files' is in use by another query"
+    wrapped = PySparkException(
+        WORKER.replace("KeyError: 'a value of a row'", f"connector.errors.SpoolInUseError: {held}")
+    )
+    assert is_in_use(wrapped)
+    assert not is_in_use(PySparkException(WORKER))
+    assert [_code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
+    assert clear_line(wrapped) == held
+
+
+def test_an_exception_of_the_jvms_is_told_and_not_where_it_was_called() -> None:
+    told = clear_line(RuntimeError(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y"))
+    assert told == "java.io.IOException: mkdir of file:/proc/x failed"
+
+
+def test_a_sink_whose_place_another_has_taken_is_not_started_again() -> None:
+    assert not is_in_use(TakenOverError("another sink holds the spool"))
