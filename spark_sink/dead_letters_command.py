@@ -20,7 +20,7 @@ import pyarrow as pa
 from connector import log
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
-from connector.errors import told
+from connector.errors import line_and_exit_code
 from connector.storage.locations import absolute
 from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
 from spark_sink.sink.sink_type import spark_sink_type
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
-        line, code = told(error)
+        line, code = line_and_exit_code(error)
         if given.verbose:
             sys.stderr.write(log.whereabouts(error))
         sys.stderr.write(f"spanner-cdc: {line}\n")

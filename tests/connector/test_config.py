@@ -18,7 +18,7 @@ SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "E
 def faults(**sections: object) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         validated(sections)
-    return caught.value.faults
+    return caught.value.errors
 
 
 def test_the_defaults_are_the_contracts() -> None:

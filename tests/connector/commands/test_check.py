@@ -24,13 +24,13 @@ def no_spanner(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(check, "opened", lambda *_, **__: Unasked())
-    monkeypatch.setattr(check, "_PATIENCE", 0.4)
+    monkeypatch.setattr(check, "_TIMEOUT", 0.4)
     monkeypatch.setenv("JAVA_HOME", "/java")
 
 
 def faults(spool: str, sink: str) -> list[str]:
     config: Config = validated({"source": SOURCE, "spool": {"path": spool}, "sink": {"path": sink}})
-    return asyncio.run(check.findings_of(config, emulator_host=None)).faults
+    return asyncio.run(check.findings_of(config, emulator_host=None)).errors
 
 
 def test_buckets_that_can_be_used_are_no_faults(bucket: str) -> None:

@@ -285,7 +285,7 @@ def test_a_fault_of_ours_is_one_line_without_values(
     for verbose in ([], ["--verbose"]):
         assert main(["replay", config, *verbose]) == 1
         told = capsys.readouterr().err
-        assert told.endswith("spanner-cdc: a fault of this program: KeyError; --verbose tells where\n")
+        assert told.endswith("spanner-cdc: internal error: KeyError; run it with --verbose to see where\n")
         assert SECRET not in told
         assert ("letters_command.py" in told) is bool(verbose)
     assert len(left(letters)) == 1
