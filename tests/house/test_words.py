@@ -11,7 +11,7 @@ from tests.house.project import PACKAGES, ROOT, files
 
 EXCEPTIONS = {
     "letter*": [
-        r"dead[ _-]?letters?",  # the standard term
+        r"[Dd]ead[ _-]?[Ll]etters?",  # the standard term
         r"[Ll]etters, digits",  # of which characters an identifier consists
         r"(?:capital|lower-case|upper-case|small) letters?",
     ],
