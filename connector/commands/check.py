@@ -68,7 +68,7 @@ async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
 
 
 def watched_stream(stream: OpenStream) -> WatchedStream:
-    """What a sink is told of a change stream: the tables that the configuration keeps."""
+    """The description of a change stream that sinks get, with the tables that the configuration keeps."""
     found = stream.stream
     tables = tuple(table for table in found.tables if stream.filter.keeps(table.table))
     return WatchedStream(

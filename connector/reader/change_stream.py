@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
 from connector.core.records import INITIAL_TOKEN
@@ -71,7 +71,7 @@ class OpenStream:
 
     def resolve(self, moment: str) -> int:
         """A configured moment by Spanner's clock, nanoseconds since the epoch."""
-        return resolve_moment(moment, self.now)
+        return resolve_timestamp(moment, self.now)
 
     async def check_start(self, start: int, end: int | None) -> None:
         """Asks Spanner whether it can be read from ``start``, by an initial query that ends where it begins.
