@@ -29,7 +29,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord
 from connector.core.schemas import SchemaRegistry
 from connector.decoding.decoder import decoder
-from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.rows.builder import RowBuilder
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")

@@ -1,7 +1,7 @@
 """BigQuery's REST API: datasets, tables, jobs; every failure one clear line. Needs the extra ``bigquery``.
 
 What may pass by itself is retried with backoff, for :data:`PATIENCE` seconds. Rows go another way
-(:mod:`spark_sink.bigquery.writer`).
+(:mod:`spark_sink.bigquery.writing.writer`).
 """
 
 import functools

@@ -26,11 +26,11 @@ from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.commit_log import Ledger, entry_path
-from spark_sink.bigquery.loads import Load, from_text
-from spark_sink.bigquery.pace import loaded, release
-from spark_sink.bigquery.parts import PinnedOptions, letters_of
-from spark_sink.bigquery.row_merger import merge_statement
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.merging.loads import Load, from_text
+from spark_sink.bigquery.merging.row_merger import merge_statement
+from spark_sink.bigquery.pacing.pace import loaded, release
+from spark_sink.bigquery.writing.parts import PinnedOptions, letters_of
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of

@@ -27,13 +27,13 @@ from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.bigquery.commit_log import Ledger, ReplayEntry, replay_path
 from spark_sink.bigquery.delivery import merge_staging, options_of
-from spark_sink.bigquery.loads import from_text
-from spark_sink.bigquery.parts import PIECE, rows_into
-from spark_sink.bigquery.row_merger import late_statement
-from spark_sink.bigquery.rows import partial_updates
-from spark_sink.bigquery.tables import BigQueryTables, Prepared
-from spark_sink.bigquery.type_changes import Refusals
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.merging.loads import from_text
+from spark_sink.bigquery.merging.row_merger import late_statement
+from spark_sink.bigquery.rows.builder import partial_updates
+from spark_sink.bigquery.rows.type_changes import Refusals
+from spark_sink.bigquery.tables.preparing import BigQueryTables, Prepared
+from spark_sink.bigquery.writing.parts import PIECE, rows_into
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
 from spark_sink.files.writer import pieces_of
 from spark_sink.sink.dead_letters import Replay

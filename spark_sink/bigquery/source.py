@@ -6,7 +6,7 @@ prepares the tables when it plans a micro-batch; a task writes the rows of its p
 - ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
 - ``append-only`` and ``changelog``: into pending streams, which the driver commits
   (:mod:`spark_sink.bigquery.commit_log`);
-- ``merge-load``: folded (:mod:`spark_sink.bigquery.row_merger`), by a load job into a table of its own, which the
+- ``merge-load``: folded (:mod:`spark_sink.bigquery.merging.row_merger`), by a load job into a table of its own, which the
   driver merges; a table's rows of a micro-batch by one task, so that there is one such table.
 
 Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
@@ -32,9 +32,9 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import Ledger
-from spark_sink.bigquery.pace import Pace
-from spark_sink.bigquery.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
-from spark_sink.bigquery.tables import BigQueryTables
+from spark_sink.bigquery.pacing.pace import Pace
+from spark_sink.bigquery.tables.preparing import BigQueryTables
+from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.files.writer import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
@@ -57,7 +57,7 @@ _ARROW = pa.schema(
         pa.field("options", pa.string()),
     ]
 )
-"""What is told of a table in a part (:class:`spark_sink.bigquery.parts.Told`), the batch's first epoch, its options."""
+"""What is told of a table in a part (:class:`spark_sink.bigquery.writing.parts.Told`), the batch's first epoch, its options."""
 
 _BATCH_BYTES = 256 * 1024**2
 """Bytes of segments in a micro-batch."""

@@ -19,7 +19,7 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from spark_sink.bigquery.row_merger import DELETED, PRESENT, REPLACED, Fold, merge_statement
+from spark_sink.bigquery.merging.row_merger import DELETED, PRESENT, REPLACED, Fold, merge_statement
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 

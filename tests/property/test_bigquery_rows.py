@@ -18,7 +18,7 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
 from connector.envelope.envelope import SCHEMA
-from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.rows.builder import RowBuilder
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped

@@ -11,8 +11,8 @@ from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.bounds import bound_of, bounded
-from spark_sink.bigquery.row_merger import Fold, merge_statement
+from spark_sink.bigquery.merging.bounds import bound_of, bounded
+from spark_sink.bigquery.merging.row_merger import Fold, merge_statement
 from tests.spark_sink.bigquery.deliveries.lives import Life, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 

@@ -7,7 +7,7 @@ from connector.bigquery_table import Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.row_merger import LONGEST_STATEMENT, late_statement, merge_statement, too_long
+from spark_sink.bigquery.merging.row_merger import LONGEST_STATEMENT, late_statement, merge_statement, too_long
 from spark_sink.dead_letters_command import Replayed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, ids_of
@@ -148,7 +148,7 @@ def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_
 def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not(
     local_bigquery: LocalBigQuery, make: MakeTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_sink.bigquery.row_merger.LONGEST_STATEMENT", 50_000)
+    monkeypatch.setattr("spark_sink.bigquery.merging.row_merger.LONGEST_STATEMENT", 50_000)
     trial = make(local_bigquery, "merge-load")
     seal = Sealing(trial)
     columns = [ColumnType(f"c{number:04}", STRING, False, number) for number in range(2, 120)]

@@ -20,9 +20,9 @@ from connector.core.timestamps import SECOND
 from connector.spool import consumers
 from connector.spool.manifest import SegmentFile
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery import loads as bigquery_loads
-from spark_sink.bigquery.pace import Gathered, Pace, _Document, loaded, release
-from spark_sink.bigquery.parts import parts_of
+from spark_sink.bigquery.merging import loads as bigquery_loads
+from spark_sink.bigquery.pacing.pace import Gathered, Pace, _Document, loaded, release
+from spark_sink.bigquery.writing.parts import parts_of
 from spark_sink.sink.started_batches import BegunBatch
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight

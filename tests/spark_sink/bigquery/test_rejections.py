@@ -10,7 +10,7 @@ from connector.bigquery_table import Field, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.rejections import misfits
+from spark_sink.bigquery.tables.mismatches import misfits
 from spark_sink.dead_letters_command import Replayed
 from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, Trial, ids_of
 from tests.spark_sink.bigquery.deliveries.trials import make as make

@@ -17,8 +17,8 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from spark_sink.bigquery import rows as bigquery_rows
-from spark_sink.bigquery.rows import BuiltRows, RowBuilder, check_whole_rows
+from spark_sink.bigquery.rows import builder as bigquery_rows
+from spark_sink.bigquery.rows.builder import BuiltRows, RowBuilder, check_whole_rows
 from spark_sink.errors import SinkError
 from tests.connector.builders import AT, column, record
 

@@ -13,7 +13,7 @@ from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.commit_log import Ledger
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters

@@ -12,10 +12,10 @@ import pytest
 from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import Shape, bigquery_table
 from connector.config import BigQueryConfig
-from spark_sink.bigquery import loads as bigquery_loads
 from spark_sink.bigquery.commit_log import Ledger
-from spark_sink.bigquery.row_merger import Fold, merge_statement
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.merging import loads as bigquery_loads
+from spark_sink.bigquery.merging.row_merger import Fold, merge_statement
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from tests.property import test_bigquery_row_merger as folding
 from tests.spark_sink.bigquery.deliveries.histories import (

@@ -15,7 +15,7 @@ from connector.core.timestamps import SECOND
 from connector.spool.consumers import record as record_progress
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters

@@ -19,8 +19,8 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.rows import LARGEST, RowBuilder
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.rows.builder import LARGEST, RowBuilder
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
 from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured

@@ -20,9 +20,9 @@ from google.protobuf.any_pb2 import Any as Any_
 from connector.bigquery_client import BigQueryClient, reason_of
 from connector.core.records import ColumnType
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery import writer as bigquery_writer
 from spark_sink.bigquery.commit_log import StreamsEntry
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.writing import writer as bigquery_writer
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, at, ids_of, line_of, sized
 from tests.spark_sink.bigquery.deliveries.trials import make as make

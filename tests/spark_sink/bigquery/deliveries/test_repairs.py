@@ -21,7 +21,7 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.started_batches import BegunBatch, BegunBatches

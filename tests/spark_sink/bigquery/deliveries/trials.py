@@ -21,10 +21,10 @@ from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import delivery as bigquery_delivery
-from spark_sink.bigquery import parts as bigquery_parts
 from spark_sink.bigquery.commit_log import Ledger
-from spark_sink.bigquery.tables import BigQueryTables
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.tables.preparing import BigQueryTables
+from spark_sink.bigquery.writing import parts as bigquery_parts
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.started_batches import BegunBatches
 from spark_sink.source import admission

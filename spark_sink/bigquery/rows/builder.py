@@ -18,8 +18,7 @@ from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
 from connector.envelope.avro_schema import AvroColumn, Kind
 from connector.envelope.envelope import DELETE
-from spark_sink.bigquery import reasons as bigquery_reasons
-from spark_sink.bigquery.reasons import DECIMALS
+from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
@@ -222,7 +221,7 @@ def _is_exact(column: Column) -> bool:
 
 def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
     if pc.match_substring_regex(texts, _FINER_THAN_MICROS).true_count:
-        raise SinkError(bigquery_reasons.too_fine_key(column))
+        raise SinkError(too_fine_key(column))
     try:
         return timestamps(texts)
     except ValueError:
@@ -234,14 +233,14 @@ def _faults_of(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
     """Which rows have a value that BigQuery's column cannot hold, and why."""
     field = column.field
     if field.required and values.null_count:
-        yield _is_null(values), bigquery_reasons.no_key(column)
+        yield _is_null(values), no_key(column)
     flat = values.flatten() if field.repeated else values
     if field.repeated and flat.null_count:
-        yield _rows_with(values, _is_null(flat)), bigquery_reasons.null_in_array(column)
+        yield _rows_with(values, _is_null(flat)), null_in_array(column)
     decimal = DECIMALS.get(field.type)
     if decimal is not None and not _are_all(flat, decimal):
         unfit = np.array([not _are_all(flat.slice(at, 1), decimal) for at in range(len(flat))])
-        yield _rows_with(values, unfit) if field.repeated else unfit, bigquery_reasons.unfit_number(column)
+        yield _rows_with(values, unfit) if field.repeated else unfit, unfit_number(column)
 
 
 def _is_null(values: pa.Array) -> _Mask:

@@ -1,6 +1,6 @@
 """Rows on their way into BigQuery: the Storage Write API (https://cloud.google.com/bigquery/docs/write-api).
 
-Connections are kept (:mod:`spark_sink.bigquery.connections`). A request is sent again, over a new one, with backoff,
+Connections are kept (:mod:`spark_sink.bigquery.writing.connections`). A request is sent again, over a new one, with backoff,
 where what it met may pass by itself. That does no harm: the default stream of a table that is merged into takes a
 change once, by its sequence number, and in a pending stream a row has its offset. What BigQuery says of single rows is
 given back; whatever else it refuses is an error, so that nothing but rows can ever be left out.
@@ -23,7 +23,7 @@ from google.rpc.code_pb2 import Code
 
 from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
 from connector.bigquery_table import BigQueryTable, BigQueryTarget
-from spark_sink.bigquery.connections import Call, connections, own, shared
+from spark_sink.bigquery.writing.connections import Call, connections, own, shared
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")
@@ -77,7 +77,7 @@ class BigQueryWriter:
         Args:
             stream: the default stream, or a pending one.
             descriptor: what the rows are.
-            rows: at most :data:`spark_sink.bigquery.rows.LARGEST` bytes of them.
+            rows: at most :data:`spark_sink.bigquery.rows.builder.LARGEST` bytes of them.
             offset: of the first row in a pending stream.
         """
         columns = descriptor.SerializeToString(deterministic=True)

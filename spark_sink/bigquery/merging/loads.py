@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import BigQueryTable, Field
-from spark_sink.bigquery.row_merger import Fold
-from spark_sink.bigquery.type_changes import Refusals
+from spark_sink.bigquery.merging.row_merger import Fold
+from spark_sink.bigquery.rows.type_changes import Refusals
 from spark_sink.files.writer import size_of
 
 FOLDED = 32 * 1024 * 1024

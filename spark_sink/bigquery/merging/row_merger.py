@@ -21,8 +21,8 @@ import pyarrow as pa
 from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
 from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.avro_schema import Kind
-from spark_sink.bigquery import reasons as bigquery_reasons
-from spark_sink.bigquery.bounds import bound_of, bounded
+from spark_sink.bigquery.merging.bounds import bound_of, bounded
+from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
@@ -235,7 +235,7 @@ def _loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
     text = bytes(value)
     if text == b"null":
         if column.field.required:
-            raise _MisfitError(bigquery_reasons.no_key(column))
+            raise _MisfitError(no_key(column))
         return msgspec.Raw(b"[]") if column.field.repeated else value
     try:
         return msgspec.Raw(_read(column, text).replace(b"\n", b" ").replace(b"\r", b" "))  # a line is one line
@@ -251,7 +251,7 @@ def _read(column: Column, value: bytes) -> bytes:
         return read(column, value)
     elements = [bytes(element) for element in msgspec.json.decode(value, type=list[msgspec.Raw])]
     if b"null" in elements:
-        raise _MisfitError(bigquery_reasons.null_in_array(column))
+        raise _MisfitError(null_in_array(column))
     return b"[" + b",".join(read(column, element) for element in elements) + b"]"
 
 
@@ -298,9 +298,9 @@ def _number(column: Column, value: bytes) -> bytes:
     value = _text(column, value)
     if column.field.type == "BIGNUMERIC":
         try:
-            pa.scalar(orjson.loads(value)).cast(bigquery_reasons.DECIMALS["BIGNUMERIC"])
+            pa.scalar(orjson.loads(value)).cast(DECIMALS["BIGNUMERIC"])
         except pa.ArrowInvalid:
-            raise _MisfitError(bigquery_reasons.unfit_number(column)) from None
+            raise _MisfitError(unfit_number(column)) from None
     return value
 
 
@@ -344,7 +344,7 @@ def _timestamp(column: Column, value: bytes) -> bytes:
     """Cut to microseconds, which is what BigQuery has."""
     nanoseconds = parse(orjson.loads(value))
     if column.field.required and nanoseconds % _MICROSECOND:
-        raise _MisfitError(bigquery_reasons.too_fine_key(column))
+        raise _MisfitError(too_fine_key(column))
     return orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND))
 
 

@@ -29,8 +29,8 @@ from connector.core.timestamps import SECOND
 from connector.spool.consumers import BIGQUERY
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
-from spark_sink.bigquery.rejections import misfits
-from spark_sink.bigquery.row_merger import too_long
+from spark_sink.bigquery.merging.row_merger import too_long
+from spark_sink.bigquery.tables.mismatches import misfits
 from spark_sink.errors import SinkError, TableError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")

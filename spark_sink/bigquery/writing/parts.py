@@ -22,10 +22,10 @@ from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.bigquery.commit_log import Ledger
-from spark_sink.bigquery.loads import Loading
-from spark_sink.bigquery.rows import RowBuilder
-from spark_sink.bigquery.type_changes import FormerTypes, Refusals
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.merging.loads import Loading
+from spark_sink.bigquery.rows.builder import RowBuilder
+from spark_sink.bigquery.rows.type_changes import FormerTypes, Refusals
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.files.writer import by_table, pieces_of, size_of
 from spark_sink.sink.dead_letters import DeadLetters
@@ -35,7 +35,7 @@ PIECE = 4 * 1024 * 1024
 """Bytes of rows, as they are in the spool, that are written at a time."""
 
 _REQUEST = 8 * 1024 * 1024
-"""Bytes of rows in a request, or one row that has more (:data:`spark_sink.bigquery.rows.LARGEST`)."""
+"""Bytes of rows in a request, or one row that has more (:data:`spark_sink.bigquery.rows.builder.LARGEST`)."""
 
 _LINES = 1
 """To be raised when a row is loaded in another way: all parts of a batch are then loaded and merged anew, or none."""
@@ -102,7 +102,7 @@ class TablePlan:
 class Told:
     """What was written of a table: rows taken and refused, and what they are in, if others have to know it.
 
-    ``wrote`` is the pending stream, or the staging tables as text (:func:`spark_sink.bigquery.loads.to_text`);
+    ``wrote`` is the pending stream, or the staging tables as text (:func:`spark_sink.bigquery.merging.loads.to_text`);
     ``stopped`` is why the table is, or empty; ``letters`` is what the names of this attempt's letters begin with, empty
     where another attempt's take the place of these.
     """
