@@ -32,6 +32,7 @@ from spark_sink.bigquery.merging.row_merger import late_statement
 from spark_sink.bigquery.rows.builder import partial_updates
 from spark_sink.bigquery.rows.type_changes import Refusals
 from spark_sink.bigquery.tables.preparing import BigQueryTables, Prepared
+from spark_sink.bigquery.tables.states import By
 from spark_sink.bigquery.writing.parts import PIECE, rows_into
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
@@ -124,7 +125,7 @@ class _Letters:
         """A table that is ready, or why its letters stay; nothing of one table holds up the letters of others."""
         try:
             key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), shape)) or newest
-            prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, replaying=True)[source]
+            prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, by=By.REPLAY)[source]
         except TableError as error:
             why = str(error)
         else:

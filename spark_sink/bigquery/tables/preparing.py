@@ -1,17 +1,14 @@
-"""Makes BigQuery's tables fit the source's: created, widened, or stopped with a reason.
+"""Prepares BigQuery's tables for the source's rows: creates them, adds columns, or stops them with a reason.
 
-The spool remembers which tables and columns were made (``consumers/bigquery.tables``), so that one which somebody
-dropped is told from one that is new: a table that is made anew would lack what was written before. A table whose
-columns changed in a way that BigQuery cannot follow is stopped: its events go to the dead-letter place until somebody
-has repaired it and had them replayed. Only the sink's own process prepares tables, before any task writes.
+:mod:`spark_sink.bigquery.tables.states` has a table's states and what is done in each. A table whose columns changed in
+a way that BigQuery cannot follow is stopped: its rows become dead letters until somebody has repaired it and had them
+replayed. Only the sink's own process prepares tables, before any task writes, or a replay while the sink does not run.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-
-from pydantic import BaseModel, ConfigDict
 
 from connector.bigquery_client import BigQueryClient, ExistingTable
 from connector.bigquery_table import (
@@ -26,242 +23,249 @@ from connector.bigquery_table import (
 )
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
-from connector.spool.consumers import BIGQUERY
-from connector.spool.manifest import VERSION
-from connector.spool.reading import Spool, to_json
+from connector.spool.reading import Spool
 from spark_sink.bigquery.merging.row_merger import too_long
 from spark_sink.bigquery.tables.mismatches import misfits
+from spark_sink.bigquery.tables.records import TableRecord, TableRecords
+from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, transition
 from spark_sink.errors import SinkError, TableError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
-_PATH = f"consumers/{BIGQUERY}.tables"
-
-
-class _Known(BaseModel):
-    """What was made of a table: the types of its columns by name, and why it is stopped, if it is.
-
-    ``schema_key`` names the schema that the sink met last, ``mode`` is what the table was made for; either is empty
-    where that is not known.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    source: str
-    columns: dict[str, str]
-    stopped: str | None = None
-    schema_key: str = ""
-    mode: str = ""
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
-    tables: dict[str, _Known]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A table that may be written, or why it may not."""
+    """A table, and why it must not be written; None where it may be."""
 
     table: BigQueryTable
     stopped: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An event, with the reasons for dead letters, the error for a failure, and the table as it exists."""
+
+    event: Event
+    reasons: tuple[str, ...] = ()
+    error: TableError | None = None
+    existing: ExistingTable | None = None
 
 
 class BigQueryTables:
     """The tables of a sink.
 
     Args:
-        spool: remembers what was made.
+        spool: records what was created.
         target: where they are.
-        location: where datasets that are missing are made; empty where they are not.
-        max_staleness: nanoseconds, for tables that are merged into by CDC.
+        location: the region in which missing datasets are created; empty where they are not.
+        max_staleness: nanoseconds, for tables into which BigQuery merges changes.
     """
 
     def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int) -> None:
         self.target = target
-        self._spool = spool
         self._client = BigQueryClient(target, failure=SinkError)
         self._location = location
         self._max_staleness = max_staleness
-        self._known: dict[str, _Known] | None = None
+        self._records = TableRecords(spool)
         self._prepared: dict[str, tuple[str, Shape, Prepared]] = {}
 
-    def prepared(
-        self, schemas: Mapping[str, TableSchema], shape: Shape, *, replaying: bool = False
-    ) -> dict[str, Prepared]:
-        """Makes these tables ready, by name in the source; ``schemas`` are by schema key.
+    def prepared(self, schemas: Mapping[str, TableSchema], shape: Shape, *, by: By = By.SINK) -> dict[str, Prepared]:
+        """Prepares tables; returns them by name in the source. ``schemas`` are by schema key.
 
-        Those that are stopped stay so, unless dead letters are ``replaying``: then it is looked whether they are
-        repaired, and they stay stopped for the sink until :meth:`resume`.
+        Those that are stopped stay so. A replay examines whether they are repaired, and they stay stopped for the sink
+        until :meth:`resume`.
 
         Raises:
-            TableError: somebody dropped what was made, or it was made for another mode.
-            SinkError: BigQuery refuses.
+            TableError: somebody dropped what was created, or it was created for another mode.
+            SinkError: BigQuery rejects a request.
         """
         out: dict[str, Prepared] = {}
-        before = dict(self._tables())
+        before = dict(self._records.all())
         for key, schema in schemas.items():
             found = self._prepared.get(schema.table)
             if found is None or found[:2] != (key, shape):
-                prepared = self._prepare(bigquery_table(schema, shape), shape, key, replaying=replaying)
+                prepared = self._prepare(bigquery_table(schema, shape), shape, key, by)
                 found = self._prepared[schema.table] = (key, shape, prepared)
             out[schema.table] = found[2]
-        if self._tables() != before:
-            self._note()
+        if self._records.all() != before:
+            self._records.save()
         return out
 
     def resume(self, source: str) -> None:
-        """Lets a table go on that was stopped and is repaired."""
-        tables = self._tables()
-        for name, known in list(tables.items()):
-            if known.source == source and known.stopped:
-                tables[name] = known.model_copy(update={"stopped": None})
-                self._note()
+        """Lets the sink write a table again that was stopped and is repaired."""
+        records = self._records.all()
+        for name, record in list(records.items()):
+            if record.source == source and record.stopped:
+                state = transition(By.REPLAY, record.state, Event.RESUMED).state
+                records[name] = record.moved(state, schema_key=record.schema_key, mode=record.mode)
+                self._records.save()
 
     def schema_key(self, table: BigQueryTable) -> str:
-        """The key of a table's schema as the sink met it last; empty where that is not known."""
-        known = self._tables().get(self._name(table))
-        return known.schema_key if known is not None and known.source == table.source else ""
+        """The key of the schema of a table's newest row; empty where that is not known."""
+        record = self._records.all().get(self._name(table))
+        return record.schema_key if record is not None and record.source == table.source else ""
 
     def _name(self, table: BigQueryTable) -> str:
         return f"{self.target.project}.{table.dataset}.{table.name}"
 
-    def _prepare(self, table: BigQueryTable, shape: Shape, key: str, *, replaying: bool) -> Prepared:
+    def _prepare(self, table: BigQueryTable, shape: Shape, key: str, by: By) -> Prepared:
+        """Examines a table and does what its state demands."""
         name = self._name(table)
-        known = self._tables().get(name)
-        other = self._of_that_name(table, name)
+        record = self._records.all().get(name)
+        if record is None or record.source != table.source:
+            record = TableRecord(source=table.source, columns={})
+        found = self._examine(table, shape, record, by)
+        step = transition(by, record.state, found.event)
+        reason = f"table {table.source} is stopped: {'; '.join(found.reasons)}"
+        columns: dict[str, str] = {}
+        mode, stopped = record.mode, None
+        match step.action:
+            case Action.FAIL:
+                assert found.error is not None
+                raise found.error
+            case Action.SET_ASIDE:
+                return Prepared(table, reason)
+            case Action.HOLD:
+                self._records.all()[name] = record.model_copy(update={"schema_key": key})
+                return Prepared(table, record.stopped)
+            case Action.STOP:
+                stopped = reason
+            case Action.CREATE:
+                self._create(table)
+            case Action.ADD_COLUMNS:
+                assert found.existing is not None
+                self._client.add_columns(table, found.existing.lacks(table))
+        if step.action is not Action.STOP:
+            self._set_staleness(table, shape, found.existing)
+            columns, mode = {field.name: field.type_text for field in table.fields}, shape.mode
+        # A replay meets rows of older schemas than the sink has.
+        newest = key if by is By.SINK else record.schema_key
+        self._records.all()[name] = record.moved(
+            step.state, schema_key=newest, mode=mode, columns=columns, reason=reason
+        )
+        return Prepared(table, stopped)
+
+    def _examine(self, table: BigQueryTable, shape: Shape, record: TableRecord, by: By) -> _Found:
+        """Finds out about a table; BigQuery is asked only where no earlier finding decides."""
+        name = self._name(table)
+        other = self._other_table(table, name)
         if other is not None:
             why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {WAYS_APART}"
-            return Prepared(table, f"table {table.source} is stopped: {why}")
-        if known is not None and known.mode not in ("", shape.mode):
-            raise _other_mode(name, f"for mode {known.mode}")
-        if known is not None and known.stopped and not replaying:
-            self._tables()[name] = known.model_copy(update={"schema_key": key})
-            return Prepared(table, known.stopped)
-        met = key if not replaying else known.schema_key if known else ""
-        faults = list(table_faults(table, shape))
-        long = too_long(table, self.target.project) if shape.mode == MERGE_LOAD and not faults else None
-        faults += [long] if long else []
-        if not faults:
-            existing = self._client.find(table.dataset, table.name)
-            _check_drops(name, known, existing, table.primary_key)
-            if existing is not None:
-                _check_mode(name, table, existing)
-                faults += misfits(name, table, existing)
-            elif table.unpartitioned:
-                faults.append(f"{table.unpartitioned}: change sink.partition_by")
+            return _Found(Event.NAME_TAKEN, (why,))
+        if record.mode not in ("", shape.mode):
+            return _Found(Event.OTHER_MODE, error=_other_mode(name, f"for mode {record.mode}"))
+        if not is_examined(by, record.state):
+            return _Found(Event.SKIPPED)
+        faults = tuple(self._faults(table, shape))
         if faults:
-            stopped = f"table {table.source} is stopped: {'; '.join(faults)}"
-            still = stopped if not replaying else known.stopped if known else None
-            # What it had counts no more: somebody has to change it.
-            mode = known.mode if known else ""
-            self._tables()[name] = _Known(source=table.source, columns={}, stopped=still, schema_key=met, mode=mode)
-            return Prepared(table, stopped)
-        self._make(table, existing, shape)
-        columns = {**(known.columns if known else {}), **{field.name: field.type_text for field in table.fields}}
-        still = known.stopped if known else None
-        self._tables()[name] = _Known(
-            source=table.source, columns=columns, stopped=still, schema_key=met, mode=shape.mode
-        )
-        return Prepared(table, None)
+            return _Found(Event.UNFIT, faults)
+        existing = self._client.find(table.dataset, table.name)
+        dropped = _drop(name, record, existing, table.primary_key)
+        if dropped is not None:
+            return _Found(Event.DROPPED, error=dropped)
+        if existing is None:
+            why = f"{table.unpartitioned}: change sink.partition_by"
+            return _Found(Event.UNFIT, (why,)) if table.unpartitioned else _Found(Event.ABSENT)
+        return _compared(name, table, existing)
 
-    def _of_that_name(self, table: BigQueryTable, name: str) -> str | None:
-        """Another table of the source that has a table's name already; datasets may be made to ignore case."""
-        others = {made: known.source for made, known in self._tables().items() if known.source != table.source}
+    def _faults(self, table: BigQueryTable, shape: Shape) -> Iterator[str]:
+        """Why a table cannot be in BigQuery, whatever is there."""
+        found = list(table_faults(table, shape))
+        yield from found
+        if shape.mode == MERGE_LOAD and not found:
+            long = too_long(table, self.target.project)
+            if long:
+                yield long
+
+    def _other_table(self, table: BigQueryTable, name: str) -> str | None:
+        """Another table of the source that is written under this name; datasets may ignore case."""
+        others = {made: record.source for made, record in self._records.all().items() if record.source != table.source}
         if name in others:
             return others[name]
         alike = [source for made, source in others.items() if made.lower() == name.lower()]
         return alike[0] if alike and self._client.ignores_case(table.dataset) else None
 
-    def _make(self, table: BigQueryTable, existing: ExistingTable | None, shape: Shape) -> None:
-        if existing is None:
-            if not self._client.dataset_exists(table.dataset):
-                self._make_dataset(table.dataset)
-            self._client.create(table)
-        else:
-            missing = existing.lacks(table)
-            if missing:
-                self._client.add_columns(table, missing)
+    def _create(self, table: BigQueryTable) -> None:
+        if not self._client.dataset_exists(table.dataset):
+            self._create_dataset(table.dataset)
+        self._client.create(table)
+
+    def _set_staleness(self, table: BigQueryTable, shape: Shape, existing: ExistingTable | None) -> None:
         wanted = self._max_staleness // SECOND
         before = _seconds(existing.max_staleness) if existing is not None else None
         if shape.mode == MERGE and before != wanted:
             self._client.set_max_staleness(table, self._max_staleness)
             if existing is not None:
                 was = "none" if before is None else f"{before:g} s"
-                _tell(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
+                _log(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
 
-    def _make_dataset(self, dataset: str) -> None:
+    def _create_dataset(self, dataset: str) -> None:
         if not self._location:
             raise SinkError(
                 f"there is no dataset {dataset} in BigQuery",
-                hint=f"Make it (bq mk --location=LOCATION --dataset {self.target.project}:{dataset}), or set"
+                hint=f"Create it (bq mk --location=LOCATION --dataset {self.target.project}:{dataset}), or set"
                 " sink.location.",
             )
         self._client.create_dataset(dataset, self._location)
 
-    def _tables(self) -> dict[str, _Known]:
-        if self._known is None:
-            try:
-                self._known = dict(self._spool.document(_PATH, _Document, "it names no tables").tables)
-            except FileNotFoundError:
-                self._known = {}
-        return self._known
 
-    def _note(self) -> None:
-        self._spool.storage.replace(_PATH, to_json(_Document(tables=self._tables())))
-
-
-def _tell(line: str) -> None:
-    """Where Spark keeps what its sources say; their processes have no log of their own."""
+def _log(line: str) -> None:
+    """Writes to the standard error of a source's process, which Spark keeps; such a process has no log of its own."""
     sys.stderr.write(f"spark_sink: {line}\n")
     sys.stderr.flush()
 
 
-def _check_drops(name: str, known: _Known | None, existing: ExistingTable | None, key: Iterable[str]) -> None:
-    if known is None or not known.columns:
-        return
-    if existing is None:
-        raise TableError(
-            f"table {name} was dropped in BigQuery, and with it what was written",
-            hint="Restore it (bq cp TABLE@TIME TABLE), or make an empty one like it to go on without. Nothing is lost"
-            " of what came since.",
-        )
-    gone = [column for column in known.columns if column.lower() not in existing.fields]
-    if gone:
-        raise TableError(
-            f"column {gone[0]} of table {name} was dropped in BigQuery", hint=_way_back(gone[0], known, key)
-        )
-
-
-def _way_back(column: str, known: _Known, key: Iterable[str]) -> str:
-    if column in key:
-        return (
-            "A key's column cannot be added: restore the table (bq cp TABLE@TIME TABLE), or make an empty one like it."
-            " Nothing is lost of what came since."
-        )
-    return (
-        f"Add it again (ALTER TABLE ... ADD COLUMN {column} {known.columns[column]}): nothing is lost of what came"
-        " since; rows from before have NULL in it until they are written again."
-    )
-
-
-def _check_mode(name: str, table: BigQueryTable, existing: ExistingTable) -> None:
+def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Found:
+    """What a table that exists is, against what it should be."""
     for field in table.metadata:
         there = existing.fields.get(field.name.lower())
         inner = {each.name for each in there.fields} if there is not None else set()
         if there is not None and {each.name for each in field.fields} != inner:
-            raise _other_mode(name, f"in another mode: its {field.name} has other fields")
+            error = _other_mode(name, f"in another mode: its {field.name} has other fields")
+            return _Found(Event.OTHER_MODE, error=error)
+    reasons = tuple(misfits(name, table, existing))
+    if reasons:
+        return _Found(Event.UNFIT, reasons)
+    return _Found(Event.BEHIND if existing.lacks(table) else Event.FITS, existing=existing)
+
+
+def _drop(name: str, record: TableRecord, existing: ExistingTable | None, key: Iterable[str]) -> TableError | None:
+    """The error for a table that was dropped after its creation, or a column of it."""
+    if not record.columns:
+        return None
+    if existing is None:
+        return TableError(
+            f"table {name} was dropped in BigQuery, and with it what was written",
+            hint="Restore it (bq cp TABLE@TIME TABLE), or create an empty one like it to continue without its rows."
+            " Later changes are not lost.",
+        )
+    gone = [column for column in record.columns if column.lower() not in existing.fields]
+    if not gone:
+        return None
+    return TableError(f"column {gone[0]} of table {name} was dropped in BigQuery", hint=_way_back(gone[0], record, key))
+
+
+def _way_back(column: str, record: TableRecord, key: Iterable[str]) -> str:
+    if column in key:
+        return (
+            "A key's column cannot be added: restore the table (bq cp TABLE@TIME TABLE), or create an empty one like"
+            " it. Later changes are not lost."
+        )
+    return (
+        f"Add it again (ALTER TABLE ... ADD COLUMN {column} {record.columns[column]}). Later changes are not lost;"
+        " earlier rows have NULL in it until they are written again."
+    )
 
 
 def _other_mode(name: str, how: str) -> TableError:
     return TableError(
-        f"table {name} was made {how}", hint="Choose another sink.dataset or sink.prefix for this mode, or go back."
+        f"table {name} was made {how}",
+        hint="Choose another sink.dataset or sink.prefix for this mode, or use the earlier mode again.",
     )
 
 
 def _seconds(interval: str | None) -> float | None:
-    """Of an interval as the API tells it, ``0-0 DAYS HOURS:MINUTES:SECONDS``."""
+    """An interval of the API, ``0-0 DAYS HOURS:MINUTES:SECONDS``, in seconds; None where it is not one."""
     match = _INTERVAL.fullmatch(interval or "")
     if match is None:
         return None

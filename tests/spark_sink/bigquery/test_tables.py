@@ -135,7 +135,7 @@ def test_a_table_that_somebody_dropped_stops_the_sink_until_it_is_there_and_what
     for _ in range(2):
         line = line_of(trial)
         assert line.startswith(f"table double.{trial.dataset}.{trial.place('Singers')[1]} was dropped in BigQuery")
-        assert "make an empty one like it" in line
+        assert "create an empty one like it" in line
     trial.client.create_table(definition)
     trial.run()
     assert (ids_of(trial), ids_of(trial, "Other")) == ([3, 4], [3, 4])
