@@ -53,7 +53,7 @@ class ReplayEntry(BaseModel):
     committed: bool = False
 
 
-class Ledger:
+class CommitLog:
     """The entries of a spool's micro-batches, each known by its first epoch, and of files of letters, by a name.
 
     Raises:

@@ -25,9 +25,9 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
-from spark_sink.bigquery.commit_log import Ledger, entry_path
+from spark_sink.bigquery.commit_log import CommitLog, entry_path
 from spark_sink.bigquery.merging.loads import Load, from_text
-from spark_sink.bigquery.merging.row_merger import merge_statement
+from spark_sink.bigquery.merging.statements import merge_statement
 from spark_sink.bigquery.pacing.pace import loaded, release
 from spark_sink.bigquery.writing.parts import PinnedOptions, letters_of
 from spark_sink.bigquery.writing.writer import BigQueryWriter
@@ -46,7 +46,7 @@ _WORTH_TELLING = 10
 """Seconds that changes gather for."""
 
 _FORGETTING = 100
-"""Micro-batches after which entries of the ledger are removed that are not needed any more."""
+"""Micro-batches after which entries of the commit_log are removed that are not needed any more."""
 
 
 class BigQueryDelivery:
@@ -161,25 +161,25 @@ class BigQueryDelivery:
         """Now and then, for it takes a list of all entries."""
         self._delivered += 1
         if self._delivered % _FORGETTING == 0:
-            Ledger(self._spool).forget()
+            CommitLog(self._spool).forget()
 
     def _commit(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
         """Makes a table's rows of the micro-batch visible together."""
         first, table = rows[0].first, rows[0].table
-        ledger = Ledger(self._spool)
+        commit_log = CommitLog(self._spool)
         at = next(self._spool.manifests(first, first)).identity
-        entry = ledger.find(first, table, at)
+        entry = commit_log.find(first, table, at)
         streams = tuple(row.wrote for row in rows if row.wrote)
         if entry is None:
             batch = letters_of(self._spool.header().spool_id, first)
             place = DeadLetters(absolute(self._sink.dead_letters))
             place.discard(table, batch, but={row.letters for row in rows})  # those of attempts that do not count
         if entry is None and streams:
-            entry = ledger.enter(first, table, streams, at)
+            entry = commit_log.enter(first, table, streams, at)
         if entry is not None and not entry.committed:
             target = replace(self._target, project=options.project)
             BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))
-            ledger.committed(first, entry)
+            commit_log.committed(first, entry)
 
     def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
         """Merges what was loaded of a table, load after load."""

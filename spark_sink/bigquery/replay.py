@@ -25,12 +25,12 @@ from connector.spool.consumers import BIGQUERY, find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
-from spark_sink.bigquery.commit_log import Ledger, ReplayEntry, replay_path
+from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry, replay_path
 from spark_sink.bigquery.delivery import merge_staging, options_of
 from spark_sink.bigquery.merging.loads import from_text
-from spark_sink.bigquery.merging.row_merger import late_statement
+from spark_sink.bigquery.merging.statements import late_statement
 from spark_sink.bigquery.rows.builder import partial_updates
-from spark_sink.bigquery.rows.type_changes import Refusals
+from spark_sink.bigquery.rows.type_changes import Rejections
 from spark_sink.bigquery.tables.preparing import BigQueryTables, Prepared
 from spark_sink.bigquery.tables.states import By
 from spark_sink.bigquery.writing.parts import PIECE, rows_into
@@ -84,14 +84,14 @@ class _Letters:
         self._prunes = sink.prune_by_keys
         self._repaired: set[str] = set()
         self._said: dict[str, str] = {}
-        self._ledger = Ledger(spool)
+        self._commit_log = CommitLog(spool)
         self._noted: list[str] = []
         consumer = find(spool, BIGQUERY)
         self._done = consumer.epoch if consumer else 0
         self._spool_id = spool.header().spool_id
         self._schemas = KnownSchemas(spool)
 
-    def send(self, name: str, rows: pa.RecordBatch) -> Refusals | None:
+    def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
         """Sends the letters of one file, which are of one table and in commit order."""
         self.forget()
         is_of_spool = name.startswith(f"{self._spool_id}_")
@@ -99,7 +99,7 @@ class _Letters:
             return None  # the sink writes its micro-batch once more
         return self._schemas.sent(rows, self._send)
 
-    def _send(self, rows: pa.RecordBatch) -> Refusals:
+    def _send(self, rows: pa.RecordBatch) -> Rejections:
         source = rows.column("object")[0].as_py()
         shape = self._shape
         if SCHEMA_IN_DATASET in shape.dataset:
@@ -137,7 +137,7 @@ class _Letters:
             self._said[source] = why
         return why
 
-    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Refusals:
+    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Rejections:
         """The rows that the merge will leave out, for later changes of their rows are there."""
         client = BigQueryClient(self._target, failure=SinkError)
         if client.find(table.dataset, staging) is None:
@@ -157,26 +157,26 @@ class _Letters:
     def forget(self) -> None:
         """Forgets how letters were sent: they are gone from the place."""
         while self._noted:
-            self._ledger.forget_replay(self._noted.pop())
+            self._commit_log.forget_replay(self._noted.pop())
 
-    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> Refusals:
-        entry = self._ledger.find_replay(name)
+    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> Rejections:
+        entry = self._commit_log.find_replay(name)
         if entry is None:
             refused, wrote = self._write(rows, table, shape, name)
             if not wrote:
                 return refused
             entry = ReplayEntry(stream=wrote, refused=tuple(refused))
-            self._ledger.note_replay(name, entry)
+            self._commit_log.note_replay(name, entry)
         if not entry.committed:
             BigQueryWriter(self._target, table).commit([entry.stream], entry=replay_path(name))
-            self._ledger.note_replay(name, entry.model_copy(update={"committed": True}))
+            self._commit_log.note_replay(name, entry.model_copy(update={"committed": True}))
         self._noted.append(name)
         return list(entry.refused)
 
-    def _write(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> tuple[Refusals, str]:
+    def _write(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> tuple[Rejections, str]:
         """Writes rows; returns which were refused, and the stream or the table that they are in, if any."""
         into = rows_into(self._target, table, shape, name, self._spool.schema)
-        refused: Refusals = []
+        refused: Rejections = []
         first = 0
         for piece in pieces_of(rows, PIECE):
             refused += [(first + index, why) for index, why in into.take(piece)]

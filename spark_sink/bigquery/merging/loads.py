@@ -1,6 +1,7 @@
-"""Loads a table's rows of a micro-batch into staging tables, which are merged afterwards: as few as memory allows.
+"""Loads a table's rows of a micro-batch into staging tables, to be merged afterwards: as few as memory allows.
 
-Each load costs a job, and each MERGE of one reads the target. So a table's rows are folded for as long as they fit.
+Each load costs a job, and each MERGE of one reads the target. So a table's rows are merged in memory first, for as long
+as they fit.
 """
 
 from collections.abc import Sequence
@@ -12,82 +13,82 @@ import pyarrow as pa
 
 from connector.bigquery_client import BigQueryClient
 from connector.bigquery_table import BigQueryTable, Field
-from spark_sink.bigquery.merging.row_merger import Fold
-from spark_sink.bigquery.rows.type_changes import Refusals
+from spark_sink.bigquery.merging.row_merger import RowMerger
+from spark_sink.bigquery.rows.type_changes import Rejections
 from spark_sink.files.writer import size_of
 
-FOLDED = 32 * 1024 * 1024
-"""Bytes of a table's rows that are folded into one load: they are in memory as Python's objects."""
+MERGED_BYTES = 32 * 1024 * 1024
+"""Bytes of a table's rows that become one load; they are in memory as Python objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A staging table that was loaded, and what of the target's rows its lines can meet, as SQL."""
+    """A staging table that was loaded, and a condition in SQL that the keys of its lines meet."""
 
     staging: str
     bounds: str
 
 
 def to_text(loads: Sequence[Load]) -> str:
-    """Loads as a task tells of them; empty where there are none."""
+    """Loads as a task reports them; empty where there are none."""
     return orjson.dumps([asdict(load) for load in loads]).decode() if loads else ""
 
 
 def from_text(text: str) -> list[Load]:
-    """What :func:`to_text` wrote."""
+    """Reads what :func:`to_text` wrote."""
     return [Load(**each) for each in orjson.loads(text)] if text else []
 
 
 class Loading:
-    """Folds rows, and loads what they come to into tables of its own: one, unless it would be too large.
+    """Merges rows, and loads the result into staging tables: one, unless it would be too large.
 
     Args:
         client: runs the jobs.
-        table: the table that they are of.
-        name: of these rows and these options alone.
+        table: the table of the rows.
+        name: names these rows and these options, and no others.
     """
 
     def __init__(self, client: BigQueryClient, table: BigQueryTable, name: str) -> None:
         self._client = client
         self._table = table
         self._name = name
-        self._fold = Fold(table)
-        self._folded = 0
+        self._merger = RowMerger(table)
+        self._merged = 0
         self._loads: list[Load] = []
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
-        """Folds rows in; returns the index of each that is refused, and why."""
-        self._folded += size_of(rows)
-        return self._fold.add(rows)
+    def take(self, rows: pa.RecordBatch) -> Rejections:
+        """Merges rows in; returns the index of each rejected one, and why."""
+        self._merged += size_of(rows)
+        return self._merger.add(rows)
 
     @property
     def full(self) -> bool:
-        """Whether the rows that are folded should be loaded."""
-        return self._folded > FOLDED
+        """Whether there are enough rows to load."""
+        return self._merged > MERGED_BYTES
 
     def rest(self) -> None:
-        """Loads them: whole epochs, so that no transaction is seen in part when they are merged."""
+        """Loads whole epochs, so that no transaction is visible in part once they are merged."""
         self._load()
 
     def end(self) -> str:
-        """Loads what is left; returns all loads as text."""
+        """Loads the remaining rows; returns all loads as text."""
         self._load()
         return to_text(self._loads)
 
     def _load(self) -> None:
-        if not len(self._fold):
+        if not len(self._merger):
             return
-        lines, fields = self._fold.lines(), self._fold.fields
+        lines, fields = self._merger.lines(), self._merger.fields
         staging = staging_name(self._name, self._table, lines, fields)
         self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
-        self._loads.append(Load(staging, self._fold.bounds()))
-        self._fold, self._folded = Fold(self._table), 0
+        self._loads.append(Load(staging, self._merger.bounds()))
+        self._merger, self._merged = RowMerger(self._table), 0
 
 
 def staging_name(name: str, table: BigQueryTable, lines: bytes, fields: Sequence[Field]) -> str:
-    """The table that lines are loaded into, in the dataset of the table that they are of: the same for the same.
+    """The name of the staging table of some lines, in the dataset of their table.
 
-    Other rows, or other columns, are another job's: one that is done is not run again.
+    The same lines have the same name, so that a job which is done is not run again; other rows or columns have another.
     """
     digest = blake2b(f"{table.dataset}.{table.name} {fields}\n".encode(), digest_size=12)
     digest.update(lines)

@@ -16,7 +16,7 @@ from connector.envelope.avro_schema import Kind
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
 
-Refusals = list[tuple[int, str]]
+Rejections = list[tuple[int, str]]
 
 
 class FormerTypes:
@@ -35,7 +35,7 @@ class FormerTypes:
         self._keys = frozenset(column.name for column in table.columns if column.is_key)
         self._changed: dict[str, Mapping[str, str]] = {}
 
-    def sift(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int], Refusals]:
+    def sift(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int], Rejections]:
         """The rows that can be read by the table's types, the index of each, and why the others cannot."""
         every = list(range(rows.num_rows))
         keys = rows.column("schema_key")
@@ -43,7 +43,7 @@ class FormerTypes:
             return rows, every, []
         payloads = rows.column("payload").to_pylist()
         mod_types = rows.column("source_metadata").field("mod_type").to_pylist()
-        refused: Refusals = []
+        refused: Rejections = []
         for index, (key, mod_type) in enumerate(zip(keys.to_pylist(), mod_types, strict=True)):
             changes = self._changes(key)
             if changes and self._shape.merges and mod_type == DELETE:

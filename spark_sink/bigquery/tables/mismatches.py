@@ -20,7 +20,7 @@ _WIDER: Mapping[str, frozenset[str]] = {
 """The types that SET DATA TYPE makes of a type, with what is in the column."""
 
 
-def misfits(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
+def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
     """Why a table that is there cannot be written as it is, each in a sentence with the way out.
 
     Args:

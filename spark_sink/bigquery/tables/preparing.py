@@ -24,8 +24,8 @@ from connector.bigquery_table import (
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.spool.reading import Spool
-from spark_sink.bigquery.merging.row_merger import too_long
-from spark_sink.bigquery.tables.mismatches import misfits
+from spark_sink.bigquery.merging.statements import too_long
+from spark_sink.bigquery.tables.mismatches import mismatches
 from spark_sink.bigquery.tables.records import TableRecord, TableRecords
 from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, transition
 from spark_sink.errors import SinkError, TableError
@@ -223,7 +223,7 @@ def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Foun
         if there is not None and {each.name for each in field.fields} != inner:
             error = _other_mode(name, f"in another mode: its {field.name} has other fields")
             return _Found(Event.OTHER_MODE, error=error)
-    reasons = tuple(misfits(name, table, existing))
+    reasons = tuple(mismatches(name, table, existing))
     if reasons:
         return _Found(Event.UNFIT, reasons)
     return _Found(Event.BEHIND if existing.lacks(table) else Event.FITS, existing=existing)

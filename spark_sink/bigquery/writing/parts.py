@@ -21,10 +21,10 @@ from connector.core.schemas import TableSchema
 from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
-from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.merging.loads import Loading
 from spark_sink.bigquery.rows.builder import RowBuilder
-from spark_sink.bigquery.rows.type_changes import FormerTypes, Refusals
+from spark_sink.bigquery.rows.type_changes import FormerTypes, Rejections
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.files.writer import by_table, pieces_of, size_of
@@ -99,7 +99,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TableReport:
     """What was written of a table: rows taken and refused, and what they are in, if others have to know it.
 
     ``wrote`` is the pending stream, or the staging tables as text (:func:`spark_sink.bigquery.merging.loads.to_text`);
@@ -129,7 +129,7 @@ class PartWriter:
     tables: Mapping[str, TablePlan]
     dead_letters: str
 
-    def write(self, part: Part) -> Iterator[Told]:
+    def write(self, part: Part) -> Iterator[TableReport]:
         """Writes a part; tells of each table when all of its rows are taken, or kept as dead letters.
 
         Raises:
@@ -155,13 +155,13 @@ class PartWriter:
             rows, refused, wrote = writer.finish()
             plan = self.tables[table]
             letters = "" if self.options.shape.merges else writer.letters
-            yield Told(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "", letters)
+            yield TableReport(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "", letters)
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
         name = f"{letters_of(self.spool_id, self.first)}_{part.number}"
         letters = DeadLetters(self.dead_letters)
-        if not self.options.shape.merges and Ledger(spool).find(self.first, table) is not None:
+        if not self.options.shape.merges and CommitLog(spool).find(self.first, table) is not None:
             return TableWriter(table, letters, name, _Done())
         # What another attempt appends may be other rows: the driver keeps the letters of those that count.
         kept = name if self.options.shape.merges else f"{name}_{secrets.token_hex(8)}"
@@ -176,7 +176,7 @@ class PartWriter:
 class RowTaker(Protocol):
     """What takes a table's rows."""
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
+    def take(self, rows: pa.RecordBatch) -> Rejections:
         """Takes rows of about :data:`PIECE` bytes; returns the index of each that is refused, and why."""
 
     @property
@@ -249,7 +249,7 @@ class TableWriter:
         self.flush()
         return self._taken, self._refused, self._rows.end()
 
-    def _keep(self, rows: pa.RecordBatch, refused: Refusals) -> None:
+    def _keep(self, rows: pa.RecordBatch, refused: Rejections) -> None:
         if refused:
             indexes, reasons = zip(*sorted(refused), strict=True)
             self._place.put(self._table, f"{self.letters}_{self._pieces}", rows.take(pa.array(indexes)), reasons)
@@ -262,7 +262,7 @@ class _Stopped(_Restless):
     def __init__(self, why: str) -> None:
         self._why = why
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
+    def take(self, rows: pa.RecordBatch) -> Rejections:
         return [(index, self._why) for index in range(rows.num_rows)]
 
     def end(self) -> str:
@@ -272,7 +272,7 @@ class _Stopped(_Restless):
 class _Done(_Restless):
     """Takes what was written before."""
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
+    def take(self, rows: pa.RecordBatch) -> Rejections:
         return []
 
     def end(self) -> str:
@@ -288,7 +288,7 @@ class _Streamed(_Restless):
         self._pending = writer.create_pending() if pending else ""
         self._offset = 0
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
+    def take(self, rows: pa.RecordBatch) -> Rejections:
         built = self._builder.build(rows, now=time.time_ns())
         refused = [(one.index, one.reason) for one in built.refused]
         values: list[bytes] = built.rows.to_pylist()
@@ -297,9 +297,9 @@ class _Streamed(_Restless):
             refused += [(int(built.indexes[run[index]]), why) for index, why in found]
         return refused
 
-    def _append(self, values: Sequence[bytes]) -> Refusals:
+    def _append(self, values: Sequence[bytes]) -> Rejections:
         """Appends those of some rows that BigQuery takes; returns the others."""
-        refused: Refusals = []
+        refused: Rejections = []
         indexes = list(range(len(values)))
         while indexes:
             offset = self._offset if self._pending else None
@@ -344,7 +344,7 @@ class _Sifted:
         self._rows = rows
         self._types = types
 
-    def take(self, rows: pa.RecordBatch) -> Refusals:
+    def take(self, rows: pa.RecordBatch) -> Rejections:
         fitting, indexes, refused = self._types.sift(rows)
         found = self._rows.take(fitting) if indexes else []
         return [*refused, *((indexes[index], why) for index, why in found)]

@@ -284,11 +284,11 @@ def test_a_table_may_have_a_thousand_columns(mode: Mode) -> None:
         (array_of(INT64), '["secret"]', "column v of table Singers"),
         (array_of(STRING), '"secret"', "column v of table Singers"),
         (array_of(STRING), '{"secret":1}', "column v of table Singers"),
-        (NUMERIC, '"NaN"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (NUMERIC, '"0.1234567891"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (NUMERIC, f'"1{"0" * 29}"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (array_of(NUMERIC), '["1","secret"]', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (array_of(INT64), '["1",null,"2"]', "column v holds a NULL inside an array, which BigQuery's REPEATED"),
+        (NUMERIC, '"NaN"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (NUMERIC, '"0.1234567891"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (NUMERIC, f'"1{"0" * 29}"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (array_of(NUMERIC), '["1","secret"]', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (array_of(INT64), '["1",null,"2"]', "column v has a NULL inside an array, which BigQuery's REPEATED"),
         (array_of(TIMESTAMP), "[null]", "columns cannot: set sink.arrays: json"),
         (array_of('{"code":"TYPE_OF_TOMORROW"}'), '["secret",null]', "set sink.arrays: json"),
     ],
@@ -313,7 +313,7 @@ def test_a_bignumeric_has_38_digits_before_the_point_and_after_it() -> None:
     good, bad = f'"{"9" * 38}.{"9" * 38}"', [f'"{"9" * 40}"', f'"0.{"1" * 39}"', '"NaN"']
     values, refused = of_column(PG_NUMERIC, *bad, good, numeric="bignumeric")
     assert values == [json.loads(good)]
-    assert refused == ["column v holds a number that BigQuery's BIGNUMERIC cannot"] * 3
+    assert refused == ["column v has a number that BigQuery's BIGNUMERIC cannot hold"] * 3
 
 
 @pytest.mark.parametrize("payload", ['{"Name":"n"}', '{"Id":null,"Code":"c"}', "{}"])
@@ -332,7 +332,7 @@ def test_a_key_that_would_lose_digits_is_refused() -> None:
     batch = enveloped(change(columns, *(f'{{"T":"2026-01-02T03:04:{text}"}}' for text in texts)))
     built = builder_of(columns, "merge").build(batch, now=NOW)
     assert [refused.index for refused in built.refused] == [0, 3, 5]
-    cannot = "the key column T holds digits below a microsecond, which BigQuery's TIMESTAMP has not"
+    cannot = "the key column T has digits below a microsecond, which BigQuery's TIMESTAMP cannot hold"
     assert {refused.reason for refused in built.refused} == {
         f"{cannot}: set sink.timestamps: text, and take another sink.dataset, for a key's column keeps its type"
     }

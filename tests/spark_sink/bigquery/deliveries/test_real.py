@@ -23,7 +23,7 @@ from spark_sink.bigquery.rows.builder import LARGEST, RowBuilder
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 NAMED = os.environ.get("SPANNER_CDC_REAL_DATASET", "")
@@ -90,13 +90,13 @@ def configuration(spool: SpoolMaker, prefix: str, mode: str) -> Config:
     return configured(spool.path, **options)
 
 
-def life(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint | None = None) -> Life:
-    return Life(configuration(spool, prefix, mode), checkpoint)
+def sink(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint | None = None) -> SinkRun:
+    return SinkRun(configuration(spool, prefix, mode), checkpoint)
 
 
 def delivered(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint) -> list[str]:
     """Delivers all that is sealed; what is said."""
-    with life(spool, prefix, mode, checkpoint) as one:
+    with sink(spool, prefix, mode, checkpoint) as one:
         one.only_what_is_sealed()
         return one.run()
 
@@ -144,7 +144,7 @@ def test_a_merged_table_has_the_rows_of_the_source(tmp_path: Path, prefix: str, 
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
 def test_an_appended_table_has_each_change_once(tmp_path: Path, prefix: str, query: Query, mode: str) -> None:
     spool = history(tmp_path / "spool")
-    with life(spool, prefix, mode) as one:
+    with sink(spool, prefix, mode) as one:
         assert one.plan()
         one.deliver([row for task in one.tasks() for row in one.told(task)])
     assert delivered(spool, prefix, mode, Checkpoint([])), "what was begun comes again"

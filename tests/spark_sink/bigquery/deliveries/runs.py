@@ -31,8 +31,8 @@ class Checkpoint:
     done: bool = True
 
 
-class Life:
-    """A run of the sink, from its start until it is killed; a context in which it lives."""
+class SinkRun:
+    """A run of the sink, from its start until it is killed, as a context."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Life:
             held.close()  # as the system does when a process ends
 
     def only_what_is_sealed(self) -> None:
-        """Makes it wait for no news: nothing will be sealed while it lives."""
+        """Ends it once everything that is sealed now is delivered."""
         self._reader.prepareForTriggerAvailableNow()
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
