@@ -14,10 +14,7 @@ from operator import attrgetter
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_quotas import Pacing
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import find
@@ -25,10 +22,14 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, entry_path
+from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
 from spark_sink.bigquery.merging.loads import Load, from_text
 from spark_sink.bigquery.merging.statements import merge_statement
 from spark_sink.bigquery.pacing.pace import loaded, release
+from spark_sink.bigquery.pacing.quotas import Pacing
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from spark_sink.bigquery.writing.parts import PinnedOptions, letters_of
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
@@ -57,7 +58,7 @@ class BigQueryDelivery:
         sink: its sink.
     """
 
-    consumer = bigquery_source.CONSUMER
+    consumer = CONSUMER
 
     def __init__(self, config: Config, sink: BigQueryConfig) -> None:
         self._config = config
@@ -110,11 +111,11 @@ class BigQueryDelivery:
             return ""
         options = PinnedOptions.from_text(rows[0].options)
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
-        if options.shape.mode == MERGE_LOAD:
+        if options.table_options.mode == MERGE_LOAD:
             loaded(self._spool, rows[0].first, sum(len(from_text(row.wrote)) for row in rows))
-        if options.shape.mode != MERGE:
+        if options.table_options.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
-                show = self._merge if options.shape.mode == MERGE_LOAD else self._commit
+                show = self._merge if options.table_options.mode == MERGE_LOAD else self._commit
                 list(threads.map(lambda of_table: show(options, of_table), tables))
         self._forget()
         refused = sum(row.refused for row in rows)
@@ -191,7 +192,7 @@ class BigQueryDelivery:
             merge_staging(target, table, load, prunes=self._sink.prune_by_keys)
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
-        return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
+        return bigquery_table(self._spool.schema(rows[0].schema_key), options.table_options)
 
 
 def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, prunes: bool) -> None:
@@ -206,4 +207,4 @@ def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, p
 def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:
     """The options that decide what is written."""
     part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
-    return PinnedOptions(sink.target(config.source).project, sink.shape(), part_bytes)
+    return PinnedOptions(sink.target(config.source).project, sink.table_options(), part_bytes)

@@ -16,16 +16,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape, bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.log import Log
-from connector.spool.consumers import BIGQUERY, find, sink_lock
+from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry, replay_path
+from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
 from spark_sink.bigquery.delivery import merge_staging, options_of
 from spark_sink.bigquery.merging.loads import from_text
 from spark_sink.bigquery.merging.statements import late_statement
@@ -33,6 +33,14 @@ from spark_sink.bigquery.rows.builder import partial_updates
 from spark_sink.bigquery.rows.type_changes import Rejections
 from spark_sink.bigquery.tables.preparing import BigQueryTables, Prepared
 from spark_sink.bigquery.tables.states import By
+from spark_sink.bigquery.tables.table import (
+    MERGE,
+    MERGE_LOAD,
+    SCHEMA_IN_DATASET,
+    BigQueryTable,
+    TableOptions,
+    bigquery_table,
+)
 from spark_sink.bigquery.writing.parts import PIECE, rows_into
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
@@ -61,13 +69,13 @@ def replay_into(config: Config) -> Iterator[Replay]:
         raise SpoolError(
             f"there is no spool at {spool.path}", hint="Set spool.path to the one that the letters are of."
         ) from None
-    if find(spool, BIGQUERY) is None:
+    if find(spool, CONSUMER) is None:
         raise SpoolError(
             f"the spool at {spool.path} does not know how far the sink has come",
             hint="Let the sink run with it before letters are replayed.",
         )
     taken = "the sink must not run while letters are replayed, and it does: stop it, and replay again"
-    with spool.storage.locked(sink_lock(BIGQUERY), taken):
+    with spool.storage.locked(sink_lock(CONSUMER), taken):
         letters = _Letters(config, config.sink, spool)
         yield letters
         letters.forget()
@@ -76,7 +84,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
 class _Letters:
     def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool) -> None:
         self._spool = spool
-        self._shape = options_of(config, sink).shape
+        self._table_options = options_of(config, sink).table_options
         self._target = sink.target(config.source)
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
@@ -86,7 +94,7 @@ class _Letters:
         self._said: dict[str, str] = {}
         self._commit_log = CommitLog(spool)
         self._noted: list[str] = []
-        consumer = find(spool, BIGQUERY)
+        consumer = find(spool, CONSUMER)
         self._done = consumer.epoch if consumer else 0
         self._spool_id = spool.header().spool_id
         self._schemas = KnownSchemas(spool)
@@ -101,31 +109,33 @@ class _Letters:
 
     def _send(self, rows: pa.RecordBatch) -> Rejections:
         source = rows.column("object")[0].as_py()
-        shape = self._shape
-        if SCHEMA_IN_DATASET in shape.dataset:
-            shape = replace(shape, default_schema=rows.column("source_metadata").field("schema")[0].as_py())
+        table_options = self._table_options
+        if SCHEMA_IN_DATASET in table_options.dataset:
+            table_options = replace(
+                table_options, default_schema=rows.column("source_metadata").field("schema")[0].as_py()
+            )
         newest = rows.column("schema_key")[rows.num_rows - 1].as_py()
-        prepared = self._prepared(source, newest, shape)
+        prepared = self._prepared(source, newest, table_options)
         if isinstance(prepared, str):
             return [(index, prepared) for index in range(rows.num_rows)]
         self._repaired.add(source)
         table, name = prepared.table, _name(rows, prepared.table)
-        if not shape.merges:
-            return self._append(rows, table, shape, name)
-        partial = partial_updates(rows) if shape.mode == MERGE else {}
+        if not table_options.merges:
+            return self._append(rows, table, table_options, name)
+        partial = partial_updates(rows) if table_options.mode == MERGE else {}
         whole = [index for index in range(rows.num_rows) if index not in partial]
         sent = rows.take(pa.array(whole, pa.int64()))
-        refused, wrote = self._write(sent, table, shape, name)
+        refused, wrote = self._write(sent, table, table_options, name)
         for load in from_text(wrote):
             refused = [*refused, *self._late(sent, table, load.staging)]
             merge_staging(self._target, table, load, prunes=self._prunes)
         return [*partial.items(), *((whole[index], why) for index, why in dict(refused).items())]
 
-    def _prepared(self, source: str, newest: str, shape: Shape) -> Prepared | str:
+    def _prepared(self, source: str, newest: str, table_options: TableOptions) -> Prepared | str:
         """A table that is ready, or why its letters stay; nothing of one table holds up the letters of others."""
         try:
-            key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), shape)) or newest
-            prepared = self._tables.prepared({key: self._spool.schema(key)}, shape, by=By.REPLAY)[source]
+            key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), table_options)) or newest
+            prepared = self._tables.prepared({key: self._spool.schema(key)}, table_options, by=By.REPLAY)[source]
         except TableError as error:
             why = str(error)
         else:
@@ -159,10 +169,10 @@ class _Letters:
         while self._noted:
             self._commit_log.forget_replay(self._noted.pop())
 
-    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> Rejections:
+    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str) -> Rejections:
         entry = self._commit_log.find_replay(name)
         if entry is None:
-            refused, wrote = self._write(rows, table, shape, name)
+            refused, wrote = self._write(rows, table, table_options, name)
             if not wrote:
                 return refused
             entry = ReplayEntry(stream=wrote, refused=tuple(refused))
@@ -173,9 +183,11 @@ class _Letters:
         self._noted.append(name)
         return list(entry.refused)
 
-    def _write(self, rows: pa.RecordBatch, table: BigQueryTable, shape: Shape, name: str) -> tuple[Rejections, str]:
+    def _write(
+        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str
+    ) -> tuple[Rejections, str]:
         """Writes rows; returns which were refused, and the stream or the table that they are in, if any."""
-        into = rows_into(self._target, table, shape, name, self._spool.schema)
+        into = rows_into(self._target, table, table_options, name, self._spool.schema)
         refused: Rejections = []
         first = 0
         for piece in pieces_of(rows, PIECE):
@@ -188,11 +200,11 @@ class _Letters:
 
         Where columns are merged one by one, not before its last letter is through: what comes later must not pass it.
         """
-        if table in self._repaired and not (left and self._shape.mode == MERGE_LOAD):
+        if table in self._repaired and not (left and self._table_options.mode == MERGE_LOAD):
             self._tables.resume(table)
-            report = report_of(self._spool, BIGQUERY)
+            report = report_of(self._spool, CONSUMER)
             if table in report.stopped:
-                tell(self._spool, BIGQUERY, report.without(table))
+                tell(self._spool, CONSUMER, report.without(table))
 
 
 _LATE = "later changes of its row are in the table: see what it lacks, and remove this letter"

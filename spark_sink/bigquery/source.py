@@ -23,16 +23,16 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.bigquery_quotas import Pacing
-from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from connector.core.schemas import TableSchema
-from connector.spool.consumers import BIGQUERY
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import CommitLog
+from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.pacing.pace import Pace
+from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.preparing import BigQueryTables
+from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.files.writer import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
@@ -40,7 +40,6 @@ from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, task
 from spark_sink.source.data_source import existing
 
 FORMAT = "spanner-change-stream-bigquery"
-CONSUMER = BIGQUERY
 
 _ARROW = pa.schema(
     [
@@ -110,7 +109,7 @@ class BigQuerySinkReader(SinkStreamReader):
         pinned = PinnedOptions.from_text(options["pinned"])
         self._pace = Pace(
             self._spool,
-            Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
+            Pacing.of(pinned.table_options.mode, int(options["max_staleness"])),
             batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
             most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
@@ -155,23 +154,23 @@ class BigQuerySinkReader(SinkStreamReader):
         )
         options = self._options_of(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
-        shape = options.shape
-        if SCHEMA_IN_DATASET in shape.dataset:
+        table_options = options.table_options
+        if SCHEMA_IN_DATASET in table_options.dataset:
             self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
-            shape = replace(shape, default_schema=self._default_schema)
+            table_options = replace(table_options, default_schema=self._default_schema)
         target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
-        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)
+        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, table_options)
         writer = PartWriter(
             self._spool.path,
             self._spool.header().spool_id,
             manifests[0].epoch,
             target,
-            replace(options, shape=shape),
+            replace(options, table_options=table_options),
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
-        if shape.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
+        if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
             return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
         shared = runs([part.bytes for part in parts], self._cores)
@@ -196,7 +195,7 @@ class BigQuerySinkReader(SinkStreamReader):
         """
         now = self._options["pinned"]
         begun = PinnedOptions.from_text(pinned or now)
-        is_bound = pinned not in ("", now) and not begun.shape.merges and CommitLog(self._spool).has_some(first)
+        is_bound = pinned not in ("", now) and not begun.table_options.merges and CommitLog(self._spool).has_some(first)
         return begun if is_bound else replace(PinnedOptions.from_text(now), part_bytes=begun.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from connector.bigquery_table import Shape, bigquery_table
 from connector.core.changes import Changes
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.merging.statements import DELETED, PRESENT, REPLACED, merge_statement
+from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 
@@ -36,7 +36,7 @@ OTHERS = (
     ColumnType("Tags", TEXTS, False, 5),
 )
 SCHEMA = TableSchema.of("Singers", (*KEYS, *OTHERS), ["Id", "Region"])
-TABLE = bigquery_table(SCHEMA, Shape("ds", "merge-load"))
+TABLE = bigquery_table(SCHEMA, TableOptions("ds", "merge-load"))
 SEQUENCE = "change_sequence_number"
 
 
@@ -261,7 +261,9 @@ def test_of_each_row_there_is_one_line_which_has_the_last_changes_number_and_uui
 def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str]]:
     """What a line has in a column of that type, and why the row is refused, if it is."""
     column = ColumnType("v", type_json, False, 2)
-    fold = RowMerger(bigquery_table(TableSchema.of("T", (KEYS[1], column)), Shape("ds", "merge-load", **options)))
+    fold = RowMerger(
+        bigquery_table(TableSchema.of("T", (KEYS[1], column)), TableOptions("ds", "merge-load", **options))
+    )
     mod = Mod('{"Id":"1"}', f'{{"v":{text}}}', "{}")
     refused = fold.add(enveloped(record(table_name="T", column_types=(KEYS[1], column), mods=(mod,))))
     lines = fold.lines().splitlines()
@@ -420,7 +422,7 @@ def test_a_row_that_is_none_of_the_tables_is_refused_by_itself(payload: str, mod
 
 def test_a_key_of_nanoseconds_is_refused_for_two_rows_would_become_one() -> None:
     key = ColumnType("At", TIMESTAMP, True, 1)
-    fold = RowMerger(bigquery_table(TableSchema.of("T", (key,)), Shape("ds", "merge-load")))
+    fold = RowMerger(bigquery_table(TableSchema.of("T", (key,)), TableOptions("ds", "merge-load")))
     mods = tuple(Mod(f'{{"At":"2026-01-02T03:04:05.12345678{digit}Z"}}', "{}", "{}") for digit in "09")
     mods += (Mod('{"At":"2026-01-02T03:04:05.123456000Z"}', "{}", "{}"),)
     refused = fold.add(enveloped(record(table_name="T", column_types=(key,), mods=mods)))
@@ -431,7 +433,7 @@ def test_a_key_of_nanoseconds_is_refused_for_two_rows_would_become_one() -> None
 
 def test_the_statement_names_the_keys_and_columns_as_they_are_in_bigquery() -> None:
     columns = (ColumnType("a b", INT64, True, 1), ColumnType("1st", STRING, False, 2))
-    table = bigquery_table(TableSchema.of("T", columns), Shape("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert statement.startswith("MERGE `p.ds.T` t USING `p.ds.staging` s ON t.`a_b` = s.`a_b` WHEN MATCHED AND")
     assert "INSERT (`a_b`, `_1st`, `datastream_metadata`)" in statement
@@ -444,7 +446,7 @@ def test_the_statement_makes_json_of_the_texts_that_were_loaded() -> None:
         ColumnType("a b", JSON, False, 2),
         ColumnType("c", array_of(JSON), False, 3),
     )
-    table = bigquery_table(TableSchema.of("T", columns), Shape("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert (
         "USING (SELECT * REPLACE (PARSE_JSON(`a_b`) AS `a_b`,"

@@ -13,12 +13,12 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from connector.bigquery_table import BigQueryTable, Column, Mode, Shape, bigquery_name, bigquery_table
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
 from connector.envelope.envelope import SCHEMA
 from spark_sink.bigquery.rows.builder import RowBuilder
+from spark_sink.bigquery.tables.table import BigQueryTable, Column, Mode, TableOptions, bigquery_name, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped
@@ -187,14 +187,14 @@ def cases(draw: st.DrawFn) -> Case:
         columns.append(ColumnType(name, whole, is_key, number))
         strategies[name] = (kind, types[kind], array)
     mode = draw(st.sampled_from(MODES))
-    shape = Shape(
+    table_options = TableOptions(
         "ds",
         mode,
         timestamps=draw(st.sampled_from(["micros", "text"])),
         numeric=draw(st.sampled_from(["string", "bignumeric"])),
         arrays=draw(st.sampled_from(["repeated", "json"])),
     )
-    table = bigquery_table(TableSchema.of("Singers", columns), shape)
+    table = bigquery_table(TableSchema.of("Singers", columns), table_options)
     some = [draw(_events(table, mode, columns, strategies)) for _ in range(draw(st.integers(1, 6)))]
     return Case(table, mode, some)
 

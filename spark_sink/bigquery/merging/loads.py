@@ -11,10 +11,10 @@ from hashlib import blake2b
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import BigQueryTable, Field
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.rows.type_changes import Rejections
+from spark_sink.bigquery.tables.table import BigQueryTable, Field
 from spark_sink.files.writer import size_of
 
 MERGED_BYTES = 32 * 1024 * 1024

@@ -10,10 +10,10 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_table import METADATA, BigQueryTable, Field
 from spark_sink.bigquery.merging.bounds import bound_of, bounded
 from spark_sink.bigquery.merging.statements import ALIASES, added, free_names
 from spark_sink.bigquery.merging.values import RejectedRowError, loaded
+from spark_sink.bigquery.tables.table import METADATA, BigQueryTable, Field
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")

@@ -1,6 +1,6 @@
 """The statements that merge loaded lines into a table. Pure."""
 
-from connector.bigquery_table import METADATA, BigQueryTable, Field
+from spark_sink.bigquery.tables.table import METADATA, BigQueryTable, Field
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """The columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is

@@ -15,10 +15,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_table import Column
 from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.avro_schema import Kind
 from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.bigquery.tables.table import Column
 
 _MICROSECOND = 1000
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from connector.bigquery_table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
 from connector.envelope.avro_schema import AvroColumn, Kind
 from connector.envelope.envelope import DELETE
 from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.bigquery.tables.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from connector.bigquery_table import Column
+from spark_sink.bigquery.tables.table import Column
 
 DECIMALS = {"NUMERIC": pa.decimal128(38, 9), "BIGNUMERIC": pa.decimal256(76, 38)}
 """The types that a number has to fit; BIGNUMERIC's partial 77th digit is not used."""

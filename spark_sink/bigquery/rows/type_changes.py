@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_table import BigQueryTable, Column, Shape, bigquery_table
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import Kind
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
+from spark_sink.bigquery.tables.table import BigQueryTable, Column, TableOptions, bigquery_table
 
 Rejections = list[tuple[int, str]]
 
@@ -24,13 +24,13 @@ class FormerTypes:
 
     Args:
         table: the table.
-        shape: the options that it is made by.
+        table_options: the options that it is made by.
         schema: the schema that a key names.
     """
 
-    def __init__(self, table: BigQueryTable, shape: Shape, schema: Callable[[str], TableSchema]) -> None:
+    def __init__(self, table: BigQueryTable, table_options: TableOptions, schema: Callable[[str], TableSchema]) -> None:
         self._table = table
-        self._shape = shape
+        self._table_options = table_options
         self._schema = schema
         self._keys = frozenset(column.name for column in table.columns if column.is_key)
         self._changed: dict[str, Mapping[str, str]] = {}
@@ -46,7 +46,7 @@ class FormerTypes:
         refused: Rejections = []
         for index, (key, mod_type) in enumerate(zip(keys.to_pylist(), mod_types, strict=True)):
             changes = self._changes(key)
-            if changes and self._shape.merges and mod_type == DELETE:
+            if changes and self._table_options.merges and mod_type == DELETE:
                 payloads[index] = self._only_key(payloads[index])
             held = _held(payloads[index]) if changes else set()
             refused += [(index, why) for name, why in changes.items() if name in held][:1]
@@ -59,7 +59,9 @@ class FormerTypes:
         """For each column that has another type in the schema of that key, why it cannot be read."""
         if key not in self._changed:
             try:
-                then = {column.name: column for column in bigquery_table(self._schema(key), self._shape).columns}
+                then = {
+                    column.name: column for column in bigquery_table(self._schema(key), self._table_options).columns
+                }
             except SpoolError:  # of another spool: nothing is known of it
                 then = {}
             now = {column.name: column for column in self._table.columns}

@@ -10,24 +10,24 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from connector.bigquery_client import BigQueryClient, ExistingTable
-from connector.bigquery_table import (
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND
+from connector.spool.reading import Spool
+from spark_sink.bigquery.client import BigQueryClient, ExistingTable
+from spark_sink.bigquery.merging.statements import too_long
+from spark_sink.bigquery.tables.mismatches import mismatches
+from spark_sink.bigquery.tables.records import TableRecord, TableRecords
+from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, transition
+from spark_sink.bigquery.tables.table import (
     MERGE,
     MERGE_LOAD,
     WAYS_APART,
     BigQueryTable,
     BigQueryTarget,
-    Shape,
+    TableOptions,
     bigquery_table,
     table_faults,
 )
-from connector.core.schemas import TableSchema
-from connector.core.timestamps import SECOND
-from connector.spool.reading import Spool
-from spark_sink.bigquery.merging.statements import too_long
-from spark_sink.bigquery.tables.mismatches import mismatches
-from spark_sink.bigquery.tables.records import TableRecord, TableRecords
-from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, transition
 from spark_sink.errors import SinkError, TableError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
@@ -67,9 +67,11 @@ class BigQueryTables:
         self._location = location
         self._max_staleness = max_staleness
         self._records = TableRecords(spool)
-        self._prepared: dict[str, tuple[str, Shape, Prepared]] = {}
+        self._prepared: dict[str, tuple[str, TableOptions, Prepared]] = {}
 
-    def prepared(self, schemas: Mapping[str, TableSchema], shape: Shape, *, by: By = By.SINK) -> dict[str, Prepared]:
+    def prepared(
+        self, schemas: Mapping[str, TableSchema], table_options: TableOptions, *, by: By = By.SINK
+    ) -> dict[str, Prepared]:
         """Prepares tables; returns them by name in the source. ``schemas`` are by schema key.
 
         Those that are stopped stay so. A replay examines whether they are repaired, and they stay stopped for the sink
@@ -83,9 +85,9 @@ class BigQueryTables:
         before = dict(self._records.all())
         for key, schema in schemas.items():
             found = self._prepared.get(schema.table)
-            if found is None or found[:2] != (key, shape):
-                prepared = self._prepare(bigquery_table(schema, shape), shape, key, by)
-                found = self._prepared[schema.table] = (key, shape, prepared)
+            if found is None or found[:2] != (key, table_options):
+                prepared = self._prepare(bigquery_table(schema, table_options), table_options, key, by)
+                found = self._prepared[schema.table] = (key, table_options, prepared)
             out[schema.table] = found[2]
         if self._records.all() != before:
             self._records.save()
@@ -108,13 +110,13 @@ class BigQueryTables:
     def _name(self, table: BigQueryTable) -> str:
         return f"{self.target.project}.{table.dataset}.{table.name}"
 
-    def _prepare(self, table: BigQueryTable, shape: Shape, key: str, by: By) -> Prepared:
+    def _prepare(self, table: BigQueryTable, table_options: TableOptions, key: str, by: By) -> Prepared:
         """Examines a table and does what its state demands."""
         name = self._name(table)
         record = self._records.all().get(name)
         if record is None or record.source != table.source:
             record = TableRecord(source=table.source, columns={})
-        found = self._examine(table, shape, record, by)
+        found = self._examine(table, table_options, record, by)
         step = transition(by, record.state, found.event)
         reason = f"table {table.source} is stopped: {'; '.join(found.reasons)}"
         columns: dict[str, str] = {}
@@ -136,8 +138,8 @@ class BigQueryTables:
                 assert found.existing is not None
                 self._client.add_columns(table, found.existing.lacks(table))
         if step.action is not Action.STOP:
-            self._set_staleness(table, shape, found.existing)
-            columns, mode = {field.name: field.type_text for field in table.fields}, shape.mode
+            self._set_staleness(table, table_options, found.existing)
+            columns, mode = {field.name: field.type_text for field in table.fields}, table_options.mode
         # A replay meets rows of older schemas than the sink has.
         newest = key if by is By.SINK else record.schema_key
         self._records.all()[name] = record.moved(
@@ -145,18 +147,18 @@ class BigQueryTables:
         )
         return Prepared(table, stopped)
 
-    def _examine(self, table: BigQueryTable, shape: Shape, record: TableRecord, by: By) -> _Found:
+    def _examine(self, table: BigQueryTable, table_options: TableOptions, record: TableRecord, by: By) -> _Found:
         """Finds out about a table; BigQuery is asked only where no earlier finding decides."""
         name = self._name(table)
         other = self._other_table(table, name)
         if other is not None:
             why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {WAYS_APART}"
             return _Found(Event.NAME_TAKEN, (why,))
-        if record.mode not in ("", shape.mode):
+        if record.mode not in ("", table_options.mode):
             return _Found(Event.OTHER_MODE, error=_other_mode(name, f"for mode {record.mode}"))
         if not is_examined(by, record.state):
             return _Found(Event.SKIPPED)
-        faults = tuple(self._faults(table, shape))
+        faults = tuple(self._faults(table, table_options))
         if faults:
             return _Found(Event.UNFIT, faults)
         existing = self._client.find(table.dataset, table.name)
@@ -168,11 +170,11 @@ class BigQueryTables:
             return _Found(Event.UNFIT, (why,)) if table.unpartitioned else _Found(Event.ABSENT)
         return _compared(name, table, existing)
 
-    def _faults(self, table: BigQueryTable, shape: Shape) -> Iterator[str]:
+    def _faults(self, table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
         """Why a table cannot be in BigQuery, whatever is there."""
-        found = list(table_faults(table, shape))
+        found = list(table_faults(table, table_options))
         yield from found
-        if shape.mode == MERGE_LOAD and not found:
+        if table_options.mode == MERGE_LOAD and not found:
             long = too_long(table, self.target.project)
             if long:
                 yield long
@@ -190,10 +192,10 @@ class BigQueryTables:
             self._create_dataset(table.dataset)
         self._client.create(table)
 
-    def _set_staleness(self, table: BigQueryTable, shape: Shape, existing: ExistingTable | None) -> None:
+    def _set_staleness(self, table: BigQueryTable, table_options: TableOptions, existing: ExistingTable | None) -> None:
         wanted = self._max_staleness // SECOND
         before = _seconds(existing.max_staleness) if existing is not None else None
-        if shape.mode == MERGE and before != wanted:
+        if table_options.mode == MERGE and before != wanted:
             self._client.set_max_staleness(table, self._max_staleness)
             if existing is not None:
                 was = "none" if before is None else f"{before:g} s"

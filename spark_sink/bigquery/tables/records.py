@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict
 
-from connector.spool.consumers import BIGQUERY
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
+from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.tables.states import State
 
-_PATH = f"consumers/{BIGQUERY}.tables"
+_PATH = f"consumers/{CONSUMER}.tables"
 
 
 class TableRecord(BaseModel):

@@ -15,16 +15,23 @@ from typing import Protocol
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
 from connector.core.schemas import TableSchema
 from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.merging.loads import Loading
 from spark_sink.bigquery.rows.builder import RowBuilder
 from spark_sink.bigquery.rows.type_changes import FormerTypes, Rejections
+from spark_sink.bigquery.tables.table import (
+    MERGE,
+    MERGE_LOAD,
+    BigQueryTable,
+    BigQueryTarget,
+    TableOptions,
+    bigquery_table,
+)
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.files.writer import by_table, pieces_of, size_of
@@ -49,12 +56,13 @@ class PinnedOptions:
     """The options that decide what is written, as they are pinned."""
 
     project: str
-    shape: Shape
+    table_options: TableOptions
     part_bytes: int
 
     def to_text(self) -> str:
         """As it is pinned in the spool and in the checkpoint."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
+        node = {"project": self.project, "shape": asdict(self.table_options), "part_bytes": self.part_bytes}
+        return orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "PinnedOptions":
@@ -65,7 +73,7 @@ class PinnedOptions:
         """
         try:
             node = orjson.loads(text)
-            return cls(node["project"], Shape(**node["shape"]), node["part_bytes"])
+            return cls(node["project"], TableOptions(**node["shape"]), node["part_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpoolError(
                 f"options of the BigQuery sink that this program does not know are pinned: {text}",
@@ -154,22 +162,22 @@ class PartWriter:
         for table, writer in writers.items():
             rows, refused, wrote = writer.finish()
             plan = self.tables[table]
-            letters = "" if self.options.shape.merges else writer.letters
+            letters = "" if self.options.table_options.merges else writer.letters
             yield TableReport(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "", letters)
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
         name = f"{letters_of(self.spool_id, self.first)}_{part.number}"
         letters = DeadLetters(self.dead_letters)
-        if not self.options.shape.merges and CommitLog(spool).find(self.first, table) is not None:
+        if not self.options.table_options.merges and CommitLog(spool).find(self.first, table) is not None:
             return TableWriter(table, letters, name, _Done())
         # What another attempt appends may be other rows: the driver keeps the letters of those that count.
-        kept = name if self.options.shape.merges else f"{name}_{secrets.token_hex(8)}"
+        kept = name if self.options.table_options.merges else f"{name}_{secrets.token_hex(8)}"
         if plan.stopped is not None:
             return TableWriter(table, letters, kept, _Stopped(plan.stopped))
-        made = bigquery_table(spool.schema(plan.schema_key), self.options.shape)
+        made = bigquery_table(spool.schema(plan.schema_key), self.options.table_options)
         digest = blake2b(f"{_LINES} {self.options.to_text()}".encode(), digest_size=4).hexdigest()
-        rows = rows_into(self.target, made, self.options.shape, f"{name}_{digest}", spool.schema)
+        rows = rows_into(self.target, made, self.options.table_options, f"{name}_{digest}", spool.schema)
         return TableWriter(table, letters, kept, rows)
 
 
@@ -361,24 +369,28 @@ class _Sifted:
 
 
 def rows_into(
-    target: BigQueryTarget, table: BigQueryTable, shape: Shape, name: str, schema: Callable[[str], TableSchema]
+    target: BigQueryTarget,
+    table: BigQueryTable,
+    table_options: TableOptions,
+    name: str,
+    schema: Callable[[str], TableSchema],
 ) -> RowTaker:
-    """What takes a table's rows, in the shape's mode.
+    """What takes a table's rows, in the table_options's mode.
 
     Args:
         target: where.
         table: the table.
-        shape: the options that it is made by.
+        table_options: the options that it is made by.
         name: of these rows and these options alone.
         schema: the schema that a key names.
     """
     rows: RowTaker
-    if shape.mode == MERGE_LOAD:
+    if table_options.mode == MERGE_LOAD:
         rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
     else:
-        writer, builder = BigQueryWriter(target, table), RowBuilder(table, shape.mode)
-        rows = _Streamed(writer, builder, pending=shape.mode != MERGE)
-    return _Sifted(rows, FormerTypes(table, shape, schema))
+        writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
+        rows = _Streamed(writer, builder, pending=table_options.mode != MERGE)
+    return _Sifted(rows, FormerTypes(table, table_options, schema))
 
 
 def letters_of(spool_id: str, first: int) -> str:

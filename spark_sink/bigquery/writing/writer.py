@@ -21,8 +21,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
-from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
-from connector.bigquery_table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.client import PATIENCE, BigQueryClient, reason_of
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery.writing.connections import Call, connections, own, shared
 from spark_sink.errors import SinkError
 
@@ -124,7 +124,7 @@ class BigQueryWriter:
         return int(ended.row_count)
 
     def commit(self, streams: Sequence[str], *, entry: str) -> None:
-        """Makes the rows of finalized streams visible, all at once; streams that are committed already are not an error.
+        """Makes the rows of finalized streams visible, all at once; those that are committed already are no error.
 
         Args:
             streams: are only ever committed together.
@@ -141,8 +141,8 @@ class BigQueryWriter:
                 names = ", ".join(sorted(code.name for code in codes))
                 raise SinkError(
                     f"streams of table {self._name} cannot be committed ({names}): they have expired",
-                    hint=f"Check whether the table has their rows. If it has none, remove {entry} in the spool, and they"
-                    ' are written again. If it has them, set "committed": true there (docs/bigquery.md).',
+                    hint=f"Check whether the table has their rows. If it has none, remove {entry} in the spool, and"
+                    ' they are written again. If it has them, set "committed": true there (docs/bigquery.md).',
                 )
 
         self._sent(once)

@@ -6,14 +6,14 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.merging.bounds import bound_of, bounded
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
 from tests.spark_sink.bigquery.deliveries.runs import SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -24,7 +24,7 @@ def table_of(partition_by: str = "", **keys: str) -> BigQueryTable:
     ]
     other = ColumnType("Placed", '{"code":"DATE"}', False, 9)
     schema = TableSchema("Orders", (*columns, other), tuple(keys))
-    return bigquery_table(schema, Shape("d", "merge-load", partition_by=partition_by))
+    return bigquery_table(schema, TableOptions("d", "merge-load", partition_by=partition_by))
 
 
 def bound(code: str, *values: object) -> str:

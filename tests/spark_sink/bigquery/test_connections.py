@@ -11,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from connector.bigquery_table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery.writing import connections
 from spark_sink.bigquery.writing.connections import Connection, Connections
 from spark_sink.bigquery.writing.writer import BigQueryWriter

@@ -3,11 +3,11 @@
 import pytest
 from google.cloud import bigquery
 
-from connector.bigquery_table import Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.merging.statements import LONGEST_STATEMENT, late_statement, merge_statement, too_long
+from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Sealing, ids_of
@@ -125,7 +125,7 @@ def test_columns_called_as_those_of_a_staging_table_or_its_aliases_are_merged(
 
 
 def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None:
-    table = bigquery_table(TableSchema.of("T", [KEY]), Shape("d", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", [KEY]), TableOptions("d", "merge-load"))
     merge = merge_statement(table, "p.d.T", "p.d.staging")
     assert merge.startswith("MERGE `p.d.T` t USING `p.d.staging` s ON t.`Id` = s.`Id` WHEN MATCHED AND s.datastream_m")
     assert "AND s._spanner_deleted THEN DELETE" in merge
@@ -139,7 +139,7 @@ def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None
 def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_to_be_too_long(
     columns: int, length: int, kind: str, fits: bool
 ) -> None:
-    table = bigquery_table(wide(columns, length, kind), Shape("d" * 100, "merge-load", prefix="p" * 100))
+    table = bigquery_table(wide(columns, length, kind), TableOptions("d" * 100, "merge-load", prefix="p" * 100))
     assert (too_long(table, "a" * 30) is None) == fits
     staging = f"{'a' * 30}.{'d' * 100}.{'s' * 160}"
     assert (len(merge_statement(table, f"{'a' * 30}.{'d' * 100}.{table.name}", staging)) <= LONGEST_STATEMENT) == fits

@@ -5,12 +5,12 @@ import re
 import pytest
 from google.cloud import bigquery
 
-from connector.bigquery_client import ExistingTable
-from connector.bigquery_table import Field, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import ExistingTable
 from spark_sink.bigquery.tables.mismatches import mismatches
+from spark_sink.bigquery.tables.table import Field, TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Scenario, Sealing, ids_of
 from tests.spark_sink.bigquery.deliveries.scenarios import make as make
@@ -82,7 +82,9 @@ def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_say
     seal([2], "Singers", "Other")
     scenario.run()
     (reason,) = reasons_of(scenario)
-    assert "column Id is STRING in BigQuery, and would be INT64: drop the table there, and it is made anew" in reason
+    assert (
+        "column Id is STRING in BigQuery, and would be INT64: drop the table there, and it is created again" in reason
+    )
     (statement,) = follow(scenario)
     assert f"CREATE TABLE `double.{dataset}.{name}_before` AS" in statement
     scenario.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
@@ -131,7 +133,7 @@ def test_a_column_of_the_key_that_is_gone_is_not_told_to_be_added(
 
 
 def test_a_clustered_column_of_a_table_without_a_key_is_not_told_to_be_renamed() -> None:
-    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), Shape("d", "append-only"))
+    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), TableOptions("d", "append-only"))
     fields = {field.name.lower(): field for field in table.fields} | {"id": Field("Id", "INT64")}
     (clustered,) = mismatches("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))
     assert clustered.startswith("column Id is INT64 in BigQuery, and would be STRING: drop the table there")

@@ -12,13 +12,12 @@ from google.protobuf.message import Message
 
 from benchmarks import rows
 from benchmarks.rows import message_class
-from connector.bigquery_table import Mode, Shape, bigquery_table
 from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from spark_sink.bigquery.rows import builder as bigquery_rows
-from spark_sink.bigquery.rows.builder import BuiltRows, RowBuilder, check_whole_rows
+from spark_sink.bigquery.rows.builder import LARGEST, BuiltRows, RowBuilder, check_whole_rows
+from spark_sink.bigquery.tables.table import Mode, TableOptions, bigquery_table
 from spark_sink.errors import SinkError
 from tests.connector.builders import AT, column, record
 
@@ -64,7 +63,7 @@ def enveloped(*records: DataChangeRecord) -> pa.RecordBatch:
 
 
 def builder_of(columns: tuple[ColumnType, ...], mode: Mode = "append-only", **options: str) -> RowBuilder:
-    return RowBuilder(bigquery_table(TableSchema.of("Singers", columns), Shape("ds", mode, **options)), mode)
+    return RowBuilder(bigquery_table(TableSchema.of("Singers", columns), TableOptions("ds", mode, **options)), mode)
 
 
 def change(columns: tuple[ColumnType, ...], *payloads: str, **changed: Any) -> DataChangeRecord:
@@ -430,11 +429,11 @@ def test_a_row_that_is_too_large_is_refused() -> None:
     columns = (column("Id", "INT64", 1, key=True), column("s", "STRING", 2))
     builder = builder_of(columns, "merge")
     small = builder.build(enveloped(change(columns, '{"Id":"1","s":""}')), now=NOW)
-    room = bigquery_rows.LARGEST - len(small.rows[0].as_py()) - 3  # the length takes three bytes more
+    room = LARGEST - len(small.rows[0].as_py()) - 3  # the length takes three bytes more
     payloads = [f'{{"Id":"1","s":"{"x" * length}"}}' for length in (1, room, room + 1, 12_000_000, 2)]
     built = builder.build(enveloped(change(columns, *payloads)), now=NOW)
     assert built.indexes.tolist() == [0, 1, 4]
-    assert len(built.rows[1].as_py()) == bigquery_rows.LARGEST
+    assert len(built.rows[1].as_py()) == LARGEST
     assert [(refused.index, refused.reason) for refused in built.refused] == [
         (number, "the row is too large for BigQuery: it has more than 9,500,000 bytes") for number in (2, 3)
     ]

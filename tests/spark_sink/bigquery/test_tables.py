@@ -62,7 +62,7 @@ def rename_of(scenario: Scenario, column: str) -> str:
     )
     return (
         f"ALTER TABLE `{place}` RENAME COLUMN {column} TO {column}_before, or DROP COLUMN {column}, and it is added"
-        f" anew; rows that are there have NULL in it{merged}"
+        f" again; existing rows have NULL in it{merged}"
     )
 
 

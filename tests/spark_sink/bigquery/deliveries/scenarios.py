@@ -15,12 +15,12 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from connector.bigquery_client import BigQueryClient
 from connector.config import Config
 from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import delivery as bigquery_delivery
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.tables.records import TableRecords
 from spark_sink.bigquery.writing import parts

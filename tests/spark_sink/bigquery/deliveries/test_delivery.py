@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import Shape, bigquery_table
-from connector.config import BigQueryConfig
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.merging import loads
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from tests.property import test_bigquery_row_merger as folding
@@ -276,7 +276,7 @@ def test_the_statement_does_what_the_property_of_the_fold_says_of_it(scenario_of
     assert isinstance(config.sink, BigQueryConfig)
     client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
     client.create_dataset(scenario.dataset, "US")
-    table = bigquery_table(folding.SCHEMA, Shape(scenario.dataset, "merge-load"))
+    table = bigquery_table(folding.SCHEMA, TableOptions(scenario.dataset, "merge-load"))
     client.create(table)
     merged_by_hand = folding.Merged()
     rows = folding.rows_of([drawn(random) for _ in range(30)])

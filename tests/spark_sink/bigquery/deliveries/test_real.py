@@ -13,13 +13,14 @@ import pytest
 from google.api_core.exceptions import BadRequest
 from google.cloud import bigquery
 
-from connector.bigquery_table import bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config import Config
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.replay import replay_into
 from spark_sink.bigquery.rows.builder import LARGEST, RowBuilder
+from spark_sink.bigquery.tables.table import bigquery_table
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
@@ -254,7 +255,7 @@ def test_many_streams_are_committed_at_once(tmp_path: Path, prefix: str, query: 
     delivered(spool, prefix, "append-only", Checkpoint([]))
     config = configuration(spool, prefix, "append-only")
     assert isinstance(config.sink, BigQueryConfig)
-    table = bigquery_table(TableSchema.of("Singers", [KEY, NAME]), config.sink.shape())
+    table = bigquery_table(TableSchema.of("Singers", [KEY, NAME]), config.sink.table_options())
     writer = BigQueryWriter(config.sink.target(config.source), table)
     descriptor = RowBuilder(table, "append-only").descriptor
     streams = [writer.create_pending() for _ in range(150)]

@@ -66,7 +66,7 @@ def test_a_table_that_was_made_anew_with_another_key_is_stopped_and_after_the_re
     both = (ID_NO_KEY, NAME_AS_KEY)
     scenario.maker.seal(with_mods(2, both, ('{"Name":"a"}', '{"Id":"7"}'), ('{"Name":"b"}', '{"Id":"7"}')))
     (said,) = scenario.run()
-    assert "its key is (Id) in BigQuery, and would be (Name): drop the table there, and it is made anew" in said
+    assert "its key is (Id) in BigQuery, and would be (Name): drop the table there, and it is created again" in said
     bigquery_double.drop(*scenario.place("Singers"))
     assert replay(scenario) == Replayed(sent=2)
     assert sorted((row["Name"], row["Id"]) for row in scenario.rows("Singers")) == [("a", 7), ("b", 7)]

@@ -13,10 +13,9 @@ from typing import Literal
 
 import orjson
 
-from connector import bigquery_partition
-from connector.bigquery_partition import Partition
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import Kind, kind_of
+from spark_sink.bigquery.tables.partition import Partition, fitted, is_named, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
@@ -97,12 +96,12 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableOptions:
     """The options that decide what tables look like.
 
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables
-    without one are in; ``partition_by`` is that option as text (:func:`connector.bigquery_partition.to_text`).
+    without one are in; ``partition_by`` is that option as text (:func:`spark_sink.bigquery.tables.partition.to_text`).
     """
 
     dataset: str
@@ -185,45 +184,45 @@ METADATA_OF: Mapping[Mode, tuple[Field, ...]] = {
 """What each row has beside the source's columns. Milliseconds, as Datastream has it, in ``source_timestamp``."""
 
 
-def bigquery_table(schema: TableSchema, shape: Shape) -> BigQueryTable:
+def bigquery_table(schema: TableSchema, table_options: TableOptions) -> BigQueryTable:
     """The table that a schema becomes."""
     keys = set(schema.primary_keys)
-    columns = tuple(_column(column.name, column.type, column.name in keys, shape) for column in schema.columns)
+    columns = tuple(_column(column.name, column.type, column.name in keys, table_options) for column in schema.columns)
     targets = {column.name: column.field for column in columns}
     key_fields = [targets[name] for name in schema.primary_keys if name in targets]
     clustered = [field.name for field in key_fields if field.type in _IN_KEYS and not field.repeated]
-    dataset, name = _place(schema.table, shape)
-    partition, unpartitioned = _partition(schema.table, columns, shape)
+    dataset, name = _place(schema.table, table_options)
+    partition, unpartitioned = _partition(schema.table, columns, table_options)
     return BigQueryTable(
         schema.table,
         dataset,
         name,
         columns,
-        METADATA_OF[shape.mode],
-        tuple(field.name for field in key_fields) if shape.merges else (),
+        METADATA_OF[table_options.mode],
+        tuple(field.name for field in key_fields) if table_options.merges else (),
         tuple(clustered[:MOST_CLUSTERING_COLUMNS]),
         partition,
         unpartitioned,
     )
 
 
-def _partition(table: str, columns: Iterable[Column], shape: Shape) -> tuple[Partition | None, str]:
+def _partition(table: str, columns: Iterable[Column], table_options: TableOptions) -> tuple[Partition | None, str]:
     """How a table is partitioned, and why it cannot be, if it is named."""
-    spec = bigquery_partition.of_table(shape.partition_by, table)
+    spec = of_table(table_options.partition_by, table)
     if not spec:
         return None, ""
     fields = {column.name: column.field for column in columns} | {
-        field.name: field for field in METADATA_OF[shape.mode]
+        field.name: field for field in METADATA_OF[table_options.mode]
     }
     types = {name: (field.name, "" if field.repeated else field.type) for name, field in fields.items()}
     try:
-        return bigquery_partition.fitted(spec, types, merges=shape.merges), ""
+        return fitted(spec, types, merges=table_options.merges), ""
     except ValueError as error:
-        named = bigquery_partition.is_named(shape.partition_by, table)
+        named = is_named(table_options.partition_by, table)
         return None, f"table {table} cannot be partitioned by {spec}: {error}" if named else ""
 
 
-def table_faults(table: BigQueryTable, shape: Shape) -> Iterator[str]:
+def table_faults(table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
     """What keeps a table out of BigQuery, each in a sentence."""
     named: dict[str, list[str]] = {}
     for column in table.columns:
@@ -233,7 +232,7 @@ def table_faults(table: BigQueryTable, shape: Shape) -> Iterator[str]:
     for name, columns in named.items():
         if len(columns) > 1:
             yield f"the columns {' and '.join(columns)} of table {table.source} would both be called {name} in BigQuery"
-    if not shape.merges:
+    if not table_options.merges:
         return
     if not table.primary_key:
         yield f"table {table.source} has no primary key to merge by: take mode append-only, or leave the table out"
@@ -271,14 +270,16 @@ WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 """The value capture types whose updates hold every column."""
 
 
-def faults_of_stream(shape: Shape, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]) -> list[str]:
+def faults_of_stream(
+    table_options: TableOptions, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]
+) -> list[str]:
     """What keeps a change stream's tables out of BigQuery, each fault in a sentence after its field."""
     faults = []
-    if shape.mode == MERGE and value_capture_type not in WHOLE_ROWS:
+    if table_options.mode == MERGE and value_capture_type not in WHOLE_ROWS:
         faults.append(f"sink.mode: {no_whole_rows(stream, value_capture_type)}")
-    tables = [bigquery_table(schema, shape) for schema in schemas]
+    tables = [bigquery_table(schema, table_options) for schema in schemas]
     for table in tables:
-        faults += [f"sink: {fault}" for fault in table_faults(table, shape)]
+        faults += [f"sink: {fault}" for fault in table_faults(table, table_options)]
         faults += [f"sink.partition_by: {table.unpartitioned}"] if table.unpartitioned else []
     faults += [f"sink: {fault}" for fault in collisions(tables)]
     return faults
@@ -293,19 +294,19 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
     )
 
 
-def _column(name: str, type_json: str, is_key: bool, shape: Shape) -> Column:  # noqa: FBT001
+def _column(name: str, type_json: str, is_key: bool, table_options: TableOptions) -> Column:  # noqa: FBT001
     node = orjson.loads(type_json)
     kind, repeated = kind_of(type_json), False
     if node.get("code") == "ARRAY":
-        if shape.arrays == "json":
+        if table_options.arrays == "json":
             return Column(name, Field(bigquery_name(name), "JSON"), kind, is_key)
         kind, repeated = kind_of(orjson.dumps(node["array_element_type"]).decode()), True
     type_name = _TYPES[kind]
-    if kind is Kind.TIMESTAMP and shape.timestamps == "text":
+    if kind is Kind.TIMESTAMP and table_options.timestamps == "text":
         kind, type_name = Kind.STRING, "STRING"
-    if kind is Kind.NUMBER and shape.numeric == "bignumeric":
+    if kind is Kind.NUMBER and table_options.numeric == "bignumeric":
         type_name = "BIGNUMERIC"
-    return Column(name, Field(bigquery_name(name), type_name, repeated, is_key and shape.merges), kind, is_key)
+    return Column(name, Field(bigquery_name(name), type_name, repeated, is_key and table_options.merges), kind, is_key)
 
 
 def bigquery_name(name: str) -> str:
@@ -316,12 +317,14 @@ def bigquery_name(name: str) -> str:
     return (f"c{name}" if name.lower().startswith(_RESERVED) else name)[:_LONGEST_NAME]
 
 
-def _place(table: str, shape: Shape) -> tuple[str, str]:
+def _place(table: str, table_options: TableOptions) -> tuple[str, str]:
     """The dataset and the name of a table."""
     schema, _, name = table.rpartition(".")
-    suffix = "_changelog" if shape.mode == CHANGELOG else ""
-    if SCHEMA_IN_DATASET in shape.dataset:
-        dataset = shape.dataset.replace(SCHEMA_IN_DATASET, _NOT_IN_NAMES.sub("_", schema or shape.default_schema))
-        return dataset, f"{shape.prefix}{bigquery_name(name)}{suffix}"
+    suffix = "_changelog" if table_options.mode == CHANGELOG else ""
+    if SCHEMA_IN_DATASET in table_options.dataset:
+        dataset = table_options.dataset.replace(
+            SCHEMA_IN_DATASET, _NOT_IN_NAMES.sub("_", schema or table_options.default_schema)
+        )
+        return dataset, f"{table_options.prefix}{bigquery_name(name)}{suffix}"
     name = f"{schema}_{name}" if schema else name
-    return shape.dataset, f"{shape.prefix}{bigquery_name(name)}{suffix}"
+    return table_options.dataset, f"{table_options.prefix}{bigquery_name(name)}{suffix}"

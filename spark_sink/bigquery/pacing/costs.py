@@ -1,34 +1,34 @@
-"""What a configuration of the BigQuery sink takes of its quotas, and makes BigQuery read, in a day. Pure.
+"""Estimates what a configuration of the BigQuery sink takes of its quotas, and makes BigQuery read, in a day. Pure.
 
-An estimate from above: every table has changes all the time. What BigQuery reads is told where it says how large its
-tables are.
+The estimate is an upper bound: every table has changes all the time. Bytes are estimated where the sizes of the tables
+are known.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from connector.bigquery_quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
-from connector.bigquery_table import MERGE, MERGE_LOAD, Mode
 from connector.core.timestamps import SECOND
+from spark_sink.bigquery.pacing.quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, Mode
 
 LEAST_SCANNED = 10 * 2**20
-"""Bytes that are paid for a table at least."""
+"""The fewest bytes that are billed for a table."""
 
 _TIB = 2**40
 _MUCH = _TIB
-"""Bytes read in a day that are worth a warning."""
+"""Bytes read in a day above which there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """What is written, and how.
 
     Attributes:
-        mode: the sink's.
-        tables: how many there are.
-        trigger: Spark's, in nanoseconds.
+        mode: the sink's mode.
+        tables: their number.
+        trigger: Spark's trigger interval, in nanoseconds.
         max_staleness: nanoseconds.
-        sizes: bytes of the tables that are there.
+        sizes: bytes of the tables that exist.
     """
 
     mode: Mode
@@ -44,7 +44,7 @@ class Load:
 
     @property
     def calls_a_day(self) -> int:
-        """New streams, or load jobs; as many MERGE statements."""
+        """New streams, or load jobs; there are as many MERGE statements as load jobs."""
         return 0 if self.mode == MERGE else self.tables * (DAY * SECOND // max(1, self.interval))
 
     @property
@@ -60,37 +60,37 @@ class Load:
         return self.reads_a_day * sum(max(size, LEAST_SCANNED) for size in self.sizes)
 
 
-def notes(load: Load) -> Iterator[str]:
-    """What it takes, and warnings, each a line."""
-    latency = _span(load.interval)
-    if load.mode == MERGE:
-        yield f"{load.tables} tables in mode merge: no quota of calls; changes are sent every {_span(load.trigger)}"
-    elif load.mode == MERGE_LOAD:
+def notes(workload: Workload) -> Iterator[str]:
+    """The estimate and its warnings, each a line."""
+    latency = _span(workload.interval)
+    if workload.mode == MERGE:
+        yield f"{workload.tables} tables in mode merge: no quota of calls; changes are sent every {_span(workload.trigger)}"
+    elif workload.mode == MERGE_LOAD:
         yield (
-            f"{load.tables} tables in mode merge-load: at most {load.calls_a_day:,} load jobs and MERGE statements a"
+            f"{workload.tables} tables in mode merge-load: at most {workload.calls_a_day:,} load jobs and MERGE statements a"
             f" day, of {LOADS.limit:,} load jobs that a project may run; changes gather for up to {latency}"
         )
     else:
-        streams = load.calls_a_day * HOUR // DAY
+        streams = workload.calls_a_day * HOUR // DAY
         yield (
-            f"{load.tables} tables in mode {load.mode}: at most {streams:,} new streams an hour, of {STREAMS.limit:,}"
+            f"{workload.tables} tables in mode {workload.mode}: at most {streams:,} new streams an hour, of {STREAMS.limit:,}"
             f" that a project may make in a region; rows gather for up to {latency} where all tables have some"
         )
-    if load.mode == MERGE and not load.max_staleness:
+    if workload.mode == MERGE and not workload.max_staleness:
         yield "warning: with sink.max_staleness 0s every query applies the changes, and reads each table as a whole"
         return
-    yield from _scans(load)
+    yield from _scans(workload)
 
 
-def _scans(load: Load) -> Iterator[str]:
-    if not load.reads_a_day:
+def _scans(workload: Workload) -> Iterator[str]:
+    if not workload.reads_a_day:
         return
-    if not load.sizes:
-        yield f"each table is read up to {load.reads_a_day} times a day to merge what changed"
+    if not workload.sizes:
+        yield f"each table is read up to {workload.reads_a_day} times a day to merge what changed"
         return
-    size, scanned = sum(load.sizes), load.scanned_a_day
+    size, scanned = sum(workload.sizes), workload.scanned_a_day
     yield (
-        f"{len(load.sizes)} tables of {size / 10**9:,.1f} GB are read up to {load.reads_a_day} times a day to merge"
+        f"{len(workload.sizes)} tables of {size / 10**9:,.1f} GB are read up to {workload.reads_a_day} times a day to merge"
         f" what changed: {scanned / _TIB:,.2f} TiB"
     )
     if scanned > SCANNED.limit * SHARE // 100:
