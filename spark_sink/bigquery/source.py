@@ -48,10 +48,10 @@ _ARROW = pa.schema(
         pa.field("schema_key", pa.string()),
         pa.field("part", pa.int64()),
         pa.field("rows", pa.int64()),
-        pa.field("refused", pa.int64()),
+        pa.field("rejected", pa.int64()),
         pa.field("wrote", pa.string()),
         pa.field("stopped", pa.string()),
-        pa.field("letters", pa.string()),
+        pa.field("dead_letters", pa.string()),
         pa.field("options", pa.string()),
     ]
 )

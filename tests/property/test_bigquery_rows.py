@@ -282,10 +282,10 @@ def test_rows_are_what_plain_python_makes_of_each_payload(case: Case, before: in
     batch = padded.slice(len(changes[:before]), len(changes))
     builder = RowBuilder(case.table, case.mode)
     built = builder.build(batch, now=NOW)
-    event(f"{case.mode}, {len(built.refused)} refused of {len(changes)}")
-    assert [one.index for one in built.refused] == [n for n, one in enumerate(case.events) if one.refused]
-    assert built.indexes.tolist() == [n for n, one in enumerate(case.events) if not one.refused]
-    assert not any("secret" in one.reason for one in built.refused)
+    event(f"{case.mode}, {len(built.rejected)} refused of {len(changes)}")
+    assert [one.index for one in built.rejected] == [n for n, one in enumerate(case.events) if one.rejected]
+    assert built.indexes.tolist() == [n for n, one in enumerate(case.events) if not one.rejected]
+    assert not any("secret" in one.reason for one in built.rejected)
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
     rows = pa.table(batch.columns, SCHEMA).cast(plain).to_pylist()
     for index, found in zip(built.indexes.tolist(), decoded(builder, built), strict=True):

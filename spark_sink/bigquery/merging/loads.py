@@ -56,21 +56,21 @@ class Loading:
         self._merged = 0
         self._loads: list[Load] = []
 
-    def take(self, rows: pa.RecordBatch) -> Rejections:
+    def write(self, rows: pa.RecordBatch) -> Rejections:
         """Merges rows in; returns the index of each rejected one, and why."""
         self._merged += size_of(rows)
         return self._merger.add(rows)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether there are enough rows to load."""
         return self._merged > MERGED_BYTES
 
-    def rest(self) -> None:
+    def end_epoch(self) -> None:
         """Loads whole epochs, so that no transaction is visible in part once they are merged."""
         self._load()
 
-    def end(self) -> str:
+    def finish(self) -> str:
         """Loads the remaining rows; returns all loads as text."""
         self._load()
         return to_text(self._loads)

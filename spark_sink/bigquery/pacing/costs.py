@@ -20,7 +20,7 @@ _MUCH = _TIB
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Load:
     """What is written, and how.
 
     Attributes:
@@ -60,37 +60,37 @@ class Workload:
         return self.reads_a_day * sum(max(size, LEAST_SCANNED) for size in self.sizes)
 
 
-def notes(workload: Workload) -> Iterator[str]:
+def notes(load: Load) -> Iterator[str]:
     """The estimate and its warnings, each a line."""
-    latency = _span(workload.interval)
-    if workload.mode == MERGE:
-        yield f"{workload.tables} tables in mode merge: no quota of calls; changes are sent every {_span(workload.trigger)}"
-    elif workload.mode == MERGE_LOAD:
+    latency = _span(load.interval)
+    if load.mode == MERGE:
+        yield f"{load.tables} tables in mode merge: no quota of calls; changes are sent every {_span(load.trigger)}"
+    elif load.mode == MERGE_LOAD:
         yield (
-            f"{workload.tables} tables in mode merge-load: at most {workload.calls_a_day:,} load jobs and MERGE statements a"
+            f"{load.tables} tables in mode merge-load: at most {load.calls_a_day:,} load jobs and MERGE statements a"
             f" day, of {LOADS.limit:,} load jobs that a project may run; changes gather for up to {latency}"
         )
     else:
-        streams = workload.calls_a_day * HOUR // DAY
+        streams = load.calls_a_day * HOUR // DAY
         yield (
-            f"{workload.tables} tables in mode {workload.mode}: at most {streams:,} new streams an hour, of {STREAMS.limit:,}"
+            f"{load.tables} tables in mode {load.mode}: at most {streams:,} new streams an hour, of {STREAMS.limit:,}"
             f" that a project may make in a region; rows gather for up to {latency} where all tables have some"
         )
-    if workload.mode == MERGE and not workload.max_staleness:
+    if load.mode == MERGE and not load.max_staleness:
         yield "warning: with sink.max_staleness 0s every query applies the changes, and reads each table as a whole"
         return
-    yield from _scans(workload)
+    yield from _scans(load)
 
 
-def _scans(workload: Workload) -> Iterator[str]:
-    if not workload.reads_a_day:
+def _scans(load: Load) -> Iterator[str]:
+    if not load.reads_a_day:
         return
-    if not workload.sizes:
-        yield f"each table is read up to {workload.reads_a_day} times a day to merge what changed"
+    if not load.sizes:
+        yield f"each table is read up to {load.reads_a_day} times a day to merge what changed"
         return
-    size, scanned = sum(workload.sizes), workload.scanned_a_day
+    size, scanned = sum(load.sizes), load.scanned_a_day
     yield (
-        f"{len(workload.sizes)} tables of {size / 10**9:,.1f} GB are read up to {workload.reads_a_day} times a day to merge"
+        f"{len(load.sizes)} tables of {size / 10**9:,.1f} GB are read up to {load.reads_a_day} times a day to merge"
         f" what changed: {scanned / _TIB:,.2f} TiB"
     )
     if scanned > SCANNED.limit * SHARE // 100:

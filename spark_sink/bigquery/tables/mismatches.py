@@ -1,9 +1,9 @@
 """Why an existing table cannot be written as it is, and which repairs BigQuery allows. Pure.
 
-The recommended statements are those that Google's documentation allows. A column of the key or of the clustering can be neither dropped nor
-renamed (https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language, DROP COLUMN and RENAME
-COLUMN), one of the key cannot change its type either, and a table with a primary key cannot be renamed
-(https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations). Such a table is copied by a query,
+The recommended statements are those that Google's documentation allows. A column of the key or of the clustering can be
+neither dropped nor renamed (https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language,
+DROP COLUMN and RENAME COLUMN), one of the key cannot change its type either, and a table with a primary key cannot be
+renamed (https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations). Such a table is copied by a query,
 because BigQuery rejects a copy job while changes are merged into it, and dropped. Any other column is renamed or
 dropped, or given a wider type.
 """

@@ -21,7 +21,7 @@ _SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19})
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A table's partitioning: ``column`` is BigQuery's, empty for the time of arrival. Either ``unit`` or a range is set."""
+    """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival."""
 
     column: str
     unit: str = ""

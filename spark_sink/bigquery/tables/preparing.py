@@ -21,12 +21,12 @@ from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, tr
 from spark_sink.bigquery.tables.table import (
     MERGE,
     MERGE_LOAD,
-    WAYS_APART,
+    SEPARATE_NAMES,
     BigQueryTable,
     BigQueryTarget,
     TableOptions,
     bigquery_table,
-    table_faults,
+    table_errors,
 )
 from spark_sink.errors import SinkError, TableError
 
@@ -152,7 +152,7 @@ class BigQueryTables:
         name = self._name(table)
         other = self._other_table(table, name)
         if other is not None:
-            why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {WAYS_APART}"
+            why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {SEPARATE_NAMES}"
             return _Found(Event.NAME_TAKEN, (why,))
         if record.mode not in ("", table_options.mode):
             return _Found(Event.OTHER_MODE, error=_other_mode(name, f"for mode {record.mode}"))
@@ -172,7 +172,7 @@ class BigQueryTables:
 
     def _faults(self, table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
         """Why a table cannot be in BigQuery, whatever is there."""
-        found = list(table_faults(table, table_options))
+        found = list(table_errors(table, table_options))
         yield from found
         if table_options.mode == MERGE_LOAD and not found:
             long = too_long(table, self.target.project)

@@ -1,82 +1,63 @@
 """Writes a part of a micro-batch into BigQuery: segments in order, their rows table by table.
 
-What differs between the modes is what a table's rows are given to (:class:`RowTaker`): the default stream, a pending
-stream, or a fold that a load job takes. Rows that are refused are kept as dead letters, durably, before
-anybody is told that the part is written.
+Rejected rows are durable as dead letters before the part is reported as written.
 """
 
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Protocol
 
 import orjson
-import pyarrow as pa
 
-from connector.core.schemas import TableSchema
 from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
-from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog
-from spark_sink.bigquery.merging.loads import Loading
-from spark_sink.bigquery.rows.builder import RowBuilder
-from spark_sink.bigquery.rows.type_changes import FormerTypes, Rejections
 from spark_sink.bigquery.tables.table import (
-    MERGE,
-    MERGE_LOAD,
-    BigQueryTable,
     BigQueryTarget,
     TableOptions,
     bigquery_table,
 )
-from spark_sink.bigquery.writing.writer import BigQueryWriter
-from spark_sink.errors import SinkError
-from spark_sink.files.writer import by_table, pieces_of, size_of
+from spark_sink.bigquery.writing.table_rows import StoppedRows, TableWriter, WrittenRows, row_writer
+from spark_sink.files.writer import by_table
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.source.admission import packed
 
-PIECE = 4 * 1024 * 1024
-"""Bytes of rows, as they are in the spool, that are written at a time."""
-
-_REQUEST = 8 * 1024 * 1024
-"""Bytes of rows in a request, or one row that has more (:data:`spark_sink.bigquery.rows.builder.LARGEST`)."""
-
 _LINES = 1
-"""To be raised when a row is loaded in another way: all parts of a batch are then loaded and merged anew, or none."""
+"""The version of the lines of a load. Increase it when a row is loaded differently, so that jobs of an earlier version
+are not taken for the present ones."""
 
-_WAITING = 64 * 1024 * 1024
-"""Bytes of all tables' rows that wait to be sent."""
+_BUFFER = 64 * 1024 * 1024
+"""The most bytes of rows that are buffered, of all tables together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedOptions:
-    """The options that decide what is written, as they are pinned."""
+    """The options that decide what is written, as they are pinned for a micro-batch."""
 
     project: str
     table_options: TableOptions
     part_bytes: int
 
     def to_text(self) -> str:
-        """As it is pinned in the spool and in the checkpoint."""
+        """The text that the spool and the checkpoint hold."""
         node = {"project": self.project, "shape": asdict(self.table_options), "part_bytes": self.part_bytes}
         return orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "PinnedOptions":
-        """Reads what :meth:`to_text` wrote; where an option was not there yet, it has its default.
+        """Reads what :meth:`to_text` wrote; an option that it lacks has its default.
 
         Raises:
-            SpoolError: there is an option that this program does not know.
+            SpoolError: there is an unknown option.
         """
         try:
             node = orjson.loads(text)
             return cls(node["project"], TableOptions(**node["shape"]), node["part_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpoolError(
-                f"options of the BigQuery sink that this program does not know are pinned: {text}",
+                f"the pinned options of the BigQuery sink are not known to this version: {text}",
                 hint="Use the newer spanner-cdc that wrote them.",
             ) from error
 
@@ -85,7 +66,7 @@ class PinnedOptions:
 class Part:
     """Some segments of a micro-batch; ``number`` counts from 0.
 
-    Of ``tables`` alone the rows are written, where they are not None: another task writes those of others.
+    Only rows of ``tables`` are written, unless that is None; another task writes those of the other tables.
     """
 
     number: int
@@ -100,7 +81,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """A table of a micro-batch: the key of its newest schema, and why it is stopped, if it is."""
+    """A table of a micro-batch: the key of its newest schema, and why it is stopped; None where it is not."""
 
     schema_key: str
     stopped: str | None
@@ -108,26 +89,34 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What was written of a table: rows taken and refused, and what they are in, if others have to know it.
+    """What a task reports of a table in a part.
 
-    ``wrote`` is the pending stream, or the staging tables as text (:func:`spark_sink.bigquery.merging.loads.to_text`);
-    ``stopped`` is why the table is, or empty; ``letters`` is what the names of this attempt's letters begin with, empty
-    where another attempt's take the place of these.
+    Attributes:
+        table: its name in the source.
+        schema_key: the key of its newest schema.
+        part: the part's number.
+        rows: the number of written rows.
+        rejected: the number of rejected rows, which are dead letters.
+        wrote: the pending stream, or the staging tables as text (:func:`spark_sink.bigquery.merging.loads.to_text`);
+            empty where the driver has nothing to do.
+        stopped: why the table is stopped; empty where it is not.
+        dead_letters: the prefix of the names of this attempt's dead letters; empty where those of another attempt
+            replace them.
     """
 
     table: str
     schema_key: str
     part: int
     rows: int
-    refused: int
+    rejected: int
     wrote: str
     stopped: str
-    letters: str
+    dead_letters: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartWriter:
-    """Writes the parts of the micro-batch that begins with epoch ``first``."""
+    """Writes the parts of the micro-batch from epoch ``first`` on."""
 
     spool: str
     spool_id: str
@@ -138,10 +127,10 @@ class PartWriter:
     dead_letters: str
 
     def write(self, part: Part) -> Iterator[TableReport]:
-        """Writes a part; tells of each table when all of its rows are taken, or kept as dead letters.
+        """Writes a part; reports each table when all of its rows are written, or kept as dead letters.
 
         Raises:
-            SinkError: BigQuery or the dead-letter place refuses.
+            SinkError: BigQuery or the dead-letter store fails.
             SpoolError: the spool cannot be read.
         """
         spool = Spool.at(self.spool)
@@ -154,251 +143,41 @@ class PartWriter:
                     if table not in writers:
                         writers[table] = self._table(spool, table, part)
                     writers[table].extend(rows)
-                if sum(writer.waiting for writer in writers.values()) > _WAITING:
+                if sum(writer.waiting for writer in writers.values()) > _BUFFER:
                     for writer in writers.values():
                         writer.flush()
             for writer in writers.values():
-                writer.rest()
+                writer.end_epoch()
         for table, writer in writers.items():
-            rows, refused, wrote = writer.finish()
+            rows, rejected, wrote = writer.finish()
             plan = self.tables[table]
-            letters = "" if self.options.table_options.merges else writer.letters
-            yield TableReport(table, plan.schema_key, part.number, rows, refused, wrote, plan.stopped or "", letters)
+            dead_letters = "" if self.options.table_options.merges else writer.dead_letters
+            yield TableReport(
+                table, plan.schema_key, part.number, rows, rejected, wrote, plan.stopped or "", dead_letters
+            )
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
-        name = f"{letters_of(self.spool_id, self.first)}_{part.number}"
-        letters = DeadLetters(self.dead_letters)
+        name = f"{dead_letter_prefix(self.spool_id, self.first)}_{part.number}"
+        dead_letters = DeadLetters(self.dead_letters)
         if not self.options.table_options.merges and CommitLog(spool).find(self.first, table) is not None:
-            return TableWriter(table, letters, name, _Done())
-        # What another attempt appends may be other rows: the driver keeps the letters of those that count.
+            return TableWriter(table, dead_letters, name, WrittenRows())
+        # Another attempt may append other rows; the driver keeps the dead letters of the one that counts.
         kept = name if self.options.table_options.merges else f"{name}_{secrets.token_hex(8)}"
         if plan.stopped is not None:
-            return TableWriter(table, letters, kept, _Stopped(plan.stopped))
+            return TableWriter(table, dead_letters, kept, StoppedRows(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.table_options)
         digest = blake2b(f"{_LINES} {self.options.to_text()}".encode(), digest_size=4).hexdigest()
-        rows = rows_into(self.target, made, self.options.table_options, f"{name}_{digest}", spool.schema)
-        return TableWriter(table, letters, kept, rows)
+        rows = row_writer(self.target, made, self.options.table_options, f"{name}_{digest}", spool.schema)
+        return TableWriter(table, dead_letters, kept, rows)
 
 
-class RowTaker(Protocol):
-    """What takes a table's rows."""
-
-    def take(self, rows: pa.RecordBatch) -> Rejections:
-        """Takes rows of about :data:`PIECE` bytes; returns the index of each that is refused, and why."""
-
-    @property
-    def full(self) -> bool:
-        """Whether it wants to :meth:`rest` as soon as an epoch is over."""
-
-    def rest(self) -> None:
-        """An epoch is over: what was taken so far may be made ready by itself."""
-
-    def end(self) -> str:
-        """All were given; returns the name of what they are in, if others have to know it."""
-
-
-class _Restless:
-    """What takes rows and never is full."""
-
-    full = False
-
-    def rest(self) -> None:
-        """Nothing."""
-
-
-class TableWriter:
-    """Gives a table's rows on, many at a time.
-
-    Args:
-        table: its name in the source.
-        letters: where refused rows go.
-        name: of their files.
-        rows: takes rows.
-    """
-
-    def __init__(self, table: str, letters: DeadLetters, name: str, rows: RowTaker) -> None:
-        self.waiting = 0
-        self._table = table
-        self.letters = name
-        self._place = letters
-        self._rows = rows
-        self._batches: list[pa.RecordBatch] = []
-        self._pieces = self._taken = self._refused = 0
-
-    def extend(self, rows: pa.RecordBatch) -> None:
-        """Adds rows."""
-        self._batches.append(rows)
-        self.waiting += size_of(rows)
-        if self.waiting >= PIECE:
-            self.flush()
-
-    def flush(self) -> None:
-        """Gives on the rows that wait."""
-        if not self._batches:
-            return
-        waiting = pa.Table.from_batches(self._batches).combine_chunks()
-        self._batches, self.waiting = [], 0
-        for batch in waiting.to_batches():
-            for piece in pieces_of(batch, PIECE):
-                refused = self._rows.take(piece)
-                self._keep(piece, refused)
-                self._taken += piece.num_rows - len(refused)
-                self._pieces += 1
-
-    def rest(self) -> None:
-        """An epoch is over, whose rows were all added."""
-        if self._rows.full:
-            self.flush()
-            self._rows.rest()
-
-    def finish(self) -> tuple[int, int, str]:
-        """Ends; returns how many rows were taken, how many were refused, and what they are in."""
-        self.flush()
-        return self._taken, self._refused, self._rows.end()
-
-    def _keep(self, rows: pa.RecordBatch, refused: Rejections) -> None:
-        if refused:
-            indexes, reasons = zip(*sorted(refused), strict=True)
-            self._place.put(self._table, f"{self.letters}_{self._pieces}", rows.take(pa.array(indexes)), reasons)
-            self._refused += len(refused)
-
-
-class _Stopped(_Restless):
-    """Takes nothing."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def take(self, rows: pa.RecordBatch) -> Rejections:
-        return [(index, self._why) for index in range(rows.num_rows)]
-
-    def end(self) -> str:
-        return ""
-
-
-class _Done(_Restless):
-    """Takes what was written before."""
-
-    def take(self, rows: pa.RecordBatch) -> Rejections:
-        return []
-
-    def end(self) -> str:
-        return ""
-
-
-class _Streamed(_Restless):
-    """Appends rows to a stream; ``pending`` is whether it is one of its own, whose rows nobody sees yet."""
-
-    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
-        self._writer = writer
-        self._builder = builder
-        self._pending = writer.create_pending() if pending else ""
-        self._offset = 0
-
-    def take(self, rows: pa.RecordBatch) -> Rejections:
-        built = self._builder.build(rows, now=time.time_ns())
-        refused = [(one.index, one.reason) for one in built.refused]
-        values: list[bytes] = built.rows.to_pylist()
-        for run in _requests(values):
-            found = self._append(values[run.start : run.stop])
-            refused += [(int(built.indexes[run[index]]), why) for index, why in found]
-        return refused
-
-    def _append(self, values: Sequence[bytes]) -> Rejections:
-        """Appends those of some rows that BigQuery takes; returns the others."""
-        refused: Rejections = []
-        indexes = list(range(len(values)))
-        while indexes:
-            offset = self._offset if self._pending else None
-            stream = self._pending or self._writer.default_stream
-            rows = [values[index] for index in indexes]
-            found = dict(self._writer.append(stream, self._builder.descriptor, rows, offset))
-            if not found:
-                self._offset += len(rows)
-                break
-            refused += [(indexes[index], why) for index, why in found.items()]
-            indexes = [at for index, at in enumerate(indexes) if index not in found]
-        return refused
-
-    def end(self) -> str:
-        if not self._pending:
-            return ""
-        rows = self._writer.finalize(self._pending)
-        if rows != self._offset:
-            raise SinkError(
-                f"BigQuery has {rows} rows of {self._offset} that were written",
-                hint="Nothing of them is visible. Run it again: nothing is lost.",
-            )
-        return self._pending if rows else ""
-
-
-def _requests(rows: Sequence[bytes]) -> Iterator[range]:
-    """Runs of rows that a request has room for: numbers in arrays take up to five times what they took as text."""
-    first = size = 0
-    for number, row in enumerate(rows):
-        if size and size + len(row) > _REQUEST:
-            yield range(first, number)
-            first, size = number, 0
-        size += len(row)
-    if rows:
-        yield range(first, len(rows))
-
-
-class _Sifted:
-    """Gives on the rows whose values can be read by the table's types."""
-
-    def __init__(self, rows: RowTaker, types: FormerTypes) -> None:
-        self._rows = rows
-        self._types = types
-
-    def take(self, rows: pa.RecordBatch) -> Rejections:
-        fitting, indexes, refused = self._types.sift(rows)
-        found = self._rows.take(fitting) if indexes else []
-        return [*refused, *((indexes[index], why) for index, why in found)]
-
-    @property
-    def full(self) -> bool:
-        return self._rows.full
-
-    def rest(self) -> None:
-        self._rows.rest()
-
-    def end(self) -> str:
-        return self._rows.end()
-
-
-def rows_into(
-    target: BigQueryTarget,
-    table: BigQueryTable,
-    table_options: TableOptions,
-    name: str,
-    schema: Callable[[str], TableSchema],
-) -> RowTaker:
-    """What takes a table's rows, in the table_options's mode.
-
-    Args:
-        target: where.
-        table: the table.
-        table_options: the options that it is made by.
-        name: of these rows and these options alone.
-        schema: the schema that a key names.
-    """
-    rows: RowTaker
-    if table_options.mode == MERGE_LOAD:
-        rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
-    else:
-        writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
-        rows = _Streamed(writer, builder, pending=table_options.mode != MERGE)
-    return _Sifted(rows, FormerTypes(table, table_options, schema))
-
-
-def letters_of(spool_id: str, first: int) -> str:
-    """What the names of a micro-batch's files of letters begin with, before an underscore."""
+def dead_letter_prefix(spool_id: str, first: int) -> str:
+    """The prefix of the names of a micro-batch's files of dead letters; an underscore follows."""
     return f"{spool_id}_{first}"
 
 
 def parts_of(files: Sequence[SegmentFile], most: int) -> list[Part]:
-    """Cuts segments into parts of about ``most`` bytes, in order."""
+    """Splits segments into parts of about ``most`` bytes, in order."""
     runs = packed([file.bytes for file in files], most)
     return [Part(number, tuple(files[run.start : run.stop])) for number, run in enumerate(runs)]

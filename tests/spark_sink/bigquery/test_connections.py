@@ -153,7 +153,7 @@ def test_a_connection_is_used_by_one_at_a_time() -> None:
 
 
 def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_ANSWER", 0.2)
+    monkeypatch.setattr(connections, "_RESPONSE_TIMEOUT", 0.2)
     ended = threading.Event()
 
     def silent(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

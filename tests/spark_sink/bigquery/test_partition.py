@@ -8,7 +8,7 @@ from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.tables.partition import Partition, parse
-from spark_sink.bigquery.tables.table import BigQueryTable, Mode, TableOptions, bigquery_table, faults_of_stream
+from spark_sink.bigquery.tables.table import BigQueryTable, Mode, TableOptions, bigquery_table, errors_of_stream
 
 ORDERS = TableSchema(
     "Orders",
@@ -79,8 +79,8 @@ def test_tables_that_are_merged_into_have_no_time_of_arrival() -> None:
 
 def test_check_says_what_cannot_be_partitioned() -> None:
     table_options = TableOptions("d", "append-only", partition_by='{"Orders":"Gone"}')
-    (fault,) = faults_of_stream(table_options, "Everything", "NEW_ROW", [ORDERS])
-    assert fault.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
+    (error,) = errors_of_stream(table_options, "Everything", "NEW_ROW", [ORDERS])
+    assert error.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
 
 
 @pytest.mark.parametrize(

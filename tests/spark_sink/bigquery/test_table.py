@@ -9,15 +9,15 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from spark_sink.bigquery.tables.table import (
     MERGE,
-    WAYS_APART,
+    SEPARATE_NAMES,
     Field,
     Mode,
     TableOptions,
     bigquery_name,
     bigquery_table,
     collisions,
-    faults_of_stream,
-    table_faults,
+    errors_of_stream,
+    table_errors,
 )
 from tests.connector.builders import column
 
@@ -164,7 +164,7 @@ def test_a_columns_own_name_is_kept_beside_the_one_in_bigquery() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_columns_that_would_have_one_name_are_refused_whatever_their_case(mode: Mode) -> None:
     made = bigquery_table(schema(KEY, column("a b", ordinal=2), column("A_B", ordinal=3)), table_options(mode))
-    assert list(table_faults(made, table_options(mode))) == [
+    assert list(table_errors(made, table_options(mode))) == [
         "the columns a b and A_B of table Singers would both be called a_b in BigQuery"
     ]
 
@@ -173,7 +173,7 @@ def test_columns_that_would_have_one_name_are_refused_whatever_their_case(mode: 
 def test_a_column_that_is_called_as_one_of_ours_is_refused(mode: Mode) -> None:
     own = bigquery_table(schema(KEY), table_options(mode)).metadata[0].name
     made = bigquery_table(schema(KEY, column(own.upper(), ordinal=2)), table_options(mode))
-    assert [fault.partition(" of table")[0] for fault in table_faults(made, table_options(mode))] == [
+    assert [error.partition(" of table")[0] for error in table_errors(made, table_options(mode))] == [
         f"the columns {own.upper()} and {own}"
     ]
 
@@ -206,13 +206,13 @@ def test_a_table_is_in_the_dataset_of_all_or_of_its_schema(
 def test_tables_that_would_be_one_are_refused_and_those_of_other_schemas_datasets_are_not() -> None:
     tables = [schema(KEY, table=name) for name in ("a_b", "a.b", "c")]
     assert list(collisions([bigquery_table(table, table_options()) for table in tables])) == [
-        f"the tables a.b and a_b would both be ds.a_b in BigQuery: {WAYS_APART}"
+        f"the tables a.b and a_b would both be ds.a_b in BigQuery: {SEPARATE_NAMES}"
     ]
     own = table_options(dataset="{schema}", default_schema="public")
     assert list(collisions([bigquery_table(table, own) for table in tables])) == []
     same = table_options(dataset="{schema}", default_schema="a")
     assert list(collisions([bigquery_table(schema(KEY, table=name), same) for name in ("b", "a.b")])) == [
-        f"the tables a.b and b would both be a.b in BigQuery: {WAYS_APART}"
+        f"the tables a.b and b would both be a.b in BigQuery: {SEPARATE_NAMES}"
     ]
 
 
@@ -241,28 +241,28 @@ def test_a_keys_columns_have_the_names_of_bigquery() -> None:
 @pytest.mark.parametrize("mode", MERGING)
 @pytest.mark.parametrize("code", ["BOOL", "INT64", "ENUM", "NUMERIC", "STRING", "UUID", "DATE", "TIMESTAMP"])
 def test_a_table_with_a_key_that_bigquery_has_can_be_merged(mode: Mode, code: str) -> None:
-    assert list(table_faults(bigquery_table(keyed(code), table_options(mode)), table_options(mode))) == []
+    assert list(table_errors(bigquery_table(keyed(code), table_options(mode)), table_options(mode))) == []
 
 
 @pytest.mark.parametrize("code", ["FLOAT64", "FLOAT32", "BYTES"])
 def test_a_key_of_a_type_that_bigquery_has_no_keys_of_is_refused_where_it_is_merged(code: str) -> None:
     for mode in MERGING:
-        (fault,) = table_faults(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))
+        (error,) = table_errors(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))
         kind = "FLOAT64" if code == "FLOAT32" else code
-        assert fault.startswith(f"the key column k2 of table Singers is {kind} in BigQuery, which has no such keys")
+        assert error.startswith(f"the key column k2 of table Singers is {kind} in BigQuery, which has no such keys")
     for mode in APPENDING:
-        assert list(table_faults(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))) == []
+        assert list(table_errors(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_only_a_table_that_is_merged_needs_a_key_and_one_of_at_most_16_columns(mode: Mode) -> None:
-    none = list(table_faults(bigquery_table(schema(column("a", ordinal=1)), table_options(mode)), table_options(mode)))
-    assert [fault.partition(":")[0] for fault in none] == (
+    none = list(table_errors(bigquery_table(schema(column("a", ordinal=1)), table_options(mode)), table_options(mode)))
+    assert [error.partition(":")[0] for error in none] == (
         ["table Singers has no primary key to merge by"] if mode in MERGING else []
     )
-    assert list(table_faults(bigquery_table(keyed(*["INT64"] * 16), table_options(mode)), table_options(mode))) == []
-    many = list(table_faults(bigquery_table(keyed(*["INT64"] * 17), table_options(mode)), table_options(mode)))
-    assert [fault.partition(",")[0] for fault in many] == (
+    assert list(table_errors(bigquery_table(keyed(*["INT64"] * 16), table_options(mode)), table_options(mode))) == []
+    many = list(table_errors(bigquery_table(keyed(*["INT64"] * 17), table_options(mode)), table_options(mode)))
+    assert [error.partition(",")[0] for error in many] == (
         ["the key of table Singers has 17 columns"] if mode in MERGING else []
     )
 
@@ -317,19 +317,19 @@ def test_a_changelog_has_the_columns_of_the_dataflow_template() -> None:
 def test_only_merge_refuses_a_stream_that_captures_only_changes_with_the_statement_that_helps(
     mode: Mode, captured: str
 ) -> None:
-    faults = faults_of_stream(table_options(mode), "Everything", captured, [schema(KEY)])
+    errors = errors_of_stream(table_options(mode), "Everything", captured, [schema(KEY)])
     if mode != MERGE or captured in WHOLE:
-        assert faults == []
+        assert errors == []
         return
-    (fault,) = faults
-    assert fault.startswith("sink.mode: merge needs whole rows, and change stream Everything captures " + captured)
-    assert "ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in fault
-    assert """PostgreSQL: ALTER CHANGE STREAM "Everything" SET (value_capture_type = 'NEW_ROW')""" in fault
-    assert "merge-load" in fault
+    (error,) = errors
+    assert error.startswith("sink.mode: merge needs whole rows, and change stream Everything captures " + captured)
+    assert "ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in error
+    assert """PostgreSQL: ALTER CHANGE STREAM "Everything" SET (value_capture_type = 'NEW_ROW')""" in error
+    assert "merge-load" in error
 
 
 def test_all_faults_of_a_stream_are_told_at_once() -> None:
-    faults = faults_of_stream(
+    errors = errors_of_stream(
         table_options("merge"),
         "Everything",
         "NEW_VALUES",
@@ -340,7 +340,7 @@ def test_all_faults_of_a_stream_are_told_at_once() -> None:
         ],
     )
     told = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
-    assert [[words in fault for words in told] for fault in faults] == [
+    assert [[words in error for words in told] for error in errors] == [
         [words == expected for words in told] for expected in told
     ]
-    assert all(fault.startswith(("sink: ", "sink.mode: ")) for fault in faults)
+    assert all(error.startswith(("sink: ", "sink.mode: ")) for error in errors)

@@ -43,13 +43,13 @@ def names_of(scenario: Scenario, column: str = "Name") -> dict[int, object]:
 def letters_of(scenario: Scenario) -> dict[str, int]:
     """How many letters there are of each table."""
     counted: dict[str, int] = {}
-    for file in DeadLetters(str(scenario.letters)).files():
+    for file in DeadLetters(str(scenario.dead_letters)).files():
         counted[file.table] = counted.get(file.table, 0) + file.letters
     return counted
 
 
 def reasons_of(scenario: Scenario) -> set[str]:
-    return {reason for file in DeadLetters(str(scenario.letters)).files() for reason in file.reasons}
+    return {reason for file in DeadLetters(str(scenario.dead_letters)).files() for reason in file.reasons}
 
 
 def rename_of(scenario: Scenario, column: str) -> str:
@@ -67,7 +67,7 @@ def rename_of(scenario: Scenario, column: str) -> str:
 
 
 def replay(scenario: Scenario, **options: object) -> Replayed:
-    letters = DeadLetters(str(scenario.letters))
+    letters = DeadLetters(str(scenario.dead_letters))
     with replay_into(scenario.config(**options)) as into:
         return replayed(letters, letters.files(), into, [])
 
@@ -159,7 +159,7 @@ def test_a_table_that_is_dropped_while_it_is_written_ends_the_sink_with_a_line_a
         with pytest.raises(SinkError) as raised:
             sink.run()
     name = f"{scenario.dataset}.{scenario.place('Singers')[1]}"
-    assert str(raised.value).startswith(f"cannot write table {name} of BigQuery: it is not there. Restore it")
+    assert str(raised.value).startswith(f"cannot write table {name} of BigQuery: it does not exist. Restore it")
     scenario.client.create_table(definition)
     scenario.run()
     assert ids_of(scenario) == [3, 4]
@@ -232,7 +232,7 @@ def test_a_table_that_is_dropped_between_load_and_merge_ends_the_sink_with_a_lin
     seal([2])
     with scenario.sink() as sink:
         assert sink.plan()
-        told = [row for task in sink.tasks() for row in sink.told(task)]
+        told = [row for task in sink.tasks() for row in sink.reports(task)]
         definition = like(scenario)
         scenario.client.delete_table(definition)
         with pytest.raises(SinkError, match=f"cannot use BigQuery's table {scenario.dataset}.Singers: ") as raised:
@@ -261,7 +261,8 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_letters_are_
     (said,) = scenario.run()
     told = f"table Singers is stopped: column Name is INT64 in BigQuery, and would be STRING: {rename_of(scenario, 'Name')}"
     assert (
-        said == f"2 rows to 2 tables, 2 to the dead letters at {scenario.letters}; {told}, and replay its dead letters"
+        said
+        == f"2 rows to 2 tables, 2 to the dead letters at {scenario.dead_letters}; {told}, and replay its dead letters"
     )
     assert reasons_of(scenario) == {told}
     assert (ids_of(scenario), ids_of(scenario, "Other")) == ([], [1, 2, 3])
@@ -311,7 +312,7 @@ def test_a_key_that_somebody_changed_stops_that_table_only(bigquery_double: BigQ
     ("owner", "method", "after"),
     [
         (BigQueryWriter, "finalize", True),
-        (CommitLog, "note_replay", True),
+        (CommitLog, "enter_replay", True),
         (BigQueryWriter, "commit", False),
         (BigQueryWriter, "commit", True),
         (DeadLetters, "replace", False),
@@ -372,7 +373,8 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
     (said,) = scenario.run()
     why = f"table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: {rename_of(scenario, 'Name')}"
     assert (
-        said == f"2 rows to 2 tables, 2 to the dead letters at {scenario.letters}; {why}, and replay its dead letters"
+        said
+        == f"2 rows to 2 tables, 2 to the dead letters at {scenario.dead_letters}; {why}, and replay its dead letters"
     )
     assert reasons_of(scenario) == {why}
     remake(scenario, typed("Name", ""))  # and with it what rows had there

@@ -23,7 +23,7 @@ from spark_sink.bigquery import delivery as bigquery_delivery
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.tables.records import TableRecords
-from spark_sink.bigquery.writing import parts
+from spark_sink.bigquery.writing import table_rows
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.started_batches import BegunBatches
@@ -77,8 +77,8 @@ class Scenario:
         )
 
     @property
-    def letters(self) -> Path:
-        """The dead-letter place."""
+    def dead_letters(self) -> Path:
+        """The dead-letter store."""
         return Path(f"{self.maker.path}-letters")
 
     def config(self, **options: object) -> Config:
@@ -306,13 +306,13 @@ def some_tasks(sink: SinkRun) -> None:
     tasks = sink.tasks()
     assert len(tasks) > 2
     for task in tasks[:2]:
-        list(sink.told(task))
+        list(sink.reports(task))
 
 
 def some_parts(sink: SinkRun) -> None:
     """Runs a task until it has told of a table."""
     assert sink.plan()
-    assert next(sink.told(sink.tasks()[0])).rows
+    assert next(sink.reports(sink.tasks()[0])).rows
 
 
 def all_tasks(sink: SinkRun) -> None:
@@ -321,11 +321,11 @@ def all_tasks(sink: SinkRun) -> None:
 
 
 @contextmanager
-def sized(*, part: int = 1, piece: int = parts.PIECE) -> Iterator[None]:
+def sized(*, part: int = 1, slice_bytes: int = table_rows.SLICE) -> Iterator[None]:
     """While the context is open, a part has so many bytes of segments, a request of rows; each is worth a task."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "SMALLEST_TASK", 1)
-        patch.setattr(parts, "PIECE", piece)
+        patch.setattr(table_rows, "SLICE", slice_bytes)
         patch.setattr(bigquery_delivery, "_PART_BYTES", part)
         patch.setattr(bigquery_delivery, "_PART_BYTES_OF_A_LOAD", part)
         yield
@@ -374,7 +374,7 @@ def interrupted_runs(scenario: Scenario, random: Random, after_each: Callable[[]
         if random.random() < 0.5:
             scenario.checkpoint = Checkpoint([])
         with (
-            sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])),
+            sized(part=random.choice([1, 6000, 10**9]), slice_bytes=random.choice([1, 2000, 10**7])),
             scenario.sink(cores=random.choice([1, 2, 5])) as sink,
             suppress(KilledError),
         ):
@@ -394,7 +394,7 @@ def _cut_short(sink: SinkRun, random: Random) -> None:
     elif sink.plan(limit):
         tasks = sink.tasks()
         for task in tasks[: random.randrange(len(tasks) + 1)]:
-            for _ in itertools.islice(sink.told(task), random.randrange(1, 4)):
+            for _ in itertools.islice(sink.reports(task), random.randrange(1, 4)):
                 pass
 
 

@@ -88,7 +88,7 @@ MERGED_CUTS = {
 def check_cut(scenario: Scenario, cut: Cut, *, fresh: bool, epochs: int = 3) -> None:
     for _ in range(epochs):
         scenario.seal()
-    with sized(part=1, piece=1000), scenario.sink(cores=8) as sink:
+    with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
         cut(sink)
     scenario.seal()  # which is of the next micro-batch
     if fresh:

@@ -84,7 +84,7 @@ def test_tables_are_right_wherever_a_life_is_cut_and_however_the_next_is_cut_int
     scenario = scenario_of(seed=3)
     for _ in range(3):
         scenario.seal()
-    with sized(part=1, piece=1000), scenario.sink(cores=8) as sink:
+    with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
         CUTS[cut](sink)
     scenario.seal()
     if checkpoint == "fresh":
@@ -102,7 +102,7 @@ def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(scen
     check(scenario)
     record_progress(scenario.maker.spool, "bigquery", 0, now=START)
     scenario.checkpoint = Checkpoint([])
-    with sized(piece=1), scenario.sink() as sink:
+    with sized(slice_bytes=1), scenario.sink() as sink:
         assert sink.run()
     check(scenario)
 
@@ -204,7 +204,7 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
 
 def letters_of(scenario: Scenario) -> list[tuple[int, str]]:
     """The ids and the reasons of the letters there are."""
-    letters = DeadLetters(str(scenario.letters))
+    letters = DeadLetters(str(scenario.dead_letters))
     found: list[tuple[int, str]] = []
     for file in letters.files():
         rows, reasons = letters.read(file)
@@ -214,7 +214,7 @@ def letters_of(scenario: Scenario) -> list[tuple[int, str]]:
 
 
 def replay(scenario: Scenario) -> Replayed:
-    letters = DeadLetters(str(scenario.letters))
+    letters = DeadLetters(str(scenario.dead_letters))
     with replay_into(scenario.config()) as into:
         return replayed(letters, letters.files(), into, [])
 
@@ -240,9 +240,9 @@ def test_rows_that_the_server_refuses_become_letters_with_its_reason_and_the_res
         ),
         record(START + SECOND, [9], table="Other", sequence=9),
     )
-    with sized(part=10**9, piece=piece), scenario.sink() as sink:
+    with sized(part=10**9, slice_bytes=piece), scenario.sink() as sink:
         (said,) = sink.run()
-    assert said == f"4 rows to 2 tables, 3 to the dead letters at {scenario.letters}"
+    assert said == f"4 rows to 2 tables, 3 to the dead letters at {scenario.dead_letters}"
     assert letters_of(scenario) == [
         (3, "BigQuery rejects it: Name: this is no name"),
         (4, "BigQuery rejects it: Name: this is none either"),
@@ -328,7 +328,7 @@ def test_letters_of_many_micro_batches_are_replayed_in_the_order_of_commits(
     for number in range(1, 12):
         scenario.maker.seal(record(START + number * SECOND, [number], values={"Name": "bad"}))
         scenario.run()
-    files = DeadLetters(str(scenario.letters)).files()
+    files = DeadLetters(str(scenario.dead_letters)).files()
     assert [file.oldest for file in files] == sorted(file.oldest for file in files)
     bigquery_double.take_all()
     assert replay(scenario) == Replayed(sent=11)
@@ -365,7 +365,7 @@ def test_every_change_is_appended_or_a_letter_and_never_both_in_lives_that_are_c
     bigquery_double.refuse("Name", "a", "no")
     bigquery_double.refuse("Out", True, "no")
     interrupted_runs(scenario, random)
-    letters = DeadLetters(str(scenario.letters))
+    letters = DeadLetters(str(scenario.dead_letters))
     for table in scenario.history.tables:
         made = Counter(int(change.number[:16], 16) for change in scenario.history.changes if change.table == table)
         there = Counter(scenario.commit_of(row) for row in scenario.rows(table))
@@ -454,4 +454,4 @@ def test_keys_and_arrays_that_bigquery_cannot_hold_become_letters_and_the_option
 
 
 def _reasons(scenario: Scenario) -> list[tuple[str, str]]:
-    return [(file.table, reason) for file in DeadLetters(str(scenario.letters)).files() for reason in file.reasons]
+    return [(file.table, reason) for file in DeadLetters(str(scenario.dead_letters)).files() for reason in file.reasons]

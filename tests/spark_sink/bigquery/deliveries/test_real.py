@@ -147,7 +147,7 @@ def test_an_appended_table_has_each_change_once(tmp_path: Path, prefix: str, que
     spool = history(tmp_path / "spool")
     with sink(spool, prefix, mode) as one:
         assert one.plan()
-        one.deliver([row for task in one.tasks() for row in one.told(task)])
+        one.deliver([row for task in one.tasks() for row in one.reports(task)])
     assert delivered(spool, prefix, mode, Checkpoint([])), "what was begun comes again"
     name = f"{prefix}Singers" + ("_changelog" if mode == "changelog" else "")
     assert query(f"SELECT COUNT(*) AS n FROM `{NAMED}.{name}`") == [{"n": 8}]

@@ -89,10 +89,10 @@ def test_a_permission_that_is_revoked_is_one_line_and_once_it_is_given_again_eve
         with scenario.sink() as sink:
             assert sink.plan()
             tasks = sink.tasks()
-            told = [row for task in tasks for row in sink.told(task)] if commits else []
+            told = [row for task in tasks for row in sink.reports(task)] if commits else []
             bigquery_double.deny(scenario.dataset, name)
             with pytest.raises(SinkError) as raised:
-                sink.deliver(told) if commits else list(sink.told(tasks[0]))
+                sink.deliver(told) if commits else list(sink.reports(tasks[0]))
         assert str(raised.value).startswith(
             f"cannot write table {scenario.dataset}.{name} of BigQuery: permission denied"
         )
@@ -124,7 +124,7 @@ def test_what_may_pass_is_tried_again_whether_or_not_the_work_was_done_and_rows_
         seal(range(3))
         seal(range(3, 6))
         bigquery_double.fail_next(kind, 2, method=method, after=after)
-        with sized(piece=1):
+        with sized(slice_bytes=1):
             scenario.run()
         assert (ids_of(scenario), bigquery_double.failures_left()) == (list(range(6)), 0)
 
@@ -248,9 +248,9 @@ def test_a_job_that_failed_of_what_may_pass_is_run_again(
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("UNAVAILABLE", "it answers 503. Run it again when it is well"),
+        ("UNAVAILABLE", "it answers 503. Run it again later"),
         ("RESOURCE_EXHAUSTED", "a quota is used up. Run it again later, or raise the quota"),
-        (503, "it answers 503. Run it again when it is well"),
+        (503, "it answers 503. Run it again later"),
         (429, "a quota is used up. Run it again later, or raise the quota"),
     ],
 )
@@ -354,10 +354,10 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
         (exceptions.RetryError("x", cause=exceptions.ServiceUnavailable("y")), "it answers 503"),
         (exceptions.RetryError("x", cause=exceptions.Forbidden("y")), "permission denied"),
         (exceptions.RetryError("x", cause=None), "it cannot be reached"),
-        (exceptions.NotFound("x"), "it is not there"),
+        (exceptions.NotFound("x"), "it does not exist"),
         (exceptions.Unauthorized("x"), "the Google credentials are not accepted"),
-        (exceptions.BadRequest("a\nb"), "it refuses the request (a)"),
-        (exceptions.BadRequest(""), "it refuses the request (it does not say why)"),
+        (exceptions.BadRequest("a\nb"), "it rejects the request (a)"),
+        (exceptions.BadRequest(""), "it rejects the request (without a message)"),
         (exceptions.InternalServerError("x"), "it answers 500"),
         (exceptions.ResourceExhausted("x"), "a quota is used up"),
         (auth_exceptions.DefaultCredentialsError("x"), "no Google credentials are found"),

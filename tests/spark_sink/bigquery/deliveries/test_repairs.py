@@ -341,10 +341,10 @@ def test_a_row_that_a_second_attempt_takes_leaves_no_letter_of_the_first(
     with scenario.sink() as sink:
         sink.plan()
         (task,) = sink.tasks()
-        list(sink.told(task))
+        list(sink.reports(task))
         assert letters_of(scenario) == {"Singers": 1}
         bigquery_double.take_all()
-        sink.deliver(list(sink.told(task)))
+        sink.deliver(list(sink.reports(task)))
         sink.checkpoint.done = True
     scenario.run()
     assert (ids_of(scenario), letters_of(scenario)) == ([1], {})
@@ -363,9 +363,9 @@ def test_a_tasks_second_attempt_that_is_killed_leaves_the_letters_of_the_first(
     with scenario.sink() as sink:
         sink.plan()
         (task,) = sink.tasks()
-        counts = list(sink.told(task))
+        counts = list(sink.reports(task))
         with killed_at(DeadLetters, "put"), pytest.raises(KilledError):
-            list(sink.told(task))
+            list(sink.reports(task))
         sink.deliver(counts)
         sink.checkpoint.done = True
     scenario.run()
@@ -438,8 +438,8 @@ def test_letters_of_a_former_spool_are_sent(bigquery_double: BigQueryDouble, mak
     scenario.dataset = former.dataset
     scenario.maker.seal(record(START + 60 * SECOND, [5]))
     scenario.run()
-    place = DeadLetters(str(former.letters))
-    with replay_into(scenario.config(dead_letters=str(former.letters))) as into:
+    place = DeadLetters(str(former.dead_letters))
+    with replay_into(scenario.config(dead_letters=str(former.dead_letters))) as into:
         assert replayed(place, place.files(), into, []) == Replayed(sent=1)
     assert ids_of(scenario) == [1, 2, 3, 4, 5]
 
@@ -453,7 +453,7 @@ def test_letters_whose_schema_the_spool_does_not_have_stay_and_hold_up_no_others
     scenario = make(bigquery_double, mode)
     scenario.maker.seal(record(START + 60 * SECOND, [5]))
     scenario.run()
-    place = DeadLetters(str(scenario.letters))
+    place = DeadLetters(str(scenario.dead_letters))
     batches = [batch for file in former.maker.spool.manifest(1).files for batch in former.maker.spool.batches(file)]
     (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     place.put("Singers", f"{former.maker.spool_id}_1_0", rows, ["x", "x"])
@@ -526,6 +526,6 @@ def test_a_merged_loads_letter_that_is_overtaken_stays_and_says_so(
     scenario.options["arrays"] = "json"
     assert replay(scenario) == Replayed(sent=1, refused=1)
     assert reasons_of(scenario) == {
-        "later changes of its row are in the table: see what it lacks, and remove this letter"
+        "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
     }
     assert sorted((row["Id"], row["Name"]) for row in scenario.rows("Singers")) == [(1, "n"), (2, None), (3, "n")]

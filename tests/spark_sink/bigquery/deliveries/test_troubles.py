@@ -58,7 +58,7 @@ def begun(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
     with SinkRun(config, checkpoint) as sink:
         sink.only_what_is_sealed()
         assert sink.plan()
-        told = [row for task in sink.tasks() for row in sink.told(task)]
+        told = [row for task in sink.tasks() for row in sink.reports(task)]
         if committed:
             sink.deliver(told)
 
@@ -95,7 +95,7 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
     with SinkRun(one, checkpoint) as late:
         late.only_what_is_sealed()
         late.plan()
-        told = [row for task in late.tasks() for row in late.told(task)]
+        told = [row for task in late.tasks() for row in late.reports(task)]
     run(one, checkpoint)
     spool.seal(record(START + 2 * SECOND, [3]))
     run(one, checkpoint)
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
         sink.only_what_is_sealed()
         for _ in range(2):
             assert sink.plan(ReadMaxFiles(1))
-            sink.deliver([row for task in sink.tasks() for row in sink.told(task)])
+            sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
             sink.checkpoint.done = True
     consumer = find(spool.spool, "bigquery")
     assert consumer is not None
@@ -150,7 +150,7 @@ def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_i
     with SinkRun(config(double, spool), checkpoint) as sink:
         sink.only_what_is_sealed()
         sink.plan()
-        told = [row for task in sink.tasks() for row in sink.told(task)]
+        told = [row for task in sink.tasks() for row in sink.reports(task)]
         sink.deliver([row for row in told if row.table == "Singers"])
     run(config(double, spool, project="other", dataset="other"), checkpoint)
     assert ids(double) == [1]
