@@ -220,7 +220,7 @@ class BigQueryClient:
             )
 
     def _job(self, job_id: str | None, location: str, start: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
-        """Runs a job to its end, again after a transient error; a failed job's id is taken, so the next has a suffix."""
+        """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix."""
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
