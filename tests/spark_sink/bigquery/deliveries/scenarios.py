@@ -1,4 +1,4 @@
-"""A sink's whole way without Spark: a random history in a spool, lives that are cut short, and what is in BigQuery."""
+"""A sink's whole way without Spark: a random history in a spool, interrupted runs, and what BigQuery has to hold."""
 
 import itertools
 from collections import Counter
@@ -20,11 +20,11 @@ from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import delivery as bigquery_delivery
-from spark_sink.bigquery import parts as bigquery_parts
 from spark_sink.bigquery.client import BigQueryClient
-from spark_sink.bigquery.commit_log import Ledger
-from spark_sink.bigquery.tables import BigQueryTables
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.commit_log import CommitLog
+from spark_sink.bigquery.tables.records import TableRecords
+from spark_sink.bigquery.writing import table_rows
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.started_batches import BegunBatches
 from spark_sink.source import admission
@@ -42,7 +42,7 @@ from tests.spark_sink.bigquery.deliveries.histories import (
     told,
 )
 from tests.spark_sink.bigquery.deliveries.histories import History as History
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 Server = LocalBigQuery | BigQueryDouble
@@ -57,7 +57,7 @@ class KilledError(Exception):
 
 
 @dataclass
-class Trial:
+class Scenario:
     """A history, its spool, and the dataset that it goes to, of whose name no other is."""
 
     server: Server
@@ -68,7 +68,7 @@ class Trial:
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint([]))
 
     def __post_init__(self) -> None:
-        self.dataset = f"trial_{next(_NUMBERS)}"
+        self.dataset = f"scenario_{next(_NUMBERS)}"
         self.maker = SpoolMaker(self.folder / f"spool-{self.dataset}")
         self.client = bigquery.Client(
             project=self.server.project,
@@ -77,8 +77,8 @@ class Trial:
         )
 
     @property
-    def letters(self) -> Path:
-        """The dead-letter place."""
+    def dead_letters(self) -> Path:
+        """The dead-letter store."""
         return Path(f"{self.maker.path}-letters")
 
     def config(self, **options: object) -> Config:
@@ -96,16 +96,16 @@ class Trial:
         sink["dataset"] = str(sink["dataset"]).format(self.dataset, schema="{schema}")
         return configured(self.maker.path, **sink)
 
-    def life(self, *, cores: int = 2, **options: object) -> Life:
+    def sink(self, *, cores: int = 2, **options: object) -> SinkRun:
         """A run of the sink that goes on from the checkpoint, with what is sealed by now."""
-        life = Life(self.config(**options), self.checkpoint, cores=cores)
-        life.only_what_is_sealed()
-        return life
+        sink = SinkRun(self.config(**options), self.checkpoint, cores=cores)
+        sink.only_what_is_sealed()
+        return sink
 
     def run(self) -> list[str]:
         """Delivers all that is sealed; what is said."""
-        with self.life() as life:
-            return life.run()
+        with self.sink() as sink:
+            return sink.run()
 
     def seal(self, transactions: int = 1) -> None:
         """Seals transactions as an epoch."""
@@ -213,17 +213,17 @@ class Trial:
         return key, dict(sorted(values.items()))
 
 
-MakeTrial = Callable[..., Trial]
+MakeScenario = Callable[..., Scenario]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> MakeTrial:
-    """Makes trials on a server, in a mode, with options of the sink."""
+def make(tmp_path: Path) -> MakeScenario:
+    """Makes scenarios on a server, in a mode, with options of the sink."""
 
-    def trial(server: Server, mode: str, **options: object) -> Trial:
-        return Trial(server, tmp_path, mode, History(Random(0)), options)
+    def scenario(server: Server, mode: str, **options: object) -> Scenario:
+        return Scenario(server, tmp_path, mode, History(Random(0)), options)
 
-    return trial
+    return scenario
 
 
 def expected_row(row: Row) -> Row:
@@ -237,8 +237,8 @@ def expected_rows(rows: dict[Key, Row]) -> dict[Key, Row]:
 class Sealing:
     """Seals epochs a second apart, of a table's rows with these ids."""
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
+    def __init__(self, scenario: Scenario) -> None:
+        self._trial = scenario
         self._at = START
 
     def __call__(self, ids: Any, *tables: str, **changed: Any) -> None:
@@ -254,22 +254,22 @@ class Sealing:
         self._trial.maker.seal(*itertools.chain.from_iterable(changes))
 
 
-def ids_of(trial: Trial, table: str = "Singers") -> list[int]:
+def ids_of(scenario: Scenario, table: str = "Singers") -> list[int]:
     """The ids of a table's rows, in their order."""
-    return sorted(row["Id"] for row in trial.rows(table))
+    return sorted(row["Id"] for row in scenario.rows(table))
 
 
-def line_of(trial: Trial) -> str:
+def line_of(scenario: Scenario) -> str:
     """What a run says that ends."""
-    with trial.life() as life, pytest.raises(SinkError) as raised:
-        life.run()
+    with scenario.sink() as sink, pytest.raises(SinkError) as raised:
+        sink.run()
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
 
-# Lives that are cut short
+# Interrupted runs
 
-Cut = Callable[[Life], None]
+Cut = Callable[[SinkRun], None]
 
 
 @contextmanager
@@ -291,41 +291,41 @@ def killed_at(owner: type, method: str, *, call: int = 1, after: bool = False) -
 
 
 def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Cut:
-    """Runs a life until it is killed there."""
+    """Runs the sink until it is killed there."""
 
-    def run(life: Life) -> None:
+    def run(sink: SinkRun) -> None:
         with killed_at(owner, method, call=call, after=after), pytest.raises(KilledError):
-            life.run()
+            sink.run()
 
     return run
 
 
-def some_tasks(life: Life) -> None:
+def some_tasks(sink: SinkRun) -> None:
     """Runs the first two tasks of a micro-batch that has more."""
-    assert life.plan()
-    tasks = life.tasks()
+    assert sink.plan()
+    tasks = sink.tasks()
     assert len(tasks) > 2
     for task in tasks[:2]:
-        list(life.told(task))
+        list(sink.reports(task))
 
 
-def some_parts(life: Life) -> None:
+def some_parts(sink: SinkRun) -> None:
     """Runs a task until it has told of a table."""
-    assert life.plan()
-    assert next(life.told(life.tasks()[0])).rows
+    assert sink.plan()
+    assert next(sink.reports(sink.tasks()[0])).rows
 
 
-def all_tasks(life: Life) -> None:
+def all_tasks(sink: SinkRun) -> None:
     """Runs all tasks, and nothing after them."""
-    at(Life, "deliver")(life)
+    at(SinkRun, "deliver")(sink)
 
 
 @contextmanager
-def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]:
+def sized(*, part: int = 1, slice_bytes: int = table_rows.SLICE) -> Iterator[None]:
     """While the context is open, a part has so many bytes of segments, a request of rows; each is worth a task."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "SMALLEST_TASK", 1)
-        patch.setattr(bigquery_parts, "PIECE", piece)
+        patch.setattr(table_rows, "SLICE", slice_bytes)
         patch.setattr(bigquery_delivery, "_PART_BYTES", part)
         patch.setattr(bigquery_delivery, "_PART_BYTES_OF_A_LOAD", part)
         yield
@@ -335,7 +335,7 @@ def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]
 
 _POINTS: list[tuple[type, str]] = [
     (BegunBatches, "begin"),
-    (BigQueryTables, "_note"),
+    (TableRecords, "save"),
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),
     (BigQueryClient, "load"),
@@ -345,60 +345,64 @@ _POINTS: list[tuple[type, str]] = [
     (BigQueryWriter, "append"),
     (BigQueryWriter, "finalize"),
     (BigQueryWriter, "commit"),
-    (Ledger, "enter"),
-    (Ledger, "committed"),
-    (Life, "deliver"),
+    (CommitLog, "enter"),
+    (CommitLog, "committed"),
+    (SinkRun, "deliver"),
 ]
-_LATE = [(BigQueryClient, "merge"), (BigQueryWriter, "commit"), (Ledger, "committed"), (Ledger, "enter")]
+_LATE = [(BigQueryClient, "merge"), (BigQueryWriter, "commit"), (CommitLog, "committed"), (CommitLog, "enter")]
 
 
 def _nothing() -> None: ...
 
 
-def campaign(trial: Trial, random: Random) -> None:
-    """Lives that are cut short, of which each leaves only what is whole; then all is there, once."""
-    lives(trial, random, trial.check_whole_transactions if trial.mode in ("append-only", "changelog") else _nothing)
-    trial.check()
+def campaign(scenario: Scenario, random: Random) -> None:
+    """Interrupted runs, after each of which only whole transactions are visible; then all rows exist, once."""
+    interrupted_runs(
+        scenario,
+        random,
+        scenario.check_whole_transactions if scenario.mode in ("append-only", "changelog") else _nothing,
+    )
+    scenario.check()
 
 
-def lives(trial: Trial, random: Random, after_each: Callable[[], None] = _nothing) -> None:
-    """Seals and delivers in lives of which all but the last are cut short."""
+def interrupted_runs(scenario: Scenario, random: Random, after_each: Callable[[], None] = _nothing) -> None:
+    """Seals and delivers in several runs, of which all but the last are interrupted."""
     for _ in range(random.randrange(2, 4)):
         for _ in range(random.randrange(1, 3)):
-            trial.seal(random.randrange(1, 3))
-            _evolve(trial, random)
+            scenario.seal(random.randrange(1, 3))
+            _evolve(scenario, random)
         if random.random() < 0.5:
-            trial.checkpoint = Checkpoint([])
+            scenario.checkpoint = Checkpoint([])
         with (
-            sized(part=random.choice([1, 6000, 10**9]), piece=random.choice([1, 2000, 10**7])),
-            trial.life(cores=random.choice([1, 2, 5])) as life,
+            sized(part=random.choice([1, 6000, 10**9]), slice_bytes=random.choice([1, 2000, 10**7])),
+            scenario.sink(cores=random.choice([1, 2, 5])) as sink,
             suppress(KilledError),
         ):
-            _cut_short(life, random)
+            _cut_short(sink, random)
         after_each()
-    trial.run()
+    scenario.run()
 
 
-def _cut_short(life: Life, random: Random) -> None:
-    """Runs a life until it ends, or is killed somewhere."""
+def _cut_short(sink: SinkRun, random: Random) -> None:
+    """Runs the sink until it ends, or is killed somewhere."""
     limit = ReadMaxFiles(random.choice([1, 2, 100]))
     how = random.randrange(6)
     if how > 0:
         point = random.choice(_POINTS if how < 4 else _LATE)
         with killed_at(*point, call=random.randrange(1, 5), after=random.random() < 0.5):
-            life.run(limit)
-    elif life.plan(limit):
-        tasks = life.tasks()
+            sink.run(limit)
+    elif sink.plan(limit):
+        tasks = sink.tasks()
         for task in tasks[: random.randrange(len(tasks) + 1)]:
-            for _ in itertools.islice(life.told(task), random.randrange(1, 4)):
+            for _ in itertools.islice(sink.reports(task), random.randrange(1, 4)):
                 pass
 
 
-def _evolve(trial: Trial, random: Random) -> None:
+def _evolve(scenario: Scenario, random: Random) -> None:
     """Alters a table, or the change stream, now and then."""
-    history = trial.history
+    history = scenario.history
     if random.random() < 0.2:
-        history.capture = random.choice(CAPTURES if trial.mode != "merge" else WHOLE)
+        history.capture = random.choice(CAPTURES if scenario.mode != "merge" else WHOLE)
     names = [one.name for one in history.tables["Singers"].columns]
     if random.random() < 0.2 and "Seen" not in names:
         history.add("Singers", column("Seen", "TIMESTAMP", 9))

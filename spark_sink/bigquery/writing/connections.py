@@ -1,10 +1,10 @@
-"""The connections of this process over which rows go to BigQuery: kept, for BigQuery wants them to live for minutes.
+"""The connections of this process over which rows are appended. They stay open, as BigQuery recommends.
 
-An AppendRows call is a connection. One carries any number of requests, one after the other; where they go to default
-streams, also those of several tables. Spark's executors use their Python processes again, and so the connections that
-lie here: for default streams one for each dataset is enough (a dataset is in one region), a pending stream has its
-own. A connection that met an error, has been idle, or was opened for other columns of a table is closed, and the next
-request opens another. At most :data:`KEPT` are kept, the ones used last.
+An AppendRows call is a connection. It carries any number of requests, one after the other; for default streams, also
+those of several tables. Spark's executors reuse their Python processes, and so these connections. All default
+streams of a dataset share one, because a dataset is in one region; a pending stream has its own. A connection that had an error,
+was idle for long, or was opened for other columns of a table is closed, and the next request opens another. The
+:data:`KEPT` most recently used stay open.
 """
 
 import os
@@ -19,20 +19,20 @@ from typing import Protocol
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 
-from spark_sink.bigquery.table import BigQueryTarget
+from spark_sink.bigquery.tables.table import BigQueryTarget
 
 KEPT = 32
-"""Connections that a process keeps open."""
+"""The most connections that a process keeps open."""
 
 IDLE = 240.0
-"""Seconds after which a connection that nobody used is closed; BigQuery closes it after some minutes."""
+"""Seconds after which an unused connection is closed; BigQuery closes it after some minutes."""
 
-_ANSWER = 120.0
-"""Seconds that an answer may take."""
+_RESPONSE_TIMEOUT = 120.0
+"""Seconds that a response may take."""
 
 
 class Responses(Protocol):
-    """The answers of a call, as they come."""
+    """The responses of a call."""
 
     def __next__(self) -> types.AppendRowsResponse: ...
 
@@ -41,14 +41,14 @@ class Responses(Protocol):
 
 
 Call = Callable[[Iterator[types.AppendRowsRequest]], Responses]
-"""Begins an AppendRows call with the requests of an iterator, which may wait for more; its answers."""
+"""Starts an AppendRows call with the requests of an iterator, which may block for more; returns its responses."""
 
 
 class Connection:
-    """One AppendRows call, of which one request at a time awaits its answer; it begins with its first request.
+    """One AppendRows call, with one request at a time; it starts with its first request.
 
     Args:
-        call: begins it.
+        call: starts it.
     """
 
     def __init__(self, call: Call) -> None:
@@ -59,29 +59,29 @@ class Connection:
         self._last = ""
 
     def fits(self, stream: str, descriptor: bytes) -> bool:
-        """Whether it was not opened for other columns of the stream's table, of which BigQuery would not hear here."""
+        """Whether it was not opened for other columns of the stream's table: a connection cannot change them."""
         return self._columns.get(stream, descriptor) == descriptor
 
     def send(self, request: types.AppendRowsRequest, descriptor: bytes) -> types.AppendRowsResponse:
-        """Sends a request, without its columns where the one before had the same; its answer.
+        """Sends a request, without its columns if the request before had the same; returns the response.
 
         Raises:
-            GoogleAPICallError: the call has ended, or there is no answer in time.
+            GoogleAPICallError: the call has ended, or there is no response in time.
         """
         stream = request.write_stream
         if stream == self._last:
             del request.proto_rows.writer_schema
         self._columns[stream], self._last = descriptor, stream
         self._requests.put(request)
-        if self._responses is None:  # now that it has a request: one that waits for an answer as it begins will get it
+        if self._responses is None:  # with a request queued, because a call may wait for one before it starts
             self._responses = self._call(iter(self._requests.get, None))
-        late = threading.Timer(_ANSWER, self._responses.cancel)
+        late = threading.Timer(_RESPONSE_TIMEOUT, self._responses.cancel)
         late.daemon = True
         late.start()
         try:
             return next(self._responses)
         except StopIteration:
-            raise exceptions.ServiceUnavailable("the call ended without an answer") from None
+            raise exceptions.ServiceUnavailable("the call ended without a response") from None
         finally:
             late.cancel()
 
@@ -93,11 +93,11 @@ class Connection:
 
 
 class Connections:
-    """Connections by what they are for.
+    """Open connections, by key.
 
     Args:
-        kept: how many stay open.
-        idle: seconds after which one is not used again.
+        kept: the most that stay open.
+        idle: seconds after which an unused one is closed.
         clock: seconds.
     """
 
@@ -110,7 +110,7 @@ class Connections:
 
     @contextmanager
     def taken(self, key: tuple[object, ...], stream: str, descriptor: bytes, call: Call) -> Iterator[Connection]:
-        """A connection that nobody else uses meanwhile; it is kept unless the context ends with an exception."""
+        """A connection for exclusive use; it stays open unless the context ends with an exception."""
         connection = self._take(key)
         if connection is not None and not connection.fits(stream, descriptor):
             connection.close()
@@ -125,13 +125,13 @@ class Connections:
         self._keep(key, connection)
 
     def close(self, key: tuple[object, ...]) -> None:
-        """Closes a connection that is needed no more."""
+        """Closes a connection that is no longer needed."""
         connection = self._take(key)
         if connection is not None:
             connection.close()
 
     def close_all(self) -> None:
-        """Closes those that nobody uses at the moment."""
+        """Closes those that are not in use."""
         with self._lock:
             open_now, self._open = list(self._open.values()), OrderedDict()
         for connection, _ in open_now:
@@ -164,15 +164,15 @@ _OF_PROCESS: dict[int, Connections] = {}
 
 
 def connections() -> Connections:
-    """Those of this process: a child that was forked has none."""
+    """The connections of this process; a forked child starts with none."""
     return _OF_PROCESS.setdefault(os.getpid(), Connections())
 
 
 def shared(target: BigQueryTarget, dataset: str) -> tuple[object, ...]:
-    """What the connection for default streams of a dataset's tables is known by."""
+    """The key of the connection for the default streams of a dataset's tables."""
     return (target, dataset)
 
 
 def own(target: BigQueryTarget, stream: str) -> tuple[object, ...]:
-    """What the connection of a pending stream is known by."""
+    """The key of a pending stream's connection."""
     return (target, "", stream)

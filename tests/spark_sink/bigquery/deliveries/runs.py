@@ -32,8 +32,8 @@ class Checkpoint:
     done: bool = True
 
 
-class Life:
-    """A run of the sink, from its start until it is killed; a context in which it lives."""
+class SinkRun:
+    """A run of the sink, from its start until it is killed, as a context."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Life:
             held.close()  # as the system does when a process ends
 
     def only_what_is_sealed(self) -> None:
-        """Makes it wait for no news: nothing will be sealed while it lives."""
+        """Ends it once everything that is sealed now is delivered."""
         self._reader.prepareForTriggerAvailableNow()
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
@@ -77,19 +77,19 @@ class Life:
         """The tasks of the micro-batch that was planned."""
         return self._reader.partitions(*self.checkpoint.offsets[-2:])
 
-    def told(self, task: InputPartition) -> Iterator[SimpleNamespace]:
+    def reports(self, task: InputPartition) -> Iterator[SimpleNamespace]:
         """Runs a task; what it tells."""
         for batch in self._reader.read(task):
             yield from (SimpleNamespace(**row) for row in batch.to_pylist())
 
-    def deliver(self, told: Sequence[SimpleNamespace]) -> str:
+    def deliver(self, reports: Sequence[SimpleNamespace]) -> str:
         """Does the driver's part."""
-        return self.delivery.run(cast("DataFrame", SimpleNamespace(collect=lambda: list(told))))
+        return self.delivery.run(cast("DataFrame", SimpleNamespace(collect=lambda: list(reports))))
 
     def run(self, limit: ReadLimit | None = None) -> list[str]:
         """Delivers all that is ready; returns what is said."""
         said = []
         while self.plan(limit):
-            said.append(self.deliver([row for task in self.tasks() for row in self.told(task)]))
+            said.append(self.deliver([row for task in self.tasks() for row in self.reports(task)]))
             self.checkpoint.done = True
         return said

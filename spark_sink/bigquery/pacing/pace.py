@@ -1,9 +1,9 @@
-"""When the BigQuery sink begins its next micro-batch: what it has spent of its quotas is in the spool.
+"""Decides when the BigQuery sink starts its next micro-batch; the spool records what it has spent of its quotas.
 
-Spark asks for a micro-batch every trigger; each costs BigQuery calls for every table that has rows, however few. So
-epochs gather until :class:`spark_sink.bigquery.quotas.Pacing` says that the next may begin. What was spent is noted
-before anything is planned, by each try again, so that neither a restart nor a sink that dies all the time takes more
-than its share. What is asked for at an end (``source.end``, a shutdown, AvailableNow) is not held back, but paid for.
+Spark requests a micro-batch at every trigger, and each costs BigQuery calls for every table that has rows, however few.
+So epochs gather until :class:`spark_sink.bigquery.pacing.quotas.Pacing` allows the next. The calls of each attempt are
+recorded before it is planned, so that neither a restart nor a sink that keeps failing exceeds its share. What is
+delivered at an end (``source.end``, a shutdown, AvailableNow) is not held back, but counted.
 """
 
 import time
@@ -18,7 +18,7 @@ from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from connector.spool.summaries import held_bytes
 from spark_sink.bigquery.config import CONSUMER
-from spark_sink.bigquery.quotas import Pacing, Spent
+from spark_sink.bigquery.pacing.quotas import Pacing, Spent
 from spark_sink.source.admission import EpochWeight, packed, up_to_change
 
 _PATH = f"consumers/{CONSUMER}.pace"
@@ -26,15 +26,14 @@ _RELEASED = f"consumers/{CONSUMER}.released"
 _LOADED = f"consumers/{CONSUMER}.loaded"
 
 _LONGEST_WAIT = 600 * SECOND
-"""Nanoseconds that a try again waits at most: its rows are due."""
+"""Nanoseconds that a retry waits at most, because its rows are due."""
 
-
-_LOOKING = 1.0
-"""Seconds after which a try again that waits looks whether the service is to end."""
+_RELEASE_CHECK = 1.0
+"""Seconds between two checks of a waiting retry whether the service is to end."""
 
 
 class _Document(BaseModel):
-    """What is spent; ``calls`` were counted for the micro-batch that begins with epoch ``first``, 0 where none was."""
+    """What is spent; ``calls`` were counted for the micro-batch from epoch ``first`` on, 0 where there was none."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -46,7 +45,7 @@ class _Document(BaseModel):
 
 
 class _Released(BaseModel):
-    """All up to an epoch is to be delivered; ``at`` tells one such note from another."""
+    """Everything up to an epoch is to be delivered; ``at`` distinguishes one such request from another."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -56,7 +55,7 @@ class _Released(BaseModel):
 
 
 class _Loaded(BaseModel):
-    """How many loads the micro-batch took that begins with an epoch."""
+    """The number of loads of the micro-batch from epoch ``first`` on."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -67,7 +66,7 @@ class _Loaded(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Epochs for which a micro-batch has room, and one more; ``full`` is whether waiting would make it no larger."""
+    """The epochs that fit a micro-batch, and one more; ``full`` is whether waiting would make it no larger."""
 
     epochs: Sequence[EpochWeight]
     full: bool
@@ -77,11 +76,11 @@ class Pace:
     """The pace of a spool's BigQuery sink.
 
     Args:
-        spool: remembers what was spent.
+        spool: records what was spent.
         pacing: the rule.
-        batch_bytes: bytes of segments that a micro-batch holds at most.
+        batch_bytes: the most bytes of segments in a micro-batch.
         part_bytes: bytes of segments for which each table takes a call.
-        most_held: bytes of the spool, manifests and cuts among them, that what is not delivered may hold.
+        most_held: bytes that undelivered epochs may hold in the spool, with their manifests and cuts.
         clock: nanoseconds since 1970.
         sleep: waits for so many seconds.
 
@@ -108,14 +107,14 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._known: _Document | None = None
-        self._noted_at = self._asked_at = self._released = 0
+        self._saved_at = self._read_at = self._released = 0
 
     def gathered(self, undelivered: Iterable[EpochWeight], *, ended: bool = False) -> Gathered:
-        """What the next micro-batch takes of these epochs, up to one in which a schema changes.
+        """The next micro-batch of these epochs, which ends before a schema change.
 
-        It is full where it holds as much as one may; where a schema changes, for what comes later cannot join it; and
-        where all that is undelivered fills the spool, as the daemon measures it, which would read no more.
-        Likewise where no epoch can follow these (``ended``).
+        It is full if it holds as much as one may; if a schema changes, because later epochs cannot join it; if the
+        undelivered epochs fill the spool, as the daemon measures it, because it would read no more; and if no epoch
+        can follow these (``ended``).
         """
         seen: list[EpochWeight] = []
 
@@ -136,7 +135,7 @@ class Pace:
         return Gathered(epochs, full)
 
     def holds(self, gathered: Gathered) -> bool:
-        """Whether epochs have to wait for more; those without rows cost nothing, and never do."""
+        """Whether epochs have to wait for more; those without rows cost nothing and never wait."""
         filled = [epoch for epoch in gathered.epochs if epoch.rows]
         if not filled:
             return False
@@ -145,9 +144,9 @@ class Pace:
         return due > self._clock() and gathered.epochs[0].epoch > self._last_released()
 
     def calls(self, epochs: Sequence[EpochWeight]) -> int:
-        """How many streams, or load jobs, a micro-batch takes that holds these epochs, or as many of them as fit.
+        """The number of streams, or of load jobs, of a micro-batch of these epochs, or of as many of them as fit.
 
-        A part of a table takes one. What is loaded in several pieces is counted once it is (:func:`loaded`).
+        Each part of a table takes one. Further loads of a part are counted afterwards (:func:`loaded`).
         """
         tables: set[str] = set()
         sizes: list[int] = []
@@ -161,9 +160,9 @@ class Pace:
         return len(tables) * len(packed(sizes, self._part_bytes))
 
     def spend(self, epochs: Sequence[EpochWeight], *, again: bool = False) -> None:
-        """Notes that a micro-batch is begun; one that is tried ``again`` waits until its calls are paid.
+        """Records that a micro-batch starts; a retry (``again``) waits until the quota allows its calls.
 
-        It waits no longer once the service is to end (:func:`release`).
+        It stops waiting once the service is to end (:func:`release`).
         """
         filled = [epoch for epoch in epochs if epoch.rows]
         if self._pacing.quota is None or not filled:
@@ -173,38 +172,38 @@ class Pace:
         if again:
             self._wait(self._pacing.due(spent, calls, oldest=0, full=True) - self._clock())
         self._keep(self._pacing.after(spent, calls, self._clock()), filled[0].epoch, calls)
-        self._note()
+        self._save()
 
     def _spent(self) -> Spent:
-        """What is spent by now, with all that the last micro-batch loaded."""
+        """What is spent by now, including all loads of the last micro-batch."""
         known, now = self._read(), self._clock()
-        noted = Spent(known.paid_until, known.begun)
-        spent = self._pacing.believed(noted, now)
-        was_fast = spent != noted
+        saved = Spent(known.paid_until, known.begun)
+        spent = self._pacing.believed(saved, now)
+        was_fast = spent != saved
         if known.first:
             with suppress(FileNotFoundError):
                 loaded = self._spool.document(_LOADED, _Loaded, "it names no micro-batch")
                 more = max(0, loaded.loads - known.calls) if loaded.first == known.first else 0
                 spent = self._pacing.with_more(spent, more, now)
         self._keep(spent)
-        if was_fast:  # else each restart would move it anew
-            self._note()
+        if was_fast:  # otherwise each restart would move it again
+            self._save()
         return spent
 
     def _keep(self, spent: Spent, first: int = 0, calls: int = 0) -> None:
         self._known = _Document(
-            paid_until=max(0, spent.paid_until), begun=max(0, spent.begun), first=first, calls=calls
+            paid_until=max(0, spent.paid_until), begun=max(0, spent.started), first=first, calls=calls
         )
 
-    def _note(self) -> None:
-        if abs(self._clock() - self._noted_at) >= self._spool.storage.rewrite_interval * SECOND:
+    def _save(self) -> None:
+        if abs(self._clock() - self._saved_at) >= self._spool.storage.rewrite_interval * SECOND:
             self._spool.storage.replace(_PATH, to_json(self._read()))
-            self._noted_at = self._clock()
+            self._saved_at = self._clock()
 
     def _read(self) -> _Document:
         if self._known is None:
             try:
-                self._known = self._spool.document(_PATH, _Document, "it tells nothing of what was spent")
+                self._known = self._spool.document(_PATH, _Document, "it does not record what was spent")
             except FileNotFoundError:
                 self._known = _Document(paid_until=0, begun=0)
         return self._known
@@ -213,12 +212,12 @@ class Pace:
         seconds = min(span, _LONGEST_WAIT) / SECOND
         before = self._release() if seconds > 0 else None
         while seconds > 0 and self._release() == before:
-            self._sleep(min(seconds, _LOOKING))
-            seconds -= _LOOKING
+            self._sleep(min(seconds, _RELEASE_CHECK))
+            seconds -= _RELEASE_CHECK
 
     def _last_released(self) -> int:
-        if abs(self._clock() - self._asked_at) >= self._spool.storage.rewrite_interval * SECOND:
-            self._asked_at = self._clock()
+        if abs(self._clock() - self._read_at) >= self._spool.storage.rewrite_interval * SECOND:
+            self._read_at = self._clock()
             self._released = self._release().epoch
         return self._released
 
@@ -230,17 +229,17 @@ class Pace:
 
 
 def _held(epochs: Iterable[EpochWeight]) -> int:
-    """Bytes that epochs hold in the spool."""
+    """Bytes that epochs occupy in the spool."""
     return held_bytes(epoch.summary for epoch in epochs if epoch.summary is not None)
 
 
 def release(spool: Spool) -> int:
-    """Lets everything be delivered that is sealed by now, whatever the pace: the service is to end.
+    """Has everything delivered that is sealed by now, whatever the pace, because the service is to end.
 
     Returns the last epoch that is released.
 
     Raises:
-        SpoolError: it cannot be noted.
+        SpoolError: it cannot be recorded.
     """
     epoch = spool.latest()
     spool.storage.replace(_RELEASED, to_json(_Released(epoch=epoch, at=time.time_ns())))
@@ -248,9 +247,9 @@ def release(spool: Spool) -> int:
 
 
 def loaded(spool: Spool, first: int, loads: int) -> None:
-    """Notes how many loads the micro-batch took that begins with an epoch: more than it has tables, if rows are many.
+    """Records the number of loads of the micro-batch from epoch ``first`` on; large tables take several.
 
     Raises:
-        SpoolError: it cannot be noted.
+        SpoolError: it cannot be recorded.
     """
     spool.storage.replace(_LOADED, to_json(_Loaded(first=first, loads=loads)))

@@ -1,4 +1,4 @@
-"""How tables of BigQuery are partitioned: what ``sink.partition_by`` says of a table. Pure.
+"""How tables of BigQuery are partitioned, by the option ``sink.partition_by``. Pure.
 
 ``Placed`` is a column of DATE or TIMESTAMP, by the day; ``Placed,month`` by another unit; ``Id,0,1000000,1000`` a
 column of INT64, in ranges of 1,000 from 0 to below 1,000,000; ``_PARTITIONTIME`` the time at which a row arrives.
@@ -21,7 +21,7 @@ _SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19})
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A table's partitioning: ``column`` is BigQuery's, empty for the time of arrival; ``unit`` or a range is set."""
+    """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival."""
 
     column: str
     unit: str = ""
@@ -31,10 +31,10 @@ class Partition:
 
 
 def parse(spec: str) -> Partition:
-    """Reads what is said of a table; the column is the source's, and the unit empty where none is named.
+    """Parses a table's value of the option; the column is the source's, and the unit is empty where none is named.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it is not valid.
     """
     match = _SPEC.fullmatch(spec.replace(" ", ""))
     if match is None:
@@ -51,7 +51,7 @@ def parse(spec: str) -> Partition:
 
 
 def of_table(partition_by: str, table: str) -> str:
-    """What is said of a table in the option as text (:func:`to_text`); empty where nothing is."""
+    """A table's value of the option, which is given as text (:func:`to_text`); empty where it has none."""
     specs: dict[str, str] = orjson.loads(partition_by) if partition_by else {}
     return specs.get(table) or specs.get(ALL_OTHERS, "")
 
@@ -62,7 +62,7 @@ def is_named(partition_by: str, table: str) -> bool:
 
 
 def to_text(partition_by: Mapping[str, str]) -> str:
-    """The option as a text that is the same for the same; empty for none."""
+    """The option as text, the same for equal options; empty for none."""
     return orjson.dumps(dict(partition_by), option=orjson.OPT_SORT_KEYS).decode() if partition_by else ""
 
 
@@ -70,17 +70,17 @@ def fitted(spec: str, types: Mapping[str, tuple[str, str]], *, merges: bool) -> 
     """The partitioning of a table.
 
     Args:
-        spec: what is said of it.
+        spec: its value of the option.
         types: its columns by their names in the source: name and type in BigQuery, the type empty if it is repeated.
-        merges: whether the table is merged into.
+        merges: whether changes are merged into the table.
 
     Raises:
-        ValueError: the table cannot be partitioned so.
+        ValueError: the table cannot be partitioned like this.
     """
     wanted = parse(spec)
     if not wanted.column:
         if merges:
-            raise ValueError(f"{ARRIVAL} is for tables that are appended to")
+            raise ValueError(f"{ARRIVAL} is for modes that append rows")
         return Partition("", wanted.unit or "day")
     if wanted.column not in types:
         raise ValueError(f"there is no column {wanted.column}")

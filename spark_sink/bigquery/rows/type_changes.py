@@ -1,7 +1,7 @@
-"""Rows of a time when a column had another type: what they hold of it would be read as something else.
+"""Rejects rows of an earlier schema, in which a column had another type, because its value would be misread.
 
-A record's values are read by its own column types, and a table of BigQuery has those of the newest schema. So a row
-whose own schema gives a column another type is refused if it has a value there. Where changes are merged a DELETE needs
+A record's values are read by its own column types, and a table in BigQuery has those of the newest schema. So a row
+whose schema gives a column another type is rejected if it has a value there. Where changes are merged, a DELETE needs
 only its key.
 """
 
@@ -14,28 +14,29 @@ from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import Kind
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
-from spark_sink.bigquery.table import BigQueryTable, Column, Shape, bigquery_table
+from spark_sink.bigquery.tables.table import BigQueryTable, Column, TableOptions, bigquery_table
 
-Refusals = list[tuple[int, str]]
+Rejections = list[tuple[int, str]]
+"""The index of each rejected row, and why."""
 
 
 class FormerTypes:
-    """Looks through the rows of one table.
+    """Filters the rows of one table.
 
     Args:
         table: the table.
-        shape: the options that it is made by.
+        table_options: the options that decide its columns.
         schema: the schema that a key names.
     """
 
-    def __init__(self, table: BigQueryTable, shape: Shape, schema: Callable[[str], TableSchema]) -> None:
+    def __init__(self, table: BigQueryTable, table_options: TableOptions, schema: Callable[[str], TableSchema]) -> None:
         self._table = table
-        self._shape = shape
+        self._table_options = table_options
         self._schema = schema
         self._keys = frozenset(column.name for column in table.columns if column.is_key)
         self._changed: dict[str, Mapping[str, str]] = {}
 
-    def sift(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int], Refusals]:
+    def sift(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int], Rejections]:
         """The rows that can be read by the table's types, the index of each, and why the others cannot."""
         every = list(range(rows.num_rows))
         keys = rows.column("schema_key")
@@ -43,24 +44,26 @@ class FormerTypes:
             return rows, every, []
         payloads = rows.column("payload").to_pylist()
         mod_types = rows.column("source_metadata").field("mod_type").to_pylist()
-        refused: Refusals = []
+        rejected: Rejections = []
         for index, (key, mod_type) in enumerate(zip(keys.to_pylist(), mod_types, strict=True)):
             changes = self._changes(key)
-            if changes and self._shape.merges and mod_type == DELETE:
+            if changes and self._table_options.merges and mod_type == DELETE:
                 payloads[index] = self._only_key(payloads[index])
             held = _held(payloads[index]) if changes else set()
-            refused += [(index, why) for name, why in changes.items() if name in held][:1]
-        kept = sorted(set(every) - {index for index, _ in refused})
+            rejected += [(index, why) for name, why in changes.items() if name in held][:1]
+        kept = sorted(set(every) - {index for index, _ in rejected})
         column = rows.schema.get_field_index("payload")
         rows = rows.set_column(column, rows.schema.field(column), pa.array(payloads, rows.schema.field(column).type))
-        return rows.take(pa.array(kept, pa.int64())), kept, refused
+        return rows.take(pa.array(kept, pa.int64())), kept, rejected
 
     def _changes(self, key: str) -> Mapping[str, str]:
-        """For each column that has another type in the schema of that key, why it cannot be read."""
+        """Why columns with another type or name in an earlier schema cannot be read, by column."""
         if key not in self._changed:
             try:
-                then = {column.name: column for column in bigquery_table(self._schema(key), self._shape).columns}
-            except SpoolError:  # of another spool: nothing is known of it
+                then = {
+                    column.name: column for column in bigquery_table(self._schema(key), self._table_options).columns
+                }
+            except SpoolError:  # a schema of another spool is not known
                 then = {}
             now = {column.name: column for column in self._table.columns}
             respelled = {name.lower(): name for name in now if name not in then}
@@ -81,12 +84,12 @@ class FormerTypes:
 
 
 def _held(payload: str) -> set[str]:
-    """The columns that a row has a value of."""
+    """The columns for which a row has a value."""
     return {name for name, value in _row(payload).items() if value is not None}
 
 
 def _row(payload: str) -> dict[str, object]:
-    """A row; one that is no object is for others to refuse."""
+    """A row as an object, empty where it is not one; the row is rejected elsewhere."""
     try:
         row = orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -95,5 +98,5 @@ def _row(payload: str) -> dict[str, object]:
 
 
 def _read_as(column: Column) -> tuple[Kind, str, bool]:
-    kind = Kind.DOUBLE if column.kind is Kind.FLOAT else column.kind  # the digits of either are a double's
+    kind = Kind.DOUBLE if column.kind is Kind.FLOAT else column.kind  # both are written as a double
     return (kind, column.field.type, column.field.repeated)

@@ -1,22 +1,22 @@
-"""What a configuration of the BigQuery sink takes of its quotas, and makes BigQuery read, in a day. Pure.
+"""Estimates what a configuration of the BigQuery sink takes of its quotas, and makes BigQuery read, in a day. Pure.
 
-An estimate from above: every table has changes all the time. What BigQuery reads is told where it says how large its
-tables are.
+The estimate is an upper bound: every table has changes all the time. Bytes are estimated where the sizes of the tables
+are known.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from connector.core.timestamps import SECOND
-from spark_sink.bigquery.quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
-from spark_sink.bigquery.table import MERGE, MERGE_LOAD, Mode
+from spark_sink.bigquery.pacing.quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, Mode
 
 LEAST_SCANNED = 10 * 2**20
-"""Bytes that are paid for a table at least."""
+"""The fewest bytes that are billed for a table."""
 
 _TIB = 2**40
 _MUCH = _TIB
-"""Bytes read in a day that are worth a warning."""
+"""Bytes read in a day above which there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Load:
     """What is written, and how.
 
     Attributes:
-        mode: the sink's.
-        tables: how many there are.
-        trigger: Spark's, in nanoseconds.
+        mode: the sink's mode.
+        tables: their number.
+        trigger: Spark's trigger interval, in nanoseconds.
         max_staleness: nanoseconds.
-        sizes: bytes of the tables that are there.
+        sizes: bytes of the tables that exist.
     """
 
     mode: Mode
@@ -44,7 +44,7 @@ class Load:
 
     @property
     def calls_a_day(self) -> int:
-        """New streams, or load jobs; as many MERGE statements."""
+        """New streams, or load jobs; there are as many MERGE statements as load jobs."""
         return 0 if self.mode == MERGE else self.tables * (DAY * SECOND // max(1, self.interval))
 
     @property
@@ -61,7 +61,7 @@ class Load:
 
 
 def notes(load: Load) -> Iterator[str]:
-    """What it takes, and warnings, each a line."""
+    """The estimate and its warnings, each a line."""
     latency = _span(load.interval)
     if load.mode == MERGE:
         yield f"{load.tables} tables in mode merge: no quota of calls; changes are sent every {_span(load.trigger)}"

@@ -1,7 +1,7 @@
-"""Events as rows of a table in BigQuery: messages of protobuf, as the Storage Write API takes them. Pure.
+"""Builds rows of a table from events: protobuf messages, as the Storage Write API takes them. Pure.
 
-The message's fields are the table's columns in their order, then BigQuery's pseudo columns where changes are merged by
-it. Rows are made a column at a time. What BigQuery cannot hold is refused row by row, and never in silence.
+The message's fields are the table's columns in their order, then BigQuery's pseudo columns if BigQuery merges the
+changes. Rows are built a column at a time. A row that BigQuery cannot hold is rejected with a reason.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,15 @@ from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
 from connector.envelope.avro_schema import AvroColumn, Kind
 from connector.envelope.envelope import DELETE
-from spark_sink.bigquery import reasons as bigquery_reasons
-from spark_sink.bigquery.reasons import DECIMALS
-from spark_sink.bigquery.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
+from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.bigquery.tables.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
 
 LARGEST = 9_500_000
-"""Bytes of the largest row: a request has less than 10 MB, and tells of the columns, too."""
+"""The most bytes of a row: a request has less than 10 MB, and describes the columns, too."""
 
 _CHANGE_TYPE, _CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER"
 """The pseudo columns by which BigQuery merges changes."""
@@ -47,7 +46,7 @@ _PROTO_TYPES: Mapping[str, "FieldDescriptorProto.Type"] = {
     "TIMESTAMP": FieldDescriptorProto.TYPE_INT64,
     "STRUCT": FieldDescriptorProto.TYPE_MESSAGE,
 }
-"""By type of BigQuery; one that is not here is text."""
+"""By BigQuery's type; others are text."""
 
 _ADD: Mapping[str, Add] = {
     "BOOL": protobuf_columns.add_booleans,
@@ -56,13 +55,13 @@ _ADD: Mapping[str, Add] = {
     "DATE": protobuf_columns.add_integers,
     "TIMESTAMP": protobuf_columns.add_integers,
 }
-"""By type of BigQuery; one that is not here is added as the text or the bytes that it is."""
+"""By BigQuery's type; others are added as text or bytes."""
 
 _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """An event that BigQuery cannot hold: its index in the batch, and why; never a value."""
 
     index: int
@@ -71,19 +70,19 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class BuiltRows:
-    """What became of a batch: each built row with its event's index, and the events that were refused, in order."""
+    """The rows of a batch, each with its event's index, and the rejected events, in order."""
 
     rows: pa.BinaryArray
     indexes: Int64s
-    refused: tuple[Refused, ...]
+    rejected: tuple[Rejected, ...]
 
 
 class RowBuilder:
-    """Makes rows of one table's events.
+    """Builds the rows of one table.
 
     Args:
         table: the table.
-        mode: what it is written for.
+        mode: the sink's mode.
     """
 
     def __init__(self, table: BigQueryTable, mode: Mode) -> None:
@@ -100,11 +99,11 @@ class RowBuilder:
 
     @property
     def descriptor(self) -> DescriptorProto:
-        """The message that each row is, with all that it refers to inside."""
+        """The message type of a row, self-contained."""
         return _message("Row", [*(column.field for column in self._columns), *self._added])
 
     def build(self, rows: pa.RecordBatch, *, now: int) -> BuiltRows:
-        """Events of the table as its rows, in their order; ``now`` is in nanoseconds since the epoch.
+        """Builds rows from events of the table, in their order; ``now`` is in nanoseconds since 1970.
 
         Raises:
             SinkError: they are to be merged, and there are updates that hold only what changed.
@@ -117,16 +116,16 @@ class RowBuilder:
         return BuiltRows(
             pa.concat_arrays([part.rows for part in parts]),
             np.concatenate([part.indexes for part in parts]),
-            tuple(refused for part in parts for refused in part.refused),
+            tuple(rejected for part in parts for rejected in part.rejected),
         )
 
     def _parts(self, events: pa.RecordBatch, first: int, now: int) -> Iterator[BuiltRows]:
-        """The rows of events, by halves where there are some that cannot be read."""
+        """The rows of events; halves the batch until an event that cannot be read is alone."""
         try:
             columns = self._read(events)
         except SinkError as error:
             if len(events) == 1:
-                yield BuiltRows(pa.array([], pa.binary()), np.empty(0, np.int64), (Refused(first, str(error)),))
+                yield BuiltRows(pa.array([], pa.binary()), np.empty(0, np.int64), (Rejected(first, str(error)),))
                 return
             half = len(events) // 2
             yield from self._parts(events.slice(0, half), first, now)
@@ -135,7 +134,7 @@ class RowBuilder:
             yield self._built(events, columns, first, now)
 
     def _read(self, events: pa.RecordBatch) -> list[pa.Array]:
-        """What the source's columns hold."""
+        """The values of the source's columns."""
         found = self._payloads.columns(events.column("payload"))
         deleted = _is_deleted(events) if self._merges else None
         for number, column in enumerate(self._columns):
@@ -153,21 +152,21 @@ class RowBuilder:
             _add_metadata(row, number, field, events, now)
         rows = row.joined()
         reasons: dict[int, str] = {}
-        for unfit, reason in self._faults(events, columns, rows):
+        for unfit, reason in self._rejections(events, columns, rows):
             reasons.update((index, reason) for index in np.flatnonzero(unfit).tolist() if index not in reasons)
         indexes = np.arange(len(events))
         if reasons:
             indexes = np.delete(indexes, list(reasons))
             rows = rows.take(pa.array(indexes))
-        refused = tuple(Refused(first + index, reasons[index]) for index in sorted(reasons))
-        return BuiltRows(rows, indexes + first, refused)
+        rejected = tuple(Rejected(first + index, reasons[index]) for index in sorted(reasons))
+        return BuiltRows(rows, indexes + first, rejected)
 
-    def _faults(
+    def _rejections(
         self, events: pa.RecordBatch, columns: list[pa.Array], rows: pa.BinaryArray
     ) -> Iterator[tuple[_Mask, str]]:
         """Which events BigQuery cannot hold, and why."""
         for column, values in zip(self._columns, columns, strict=True):
-            yield from _faults_of(column, values)
+            yield from _unfit_values(column, values)
         if self._merges and events.column("change_sequence_number").null_count:
             yield _is_null(events.column("change_sequence_number")), "the event has no change_sequence_number"
         if rows.nbytes > LARGEST:
@@ -175,7 +174,7 @@ class RowBuilder:
 
 
 def partial_updates(rows: pa.RecordBatch) -> dict[int, str]:
-    """The updates among events that lack the columns which did not change, by their index; and why they may not."""
+    """The reasons for which updates without their unchanged columns are rejected, by index."""
     return {index: _partial(rows, index) for index in np.flatnonzero(_are_partial(rows)).tolist()}
 
 
@@ -199,7 +198,7 @@ def _partial(rows: pa.RecordBatch, index: int) -> str:
 
 
 def check_whole_rows(rows: pa.RecordBatch) -> None:
-    """Makes sure that every update among events holds the whole row, for merging replaces the whole row.
+    """Checks that every update among events holds the whole row, because merging replaces the whole row.
 
     Raises:
         SinkError: one does not.
@@ -216,32 +215,32 @@ def _kind_of(column: Column) -> Kind:
 
 
 def _is_exact(column: Column) -> bool:
-    """Whether two timestamps must not become one by being cut."""
+    """Whether the column's timestamps must not be truncated, because two might become one."""
     return column.field.required and column.field.type == "TIMESTAMP"
 
 
 def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
     if pc.match_substring_regex(texts, _FINER_THAN_MICROS).true_count:
-        raise SinkError(bigquery_reasons.too_fine_key(column))
+        raise SinkError(too_fine_key(column))
     try:
         return timestamps(texts)
     except ValueError:
-        # The cause would tell the text.
-        raise SinkError(f"the key column {column.name} holds a text that is no timestamp") from None
+        # without the cause, which holds the text
+        raise SinkError(f"the key column {column.name} has a text that is not a valid timestamp") from None
 
 
-def _faults_of(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
+def _unfit_values(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
     """Which rows have a value that BigQuery's column cannot hold, and why."""
     field = column.field
     if field.required and values.null_count:
-        yield _is_null(values), bigquery_reasons.no_key(column)
+        yield _is_null(values), no_key(column)
     flat = values.flatten() if field.repeated else values
     if field.repeated and flat.null_count:
-        yield _rows_with(values, _is_null(flat)), bigquery_reasons.null_in_array(column)
+        yield _rows_with(values, _is_null(flat)), null_in_array(column)
     decimal = DECIMALS.get(field.type)
     if decimal is not None and not _are_all(flat, decimal):
         unfit = np.array([not _are_all(flat.slice(at, 1), decimal) for at in range(len(flat))])
-        yield _rows_with(values, unfit) if field.repeated else unfit, bigquery_reasons.unfit_number(column)
+        yield _rows_with(values, unfit) if field.repeated else unfit, unfit_number(column)
 
 
 def _is_null(values: pa.Array) -> _Mask:
@@ -250,7 +249,7 @@ def _is_null(values: pa.Array) -> _Mask:
 
 
 def _rows_with(lists: pa.ListArray, elements: _Mask) -> _Mask:
-    """Which lists have one of these elements."""
+    """Which lists hold one of these elements."""
     rows = np.zeros(len(lists), np.bool_)
     rows[pc.list_parent_indices(lists).to_numpy()[elements]] = True
     return rows
@@ -283,7 +282,7 @@ def _add_metadata(row: Pieces, number: int, field: Field, events: pa.RecordBatch
 
 
 def _metadata(name: str, events: pa.RecordBatch, now: int) -> pa.Array:
-    """A column that tells of the events, by its name in BigQuery."""
+    """A metadata column, by its name in BigQuery."""
     source = events.column("source_metadata")
     match name.removeprefix("_metadata_"):
         case "uuid" | "change_sequence_number" | "sort_keys":
@@ -320,7 +319,7 @@ def _message(name: str, fields: Sequence[Field]) -> DescriptorProto:
         added = message.field.add(name=field.name, number=number, label=label, type=kind, json_name=field.name)
         if field.fields:
             nested = f"{field.name}_struct"
-            while nested in taken:  # fields and messages share a space of names
+            while nested in taken:  # fields and messages share a namespace
                 nested += "_"
             message.nested_type.append(_message(nested, field.fields))
             added.type_name = nested

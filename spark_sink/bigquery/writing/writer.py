@@ -1,9 +1,9 @@
-"""Rows on their way into BigQuery: the Storage Write API (https://cloud.google.com/bigquery/docs/write-api).
+"""Writes rows with BigQuery's Storage Write API (https://cloud.google.com/bigquery/docs/write-api).
 
-Connections are kept (:mod:`spark_sink.bigquery.connections`). A request is sent again, over a new one, with backoff,
-where what it met may pass by itself. That does no harm: the default stream of a table that is merged into takes a
-change once, by its sequence number, and in a pending stream a row has its offset. What BigQuery says of single rows is
-given back; whatever else it refuses is an error, so that nothing but rows can ever be left out.
+Connections are reused (:mod:`spark_sink.bigquery.writing.connections`). After a transient error a request is sent again
+over a new one, with backoff. That is idempotent: the default stream of a table that is merged into applies a change
+once, by its sequence number, and in a pending stream a row has an offset. Errors of single rows are returned; any other
+is raised, so that only rows can be left out, and each with its reason.
 """
 
 import functools
@@ -22,8 +22,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
 from spark_sink.bigquery.client import PATIENCE, BigQueryClient, reason_of
-from spark_sink.bigquery.connections import Call, connections, own, shared
-from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.writing.connections import Call, connections, own, shared
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")
@@ -42,19 +42,19 @@ _TRANSIENT = (
     exceptions.Unknown,
     auth_exceptions.TransportError,
 )
-_FAULTS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError)
+_ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError)
 
 
 class BigQueryWriter:
     """Writes one table's rows.
 
     Args:
-        target: where.
-        table: the table; it is there, with all its columns, though BigQuery may take minutes to know it.
-        patience: seconds for which what may pass by itself is retried.
+        target: where it is.
+        table: the table. It exists with all of its columns, though the Storage Write API may take minutes to see them.
+        patience: seconds for which transient errors are retried.
 
     Raises:
-        SinkError: from every method, where BigQuery refuses.
+        SinkError: from every method, where BigQuery rejects a request or cannot be reached.
     """
 
     def __init__(self, target: BigQueryTarget, table: BigQueryTable, *, patience: float = PATIENCE) -> None:
@@ -72,12 +72,12 @@ class BigQueryWriter:
     def append(
         self, stream: str, descriptor: DescriptorProto, rows: Sequence[bytes], offset: int | None = None
     ) -> list[tuple[int, str]]:
-        """Appends rows, all or none; returns the index of each that BigQuery refuses, and why: then it took none.
+        """Appends rows, all or none; returns the index of each that BigQuery rejects, and why. Then it appended none.
 
         Args:
             stream: the default stream, or a pending one.
-            descriptor: what the rows are.
-            rows: at most :data:`spark_sink.bigquery.rows.LARGEST` bytes of them.
+            descriptor: the message of the rows.
+            rows: at most :data:`spark_sink.bigquery.rows.builder.LARGEST` bytes of them.
             offset: of the first row in a pending stream.
         """
         columns = descriptor.SerializeToString(deterministic=True)
@@ -92,12 +92,12 @@ class BigQueryWriter:
                 ),
             )
             try:
-                with connections().taken(self._key(stream), stream, columns, self._begin(stream)) as connection:
-                    return _refused(connection.send(request, columns))
+                with connections().taken(self._key(stream), stream, columns, self._open(stream)) as connection:
+                    return _rejected(connection.send(request, columns))
             except exceptions.AlreadyExists:
-                return []  # it came with an earlier attempt
+                return []  # an earlier attempt appended them
             except exceptions.InvalidArgument as error:
-                if _tells_of_extra_fields(error):
+                if _is_of_extra_fields(error):
                     raise _MissingColumnError(error.message) from None  # type: ignore[no-untyped-call]
                 raise
             except exceptions.NotFound:
@@ -105,10 +105,10 @@ class BigQueryWriter:
                     raise
                 raise self._expired() from None
 
-        return self._sent(once, "what it says may hold a row's values, and is not told")
+        return self._sent(once, "its message may hold a row's values and is omitted")
 
     def create_pending(self) -> str:
-        """Makes a pending stream, whose rows nobody sees before it is committed; returns its name."""
+        """Creates a pending stream, whose rows are invisible until it is committed; returns its name."""
         pending = types.WriteStream(type_=types.WriteStream.Type.PENDING)
         made = self._sent(
             lambda: self._client().create_write_stream(
@@ -118,16 +118,16 @@ class BigQueryWriter:
         return str(made.name)
 
     def finalize(self, stream: str) -> int:
-        """Ends a pending stream; returns how many rows it has."""
+        """Finalizes a pending stream; returns its number of rows."""
         connections().close(self._key(stream))
         ended = self._sent(lambda: self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT))
         return int(ended.row_count)
 
     def commit(self, streams: Sequence[str], *, entry: str) -> None:
-        """Makes the rows of finalized streams visible, all at once; what was committed before is no error.
+        """Makes the rows of finalized streams visible, all at once; those that are committed already are no error.
 
         Args:
-            streams: never committed but together.
+            streams: are only ever committed together.
             entry: the document in the spool that names them.
         """
 
@@ -138,17 +138,17 @@ class BigQueryWriter:
             if not codes or _StorageErrorCode.STREAM_ALREADY_COMMITTED in codes:
                 return
             if not all(map(self._is_committed, streams)):
-                told = ", ".join(sorted(code.name for code in codes))
+                names = ", ".join(sorted(code.name for code in codes))
                 raise SinkError(
-                    f"streams of table {self._name} cannot be committed ({told}): they have expired",
-                    hint=f"Look whether the table has their rows. If it has none, remove {entry} in the spool, and they"
-                    ' are written again; if it has them, set "committed": true there (docs/bigquery.md).',
+                    f"streams of table {self._name} cannot be committed ({names}): they have expired",
+                    hint=f"Check whether the table has their rows. If it has none, remove {entry} in the spool, and"
+                    ' they are written again. If it has them, set "committed": true there (docs/bigquery.md).',
                 )
 
         self._sent(once)
 
     def _is_committed(self, stream: str) -> bool:
-        """Whether a stream was committed before: what some errors of a commit do not tell from other states."""
+        """Whether a stream was committed before; some errors of a commit do not distinguish that."""
         try:
             found = self._client().get_write_stream(name=stream, retry=None, timeout=_TIMEOUT)
         except (exceptions.NotFound, exceptions.InvalidArgument):
@@ -156,21 +156,21 @@ class BigQueryWriter:
         return bool(found.commit_time)
 
     def _sent(self, once: Callable[[], _Result], words: str | None = None) -> _Result:
-        """Sends until it is answered; ``words`` are told of a refusal, instead of BigQuery's."""
+        """Retries until there is an answer; an error is reported in ``words``, or else in BigQuery's."""
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self._may_pass),
+            retry=tenacity.retry_if_exception(self._is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
             stop=tenacity.stop_after_delay(self._patience),
             reraise=True,
         )
         try:
             return retrying(once)
-        except _FAULTS as error:
+        except _ERRORS as error:
             why, hint = reason_of(error, words)
             raise SinkError(f"cannot write table {self._name} of BigQuery: {why}", hint=hint) from None
 
-    def _may_pass(self, error: BaseException) -> bool:
-        """Whether to ask again: for a table or a column too, if only the Storage Write API does not know it yet."""
+    def _is_transient(self, error: BaseException) -> bool:
+        """Whether to retry; also for a table or a column that exists and is new to the Storage Write API."""
         if isinstance(error, _TRANSIENT):
             return True
         if not isinstance(error, exceptions.NotFound | _MissingColumnError):
@@ -184,11 +184,11 @@ class BigQueryWriter:
             return shared(self._target, self._table.dataset)
         return own(self._target, stream)
 
-    def _begin(self, stream: str) -> Call:
-        """Opens a connection: by gRPC's own call, which is there to be cancelled before its first answer has come."""
+    def _open(self, stream: str) -> Call:
+        """Opens a connection with gRPC's own call, which can be cancelled before its first response."""
         metadata = [("x-goog-request-params", f"write_stream={stream}")]
         open_call = cast("Callable[..., Any]", self._client().transport.append_rows)
-        return lambda requests: _Answers(open_call(requests, metadata=metadata))
+        return lambda requests: _Responses(open_call(requests, metadata=metadata))
 
     def _client(self) -> BigQueryWriteClient:
         return _client(self._target, os.getpid())
@@ -196,12 +196,12 @@ class BigQueryWriter:
     def _expired(self) -> SinkError:
         return SinkError(
             f"a pending stream of table {self._name} of BigQuery has expired",
-            hint="Run it again: its rows are written anew, and nobody has seen any of them.",
+            hint="Run it again: none of its rows was visible, and all are written again.",
         )
 
 
-class _Answers:
-    """The answers of a call of gRPC's, whose errors are those of Google's clients."""
+class _Responses:
+    """The responses of a gRPC call; its errors are raised as those of Google's clients."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -221,14 +221,14 @@ class _MissingColumnError(exceptions.BadRequest):
     """The table lacks a column that rows have."""
 
 
-def _refused(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
-    """The rows that are refused.
+def _rejected(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
+    """The rejected rows.
 
     Raises:
-        GoogleAPIError: the request is.
+        GoogleAPIError: the whole request is rejected.
     """
     if response.row_errors:
-        return [(int(error.index), f"BigQuery refuses it: {error.message}") for error in response.row_errors]
+        return [(int(error.index), f"BigQuery rejects it: {error.message}") for error in response.row_errors]
     status = response.error
     if status.code == Code.OK:
         return []
@@ -240,8 +240,8 @@ def _refused(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
     raise exceptions.from_grpc_status(_GRPC[status.code], status.message)
 
 
-def _tells_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
-    """Whether a call that ended did so of a column that the table lacks; its answer may tell it as well."""
+def _is_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether a call ended because the table lacks a column; a response may say so as well."""
     found = types.StorageError()
     for detail in error.details:
         if isinstance(detail, AnyMessage) and detail.Unpack(types.StorageError.pb(found)):
@@ -254,7 +254,7 @@ _GRPC = {code.value[0]: code for code in grpc.StatusCode}
 
 @functools.cache
 def _client(target: BigQueryTarget, process: int) -> BigQueryWriteClient:
-    """A client of this process: a child that was forked needs connections of its own."""
+    """A client of this process; a forked child needs its own connections."""
     assert process
     if not target.grpc_endpoint:
         return BigQueryWriteClient()

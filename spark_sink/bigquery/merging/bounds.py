@@ -1,9 +1,9 @@
-"""What holds for the keys of a load, as constants of SQL: BigQuery then reads only those blocks and partitions. Pure.
+"""Conditions that the keys of a load meet, as constants of SQL, so that BigQuery prunes blocks and partitions. Pure.
 
-A MERGE compares each staged row with the target's rows of the same key. A row's key never changes, so that a condition
-which all keys of the load meet leaves nothing out, and BigQuery prunes by conditions whose values are constants: on the
-first column that a table is clustered by, and on the one that it is partitioned by, where that is of the key. Other
-columns may have had another value before, and are left alone.
+A MERGE compares each staged row with the target's rows of the same key. A row's key never changes, so a condition which
+all keys of the load meet excludes no row that matters. BigQuery prunes by conditions whose values are constants: on the
+first column that a table is clustered by, and on the one that it is partitioned by. Only key columns are used; others
+may have had another value before.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,31 +14,31 @@ from typing import Any
 import orjson
 
 from connector.core.timestamps import format_rfc3339, parse
-from spark_sink.bigquery.table import BigQueryTable, Column
+from spark_sink.bigquery.tables.table import BigQueryTable, Column
 
 _MOST_VALUES = 500
-"""Values that are listed; more come to a range."""
+"""Values that are listed; more become a range."""
 
 _MOST_TEXT = 16_000
 """Characters of a list."""
 
 _LONGEST = 200
-"""Characters of a text that is named."""
+"""Characters of a text that is listed."""
 
 _IN_ORDER = frozenset({"INT64", "DATE", "TIMESTAMP", "NUMERIC"})
-"""The types whose ranges are bounds; texts may be compared by a collation of the dataset, in another order."""
+"""The types for which a range is a bound; a collation of the dataset may order texts differently."""
 
 
 def bounded(table: BigQueryTable) -> list[str]:
-    """The source's names of the key columns by which BigQuery can prune the table."""
+    """The key columns, by their names in the source, by which BigQuery can prune the table."""
     wanted = {*table.clustering[:1], table.partition.column if table.partition else ""}
     return [column.name for column in table.columns if column.is_key and column.field.name in wanted]
 
 
 def bound_of(column: Column, values: AbstractSet[bytes], target: str = "t") -> str:
-    """A condition on a column of the target that holds for these values, as they are loaded; empty where there is none.
+    """A condition on a column of the target that these values meet, as they are loaded; empty where there is none.
 
-    ``target`` is the alias of the target. A NULL among the values is not compared with anything, and so leaves none.
+    ``target`` is the alias of the target. With a NULL among the values there is none, because NULL equals nothing.
     """
     read, literal = _OF_TYPE.get(column.field.type, (None, None))
     if read is None or literal is None or not values or b"null" in values:
@@ -65,7 +65,7 @@ Literal = Callable[[Any], str]
 
 
 def _text(text: str) -> str:
-    """A text in quotes; empty where it is long, or has anything in it that GoogleSQL might read otherwise."""
+    """A text in quotes; empty where it is long, or holds a character that GoogleSQL might read as something else."""
     is_plain = len(text) <= _LONGEST and text.isprintable() and not {"'", '"', "\\", "`"} & set(text)
     return f"'{text}'" if is_plain else ""
 

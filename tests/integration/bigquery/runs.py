@@ -22,7 +22,7 @@ class Victim(StrEnum):
     SERVICE = "service"
 
 
-class Life:
+class ServiceRun:
     """A run of the service; whatever of it is left is killed at the end."""
 
     def __init__(self, config: Path, log: Path) -> None:
