@@ -383,7 +383,7 @@ class Scheduler:
 
     def _report(self, watermark: int) -> None:
         self._metrics.watermark = watermark
-        self._metrics.partitions = self._graph.alive()
+        self._metrics.partitions = self._graph.unfinished
         self._metrics.churn = dict(self._graph.churn)
         self._metrics.held_bytes = self._buffer.bytes
         self._metrics.waiting_partitions = self._flow.waiting
