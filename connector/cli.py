@@ -89,12 +89,12 @@ def _database(command: Command) -> Command:
     return command
 
 
-def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
-    """Runs ``work`` with signals that drain; exits with 130 if it was interrupted."""
+def _run(stop: Stop, work: Coroutine[object, object, None], *, lifeline: bool = False) -> None:
+    """Runs ``work``; signals drain it, with ``lifeline`` the end of standard input too. Exits with 130 after Ctrl-C."""
 
     async def main() -> None:
         with suppress(asyncio.CancelledError):  # stopped at once
-            async with on_signals(stop):
+            async with on_signals(stop), cut_with_stdin(stop, wanted=lifeline):
                 await work
         if stop.asked:  # a thread may be stuck in a write to a pipe that nobody reads; it must not keep us
             code = INTERRUPTED if stop.interrupted else 0
@@ -168,12 +168,7 @@ def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None
     """The daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
-
-    async def work() -> None:
-        async with cut_with_stdin(stop, wanted=stdin_lifeline):
-            await read(loaded, stop, emulator_host=common.emulator_host)
-
-    _run(stop, work())
+    _run(stop, read(loaded, stop, emulator_host=common.emulator_host), lifeline=stdin_lifeline)
 
 
 @cli.command("run")

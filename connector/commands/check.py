@@ -49,7 +49,7 @@ async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
     watched: WatchedStream | None = None
     faults += _faults_of_locations(config, kind.locations(sink))
     try:
-        async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
+        async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
             stream.warn_of_tables()
             watched = watched_stream(stream)
             faults += kind.stream_errors(sink, watched)
@@ -94,8 +94,8 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):
         return
-    begun = Spool.at(config.spool.path).latest() > 0
-    async with opened(config.source, emulator_host=emulator_host, begun=begun) as stream:
+    started = Spool.at(config.spool.path).latest() > 0
+    async with opened(config.source, emulator_host=emulator_host, started=started) as stream:
         faults = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
     if faults:
         raise ConfigurationError(faults)

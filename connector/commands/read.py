@@ -7,8 +7,8 @@ spool is full it waits for its consumers, and says how long Spanner's retention 
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ class SpoolSink:
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: what is counted.
         key_order: learns the order of new tables' keys; None where their columns' positions tell it.
-        goes_on: whether a late record stops the reader no more once it is kept.
+        continues: whether the reader continues after a late record is stored.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SpoolSink:
         retention: int,
         metrics: ReaderMetrics,
         key_order: KeyOrder | None = None,
-        goes_on: bool = False,
+        continues: bool = False,
     ) -> None:
         self._writer = writer
         self._spool = spool
@@ -78,7 +78,7 @@ class SpoolSink:
         self._retention = retention
         self._metrics = metrics
         self._key_order = key_order
-        self.goes_on = goes_on
+        self.continues = continues
         self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned = self._warned_of_strays = -_WARN_INTERVAL
@@ -131,6 +131,21 @@ class SpoolSink:
     async def keep(self, late: Sequence[LateRecord]) -> None:
         """Keeps late records as dead letters; when it returns they survive a crash."""
         await _to_the_end(functools.partial(self._late_store.keep, late, now=time.time_ns()))
+
+    @asynccontextmanager
+    async def pruning(self, stop: Stop) -> AsyncIterator[None]:
+        """Prunes while the context is open. If that fails a stop is requested, and the error is raised at the end."""
+        task = asyncio.create_task(self.keep_pruned(), name="prune")
+        task.add_done_callback(lambda done: None if done.cancelled() else stop.ask())
+        try:
+            yield
+            if task.done():
+                await task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})  # the spool's lock is held until no thread of this process writes
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.warning("the spool is no longer pruned", error=str(error))
 
     async def keep_pruned(self) -> None:
         """Prunes until it is cancelled."""
@@ -224,7 +239,7 @@ async def read(
     with sole_writer(spool):
         async with (
             serving(config.status, metrics),
-            opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
+            opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream,
         ):
             on_open(stream)
             header = await _header(spool, stream, config.source)
@@ -235,7 +250,8 @@ async def read(
                 _log.info("the end has been reached already", end=format_rfc3339(end), epoch=at.epoch)
                 return
             try:
-                await _read_into(spool, header, at, stream, config, end, metrics, stop)
+                async with _scheduler_into(spool, header, at, stream, config, end, metrics, stop) as scheduler:
+                    await scheduler.run()
             except DataLostError as error:
                 reached = await _to_the_end(functools.partial(checkpoint, spool, header))
                 if reached.epoch == 0:
@@ -261,7 +277,8 @@ def _tell_of_gap(spool: Spool, at: Checkpoint) -> None:
         )
 
 
-async def _read_into(
+@asynccontextmanager
+async def _scheduler_into(
     spool: Spool,
     header: SpoolHeader,
     at: Checkpoint,
@@ -270,7 +287,8 @@ async def _read_into(
     end: int | None,
     metrics: ReaderMetrics,
     stop: Stop,
-) -> None:
+) -> AsyncIterator[Scheduler]:
+    """The reader into the spool; while the context is open the spool is pruned, and ``stop`` drains the reader."""
     envelope = EnvelopeBuilder(
         stream.source, stream_name=config.envelope.stream_name, read_method=config.envelope.read_method
     )
@@ -283,18 +301,19 @@ async def _read_into(
         retention=parse_duration(stream.stream.retention_period),
         metrics=metrics,
         key_order=stream.key_order(),
-        goes_on=config.source.late_records == "dead-letter",
+        continues=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    recalled = functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.goes_on)
+    recalled = functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.continues)
     span = Range(await _to_the_end(recalled), at.watermark, end)
-    async with stream.scheduler(
-        span,
-        sink,
-        seal_interval=config.spool.seal_interval,
-        metrics=metrics,
-        late_records=sink,
-    ) as scheduler:
+    async with (
+        stream.scheduler(
+            span, sink, seal_interval=config.spool.seal_interval, metrics=metrics, late_records=sink
+        ) as scheduler,
+        sink.pruning(stop),
+        reporting(metrics),
+        stop.draining(scheduler),
+    ):
         _log.info(
             "reading",
             change_stream=stream.stream.name,
@@ -304,7 +323,7 @@ async def _read_into(
             partitions=len(span.cut),
             end=format_rfc3339(end) if end is not None else "none",
         )
-        await _run(scheduler, sink, metrics, stop)
+        yield scheduler
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 
@@ -320,25 +339,6 @@ class _Progress:
         if time.monotonic() - self._told >= _TELLING:
             self._told = time.monotonic()
             _log.info("reading what the spool keeps", epoch=epoch, newest_epoch=self._last)
-
-
-async def _run(scheduler: Scheduler, sink: SpoolSink, metrics: ReaderMetrics, stop: Stop) -> None:
-    pruning = asyncio.create_task(sink.keep_pruned(), name="prune")
-    running = asyncio.create_task(stop.run(scheduler), name="reader")
-    try:
-        async with reporting(metrics):
-            await asyncio.wait({running, pruning}, return_when=asyncio.FIRST_COMPLETED)
-            if pruning.done():
-                stop.ask()
-            await running
-            if pruning.done():
-                await pruning
-    finally:
-        pruning.cancel()
-        running.cancel()
-        await asyncio.wait({pruning, running})  # the spool's lock is held until no thread of ours writes
-        if not pruning.cancelled() and (error := pruning.exception()) is not None:
-            _log.warning("the spool was not pruned any more", error=str(error))
 
 
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:
