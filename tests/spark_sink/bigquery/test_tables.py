@@ -259,7 +259,8 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_letters_are_
     remake(scenario, typed("Name", "INT64"))
     seal([2, 3], "Singers", "Other")
     (said,) = scenario.run()
-    told = f"table Singers is stopped: column Name is INT64 in BigQuery, and would be STRING: {rename_of(scenario, 'Name')}"
+    repair = rename_of(scenario, "Name")
+    told = f"table Singers is stopped: column Name is INT64 in BigQuery, and would be STRING: {repair}"
     assert (
         said
         == f"2 rows to 2 tables, 2 to the dead letters at {scenario.dead_letters}; {told}, and replay its dead letters"
@@ -371,7 +372,8 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
     scenario.run()
     altered(seal)
     (said,) = scenario.run()
-    why = f"table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: {rename_of(scenario, 'Name')}"
+    repair = rename_of(scenario, "Name")
+    why = f"table Singers is stopped: column Name is STRING in BigQuery, and would be BYTES: {repair}"
     assert (
         said
         == f"2 rows to 2 tables, 2 to the dead letters at {scenario.dead_letters}; {why}, and replay its dead letters"
