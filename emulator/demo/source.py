@@ -89,8 +89,8 @@ class DemoSource(Protocol):
 def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> Iterator[DemoSource]:
     """Open a change stream on the official emulator, or on the scripted server if there is no emulator.
 
-    With `scripted`, no emulator is searched for. The scripted stream has at least `mods` mods and `churn` splits, merges
-    and moves.
+    With `scripted`, no emulator is searched for. The scripted stream has at least `mods` mods and `churn` splits,
+    merges and moves.
 
     Raises:
         EmulatorNotFoundError: the environment names an emulator that does not answer.
