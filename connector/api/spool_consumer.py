@@ -124,9 +124,10 @@ class SpoolConsumer:
                 )
             self._keep_from(None, known.epoch)
             return None
+        self._epochs.check(done)
         if known.epoch > done.epoch:
             self._keep_from(done, known.epoch)
-        self._epochs.check(done)
+            self._epochs.check(done)  # nothing was deleted between
         self._unrecorded = done
         return done
 

@@ -56,7 +56,6 @@ class _Handover:
         self._has_room.set()
         self._has_news = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
-        self._has_raised = False
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """Waits until the consumer has taken the epoch before; a stop does not end this, for it will be taken."""
@@ -98,25 +97,16 @@ class _Handover:
 
     async def __anext__(self) -> Epoch:
         while self._ready is None:
-            if self._reader is None or self._reader.done():
-                self.check()
+            if self._reader is None or self._reader.cancelled():
+                raise StopAsyncIteration
+            if self._reader.done():
+                self._reader.result()  # raises the reader's error
                 raise StopAsyncIteration
             await self._has_news.wait()
             self._has_news.clear()
         epoch, self._ready = self._ready, None
         self._has_room.set()
         return epoch
-
-    def check(self) -> None:
-        """Raises the error that the reader has ended with, if there is one."""
-        if self._reader is not None and self._reader.done() and not self._reader.cancelled():
-            self._has_raised = True
-            self._reader.result()
-
-    def check_unseen(self) -> None:
-        """Raises the reader's error unless the iterator has done so."""
-        if not self._has_raised:
-            self.check()
 
 
 @asynccontextmanager
@@ -144,8 +134,7 @@ async def read_epochs(
     Raises:
         ConfigurationError: the configuration or the checkpoint does not fit the database.
         DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
-        SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete; the end
-            of the block raises it if the iterator was not asked any more.
+        SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete.
     """
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
@@ -174,7 +163,6 @@ async def read_epochs(
             await asyncio.wait({reader})
             if not reader.cancelled():
                 reader.exception()  # asked for, so that asyncio does not report it a second time
-        handover.check_unseen()
 
 
 async def _check_start(stream: OpenStream, start: int, end: int | None, resumed: Checkpoint | None) -> None:
