@@ -144,8 +144,9 @@ class Epoch:
     Attributes:
         stream: the change stream, ``project/instance/database/change_stream``.
         number: from 1 on, without gaps. Without a spool it continues the checkpoint that reading resumed from.
-        identity: tells the epoch from others of its number. In a spool number and identity always stand for the same
-            events; without a spool an epoch that is read again may end elsewhere, and then has another identity.
+        identity: distinguishes the epoch from others of its number. In a spool number and identity always stand for
+            the same events; without a spool an epoch that is read again may end elsewhere, and then has another
+            identity.
         low: exclusive; nanoseconds since 1970.
         high: inclusive; nanoseconds since 1970.
         rows: how many events it has; 0 for an epoch that only moves the checkpoint.

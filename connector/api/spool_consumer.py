@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import TypeVar
 
 from connector.api.checkpoint import Checkpoint
 from connector.api.epochs import Epoch
 from connector.api.spool_epochs import SpoolEpochs
 from connector.api.stop import Stop
+from connector.api.threads import in_thread
+from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
 from connector.spool import consumers, reading
@@ -18,8 +19,6 @@ _POLL_INTERVAL = 0.1
 """Seconds between two looks for a new epoch, at least."""
 
 _log = Log(__name__)
-
-T = TypeVar("T")
 
 
 class SpoolConsumer:
@@ -30,7 +29,7 @@ class SpoolConsumer:
         name: the consumer's name.
 
     Raises:
-        ConfigurationError: the name is missing, or reserved for a built-in sink.
+        ConfigurationError: the name is not valid, or that of a registered sink.
     """
 
     def __init__(self, spool: reading.Spool, name: str) -> None:
@@ -38,8 +37,8 @@ class SpoolConsumer:
             consumers.checked_name(name)
         except SpoolError as error:
             raise ConfigurationError([str(error)]) from None
-        if any(name == sink or name.startswith(f"{sink}.") for sink in consumers.SINKS):
-            raise ConfigurationError([f"consumer {name!r}: the name is reserved for a built-in sink: choose another"])
+        if name.partition(".")[0] in sink_names():
+            raise ConfigurationError([f"consumer {name!r}: it is the name of a registered sink: choose another"])
         self._spool = spool
         self._name = name
         self._epochs = SpoolEpochs(spool)
@@ -59,7 +58,7 @@ class SpoolConsumer:
             text = await stored()
             if not await self._exists(follow=follow, stop=stop):
                 return
-            done = await _in_thread(lambda: self._start(text))
+            done = await in_thread(lambda: self._start(text))
             while True:
                 done = await self._write_new(done, write, stop)
                 if stop.requested or not follow:
@@ -84,17 +83,17 @@ class SpoolConsumer:
 
     async def _after(self, done: Checkpoint | None) -> AsyncIterator[Epoch]:
         """The epochs up to the newest; read in a thread, for the spool may be far away."""
-        if await _in_thread(self._spool.latest) == (done.epoch if done else 0):
+        if await in_thread(self._spool.latest) == (done.epoch if done else 0):
             return
         epochs = self._epochs.after(done)
-        while (epoch := await _in_thread(lambda: next(epochs, None))) is not None:
+        while (epoch := await in_thread(lambda: next(epochs, None))) is not None:
             yield epoch
 
     async def _exists(self, *, follow: bool, stop: Stop) -> bool:
         """Waits for the spool, if it is to be followed; False if a stop was requested before."""
         while follow and not stop.requested:
             with suppress(FileNotFoundError):
-                await _in_thread(self._spool.header)
+                await in_thread(self._spool.header)
                 return True
             await self._pause(stop)
         return not follow
@@ -140,7 +139,7 @@ class SpoolConsumer:
                 consumers.record(self._spool, self._name, self._spool.floor() - 1, now=time.time_ns())
 
     async def _record(self, *, wait: bool = False) -> None:
-        """Records the progress, unless that was done a moment ago; ``wait`` until it can be."""
+        """Records the progress, unless that was done too recently for the storage; ``wait`` until it can be."""
         done = self._unrecorded
         if done is None:
             return
@@ -149,7 +148,7 @@ class SpoolConsumer:
             if not wait:
                 return
             await asyncio.sleep(left)
-        await _in_thread(
+        await in_thread(
             lambda: consumers.record(self._spool, self._name, done.epoch, now=time.time_ns(), at=done.identity)
         )
         self._recorded, self._unrecorded = time.monotonic(), None
@@ -163,19 +162,7 @@ class SpoolConsumer:
         """
         held = ExitStack()
         try:
-            await _in_thread(lambda: held.enter_context(consumers.claimed(self._spool, self._name)))
+            await in_thread(lambda: held.enter_context(consumers.claimed(self._spool, self._name)))
             yield
         finally:
-            await _in_thread(held.close)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs ``work`` in a thread and waits for its end even when cancelled, for a thread cannot be."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # asked for, so that asyncio does not report it
-        raise
+            await in_thread(held.close)

@@ -16,6 +16,7 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
+from connector.api.threads import in_thread
 from connector.config import Config
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition
@@ -65,7 +66,7 @@ class _Handover:
     async def deliver(self, epoch: received.Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Makes an epoch ready for the consumer."""
         await self._key_order.learn(self._registry, epoch.changes)
-        rows = await asyncio.to_thread(self._rows, epoch)
+        rows = await in_thread(lambda: self._rows(epoch))
         batches = [rows] if rows is not None else []
         self._ready = Epoch(
             stream=self._name,
@@ -146,6 +147,7 @@ async def read_epochs(
         if resumed is not None and end is not None and end <= resumed.watermark:
             yield handover
             return
+        stream.warn_of_tables()
         await _check_start(stream, start, end, resumed)
         metrics = ReaderMetrics()
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)

@@ -1,4 +1,4 @@
-"""Tells people how a long read goes: a line in the log every ten seconds."""
+"""Logs the progress of a long read, a line every ten seconds."""
 
 import asyncio
 import time

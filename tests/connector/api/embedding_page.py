@@ -15,6 +15,12 @@ def programs() -> dict[str, str]:
     return dict(_PROGRAM.findall(PAGE.read_text(encoding="utf-8")))
 
 
+def configuration() -> str:
+    """The page's configuration."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
 def written(folder: Path) -> Path:
     """Writes every program into a folder."""
     for name, text in programs().items():

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+import connector
 from connector import Epoch, Spool
 from emulator import Scenario, ScriptedServer
 from tests.connector.api import embedding_page
@@ -52,6 +54,11 @@ def test_every_python_block_of_the_page_is_a_program_that_a_test_runs() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert blocks == len(programs())
     assert all(f'"{name}"' in here for name in programs())
+
+
+def test_the_configuration_of_the_page_is_valid() -> None:
+    config = connector.load_config(yaml.safe_load(embedding_page.configuration()))
+    assert config.source.change_stream == "Everything"
 
 
 def test_transactions_are_printed_whole_and_in_commit_order(server: ScriptedServer, folder: Path) -> None:
