@@ -1,9 +1,10 @@
 """Scripted change streams for the public API, and the configurations that read them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import yaml
@@ -81,9 +82,15 @@ Row = tuple[str, str, dict[str, object], dict[str, object]]
 
 
 def expected(scenario: Scenario) -> list[list[Row]]:
+    """The events of each transaction of a scenario."""
+    return expected_of(scenario.committed, scenario.tables)
+
+
+def expected_of(mods: Sequence[CommittedMod], tables: Sequence[Table]) -> list[list[Row]]:
     """The events of each transaction, as the API has to give them, of a stream that captures whole new rows."""
-    tables = {table.name: table for table in scenario.tables}
-    return [[_row(mod, tables[mod.table]) for mod in of_one] for of_one in transactions(scenario)]
+    by_name = {table.name: table for table in tables}
+    grouped = groupby(mods, key=attrgetter("transaction"))
+    return [[_row(mod, by_name[mod.table]) for mod in of_one] for _, of_one in grouped]
 
 
 def _row(mod: CommittedMod, table: Table) -> Row:
