@@ -20,7 +20,8 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.process import collect_rarely
 from connector.reader.change_stream import OpenStream
-from connector.reader.scheduler import EpochSink, Range
+from connector.reader.scheduler import Range
+from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 from connector.spool.manifest import SourceName

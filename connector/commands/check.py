@@ -49,7 +49,7 @@ async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
     watched: WatchedStream | None = None
     errors += _errors_of_locations(config, kind.locations(sink))
     try:
-        async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
+        async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
             stream.warn_of_tables()
             watched = watched_stream(stream)
             errors += kind.stream_errors(sink, watched)
@@ -95,7 +95,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     if not kind.stream_decides(config.sink):
         return
     has_epochs = Spool.at(config.spool.path).latest() > 0
-    async with opened(config.source, emulator_host=emulator_host, begun=has_epochs) as stream:
+    async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
         errors = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
     if errors:
         raise ConfigurationError(errors)

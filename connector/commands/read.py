@@ -72,7 +72,7 @@ async def read(
     with sole_writer(spool):
         async with (
             serving(config.status, metrics),
-            opened(config.source, emulator_host=emulator_host, begun=spool.latest() > 0) as stream,
+            opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream,
         ):
             on_open(stream)
             start = await _start(spool, stream, config.source)
@@ -85,8 +85,9 @@ async def read(
                 _reader(start, stream, config, metrics) as (scheduler, sink),
                 sink.pruned(stop),
                 reporting(metrics),
+                stop.draining(scheduler),
             ):
-                await stop.run(scheduler)
+                await scheduler.run()
 
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig) -> _Start:
@@ -154,11 +155,11 @@ async def _reader(
         retention=parse_duration(stream.stream.retention_period),
         metrics=metrics,
         key_order=stream.key_order(),
-        goes_on=config.source.late_records == "dead-letter",
+        continues=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
     cut = await finished_in_thread(
-        functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.goes_on)
+        functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.continues)
     )
     async with stream.scheduler(
         Range(cut, at.watermark, start.end),

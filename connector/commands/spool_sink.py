@@ -45,7 +45,7 @@ class SpoolSink:
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: counters of the daemon.
         key_order: learns the order of new tables' keys; None where the positions of their columns give it.
-        goes_on: whether the reader continues after a late record that is kept.
+        continues: whether the reader continues after a late record that is kept.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SpoolSink:
         retention: int,
         metrics: ReaderMetrics,
         key_order: KeyOrder | None = None,
-        goes_on: bool = False,
+        continues: bool = False,
     ) -> None:
         self._writer = writer
         self._spool = spool
@@ -65,7 +65,7 @@ class SpoolSink:
         self._retention = retention
         self._metrics = metrics
         self._key_order = key_order
-        self.goes_on = goes_on
+        self.continues = continues
         self._late_store = LateStore(spool)
         self._lock = asyncio.Lock()
         self._warned_of_full_spool = self._warned_of_strays = -_WARN_INTERVAL

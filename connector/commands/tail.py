@@ -129,5 +129,6 @@ async def tail(
         async with (
             stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
             reporting(metrics),
+            stop.draining(scheduler),
         ):
-            await stop.run(scheduler)
+            await scheduler.run()
