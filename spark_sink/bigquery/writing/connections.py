@@ -1,9 +1,9 @@
 """The connections of this process over which rows are appended. They stay open, as BigQuery recommends.
 
 An AppendRows call is a connection. It carries any number of requests, one after the other; for default streams, also
-those of several tables. Spark's executors reuse their Python processes, and so these connections. All default
-streams of a dataset share one, because a dataset is in one region; a pending stream has its own. A connection that had an error,
-was idle for long, or was opened for other columns of a table is closed, and the next request opens another. The
+those of several tables. Spark's executors reuse their Python processes, and so these connections. All default streams
+of a dataset share one, because a dataset is in one region; a pending stream has its own. A connection that had an
+error, was idle for long, or was opened for other columns of a table is closed, and the next request opens another. The
 :data:`KEPT` most recently used stay open.
 """
 

@@ -32,6 +32,7 @@ from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,
     WHOLE,
+    History,
     Key,
     Row,
     appended,
@@ -41,7 +42,6 @@ from tests.spark_sink.bigquery.deliveries.histories import (
     replayed,
     told,
 )
-from tests.spark_sink.bigquery.deliveries.histories import History as History
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -216,16 +216,6 @@ class Scenario:
 MakeScenario = Callable[..., Scenario]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> MakeScenario:
-    """Makes scenarios on a server, in a mode, with options of the sink."""
-
-    def scenario(server: Server, mode: str, **options: object) -> Scenario:
-        return Scenario(server, tmp_path, mode, History(Random(0)), options)
-
-    return scenario
-
-
 def expected_row(row: Row) -> Row:
     return {name: expected(value) for name, value in sorted(row.items())}
 
@@ -252,6 +242,9 @@ class Sealing:
     def epoch(self, *changes: list[DataChangeRecord]) -> None:
         """Seals several of these as one epoch."""
         self._trial.maker.seal(*itertools.chain.from_iterable(changes))
+
+
+Delivered = Callable[..., tuple[Scenario, Sealing]]
 
 
 def ids_of(scenario: Scenario, table: str = "Singers") -> list[int]:

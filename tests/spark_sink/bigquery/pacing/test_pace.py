@@ -99,7 +99,7 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
     assert len(bigquery_double.rows("d", "Table3")) == moments[-1]
 
 
-def test_a_restart_goes_on_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
+def test_a_restart_continues_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
         world.seconds(sink, 25)
@@ -182,7 +182,7 @@ def test_epochs_before_a_schema_change_wait_for_the_quota_alone(tmp_path: Path) 
     assert not pace.holds(changed)
 
 
-def test_epochs_before_a_micro_batch_that_was_begun_wait_for_the_quota_alone(tmp_path: Path) -> None:
+def test_epochs_before_a_micro_batch_that_was_started_wait_for_the_quota_alone(tmp_path: Path) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1h")
         with world.sink() as sink:
@@ -294,7 +294,7 @@ def test_what_a_micro_batch_loads_in_several_pieces_is_paid_once_it_is_known(tmp
     assert pace._spent().paid_until == after + quotas.LOADS.span(1), "the note is of another micro-batch"
 
 
-def test_the_driver_tells_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_reports_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads, "MERGED_BYTES", -1)  # each epoch is a load
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load")
@@ -324,7 +324,7 @@ def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigq
 
 
 @pytest.mark.parametrize(("mode", "options"), [("append-only", {}), ("merge-load", {"max_staleness": "2m"})])
-def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_goes_on_sealing(
+def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_continues_sealing(
     tmp_path: Path, bigquery_double: BigQueryDouble, mode: str, options: dict[str, str]
 ) -> None:
     world = World(tmp_path, bigquery_double, mode, **options)

@@ -94,7 +94,7 @@ def test_a_call_that_waits_for_its_first_answer_as_it_begins_gets_it() -> None:
     assert server.cancelled == 1
 
 
-def test_a_connection_that_broke_is_opened_anew_and_only_that() -> None:
+def test_a_connection_that_broke_is_opened_again_and_only_that() -> None:
     server, connections = Server(), Connections()
     send(connections, server, "one")
     send(connections, server, "two", key="other")

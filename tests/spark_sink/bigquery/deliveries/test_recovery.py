@@ -103,7 +103,7 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
     assert ids(double) == [1, 2, 3]
 
 
-def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_is_told_so(spool: SpoolMaker) -> None:
+def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_gets_an_error(spool: SpoolMaker) -> None:
     commit_log = CommitLog(spool.spool)
     spool.fill(3)
     consumers.record(spool.spool, "bigquery", 2, now=START)
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
     assert ids(double) == [1, 2, 3]
 
 
-def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_it_was_begun_with(
+def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_it_was_started_with(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     spool.seal(record(START + SECOND, [1]), record(START + 2 * SECOND, [2], table="Albums"))
@@ -158,7 +158,7 @@ def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_i
     assert double.datasets() == ["ds"]
 
 
-def test_a_table_that_was_made_in_another_mode_is_refused_with_what_to_change(
+def test_a_table_that_was_made_in_another_mode_is_rejected_with_what_to_change(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     spool.seal(record(START + SECOND, [1]))
@@ -179,7 +179,7 @@ def captured(at: int, how: str, mod_type: str) -> DataChangeRecord:
     return replace(record(at, [1], mod_type=mod_type, columns=(KEY, NAME)), value_capture_type=how)
 
 
-def test_a_stream_altered_to_capture_changes_only_can_go_on_in_another_mode(
+def test_a_stream_altered_to_capture_changes_only_can_continue_in_another_mode(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     merging, checkpoint = config(double, spool, mode="merge"), Checkpoint([])
@@ -196,7 +196,7 @@ def test_a_stream_altered_to_capture_changes_only_can_go_on_in_another_mode(
 # Letters
 
 
-def test_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryDouble, spool: SpoolMaker) -> None:
+def test_dead_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryDouble, spool: SpoolMaker) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
     run(one, checkpoint)
@@ -211,7 +211,7 @@ def test_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryD
     assert ids(double) == [1, 2]
 
 
-def test_a_replay_without_the_letters_spool_is_one_line_and_leaves_all_as_it_was(
+def test_a_replay_without_the_dead_letters_spool_is_one_line_and_leaves_all_as_it_was(
     double: BigQueryDouble, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     one = config(double, spool)
@@ -224,7 +224,7 @@ def test_a_replay_without_the_letters_spool_is_one_line_and_leaves_all_as_it_was
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
+def test_dead_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
@@ -238,7 +238,7 @@ def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     assert ids(double) == [1]
 
 
-def test_rows_that_were_committed_do_not_become_letters_when_their_table_is_stopped(
+def test_rows_that_were_committed_do_not_become_dead_letters_when_their_table_is_stopped(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
@@ -251,7 +251,7 @@ def test_rows_that_were_committed_do_not_become_letters_when_their_table_is_stop
 
 
 @pytest.mark.parametrize("repair", ["column", "table"])
-def test_a_stopped_table_goes_on_when_it_is_repaired_and_replayed_though_some_letters_do_not_fit(
+def test_a_stopped_table_continues_when_it_is_repaired_and_replayed_though_some_dead_letters_do_not_fit(
     double: BigQueryDouble, spool: SpoolMaker, repair: str
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
