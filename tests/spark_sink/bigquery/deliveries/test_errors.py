@@ -1,4 +1,4 @@
-"""What BigQuery refuses as a whole: a permission, a dataset, a server that is unwell. On the double, without Spark.
+"""Errors of BigQuery that concern more than a row: permissions, datasets, an unavailable server. Without Spark.
 
 One clear line, nothing lost; what may pass is tried again, whether or not the work was done.
 """
@@ -33,7 +33,7 @@ BORN = ColumnType("Born", '{"code":"INT64"}', False, 3)
 
 @pytest.fixture(autouse=True)
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between attempts."""
+    """Retries do not wait."""
     at_once = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
     monkeypatch.setattr("tenacity.nap.time", at_once)
     monkeypatch.setattr("google.api_core.retry.retry_unary.time", at_once)
@@ -41,7 +41,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may pass is not waited for."""
+    """Transient errors are not retried for long."""
     for owner in (BigQueryWriter, BigQueryClient):
         defaults = owner.__init__.__kwdefaults__
         assert defaults is not None
@@ -130,7 +130,7 @@ def test_a_transient_error_is_retried_whether_or_not_the_work_was_done_and_rows_
 def test_a_transient_error_in_a_response_is_retried(
     bigquery_double: BigQueryDouble, make_scenario: MakeScenario, mode: str, kind: str
 ) -> None:
-    """A column that was just added is not known to the Storage Write API for minutes."""
+    """For minutes the Storage Write API does not know a column that was just added."""
     scenario = make_scenario(bigquery_double, mode)
     Sealing(scenario)(range(3))
     bigquery_double.fail_next(kind, 2, in_band=True)
@@ -139,7 +139,7 @@ def test_a_transient_error_in_a_response_is_retried(
 
 
 def extra_fields() -> Any:
-    """The detail of an error that tells of a column which the table lacks."""
+    """The detail of an error for a column that the table lacks."""
     told = Any_()
     told.Pack(types.StorageError.pb(types.StorageError(code="SCHEMA_MISMATCH_EXTRA_FIELDS")))
     return told

@@ -24,7 +24,7 @@ from tests.spark_sink.bigquery.deliveries.scenarios import (
     ids_of,
     line_of,
 )
-from tests.spark_sink.bigquery.tables.edits import letters_of, replay
+from tests.spark_sink.bigquery.tables.edits import dead_letters_of, replay
 from tests.spark_sink.spools import KEY, NAME, START, record
 
 # Options and checkpoints
@@ -41,7 +41,7 @@ def test_another_mode_for_tables_that_are_there_is_rejected_and_the_old_one_cont
     scenario.mode = one
     seal([3])
     scenario.run()
-    assert (ids_of(scenario), letters_of(scenario)) == ([1, 2, 3], {})
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
 
 
 def test_tables_of_another_mode_are_known_without_the_spool_that_made_them(

@@ -53,8 +53,8 @@ def run(config: Config, checkpoint: Checkpoint) -> list[str]:
         return sink.run()
 
 
-def begun(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
-    """A life that is killed when its tasks have run, or when the driver has done its part, before Spark's note."""
+def interrupted(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
+    """A run that is killed after its tasks, or after the driver's work, before Spark records it."""
     with SinkRun(config, checkpoint) as sink:
         sink.only_what_is_sealed()
         assert sink.plan()
@@ -72,7 +72,7 @@ def letters(spool: SpoolMaker) -> DeadLetters:
 
 
 def replay(config: Config, spool: SpoolMaker) -> tuple[int, int]:
-    """How many letters went through, and how many did not."""
+    """The numbers of dead letters that were written, and that were rejected again."""
     place = letters(spool)
     with replay_into(config) as into:
         done = replayed(place, place.files(), into, [])
@@ -201,7 +201,7 @@ def test_dead_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQ
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
     run(one, checkpoint)
     spool.seal(record(START + 2 * SECOND, [2], columns=(KEY, NUMBER), values={"V": "7"}))
-    begun(one, checkpoint, committed=True)
+    interrupted(one, checkpoint, committed=True)
     retyped(double, "INT64")
     before = [file.reasons for file in letters(spool).files()]
     assert replay(one, spool) == (0, 0)
@@ -230,7 +230,7 @@ def test_dead_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     one, checkpoint = config(double, spool), Checkpoint([])
     double.refuse("Name", "n", "no such name")
     spool.seal(record(START + SECOND, [1]))
-    begun(one, checkpoint, committed=False)
+    interrupted(one, checkpoint, committed=False)
     assert [file.letters for file in letters(spool).files()] == [1]
     double.take_all()
     assert run(one, checkpoint) == ["1 rows to 1 tables"]
@@ -243,7 +243,7 @@ def test_rows_that_were_committed_do_not_become_dead_letters_when_their_table_is
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
-    begun(one, checkpoint, committed=True)
+    interrupted(one, checkpoint, committed=True)
     retyped(double, "INT64")
     run(one, checkpoint)
     assert letters(spool).files() == []

@@ -31,11 +31,11 @@ from tests.spark_sink.bigquery.deliveries.scenarios import (
 )
 from tests.spark_sink.spools import KEY, NAME, START, record
 
-# Rows that BigQuery refuses
+# Rows that BigQuery rejects
 
 
-def letters_of(scenario: Scenario) -> list[tuple[int, str]]:
-    """The ids and the reasons of the letters there are."""
+def dead_letters_of(scenario: Scenario) -> list[tuple[int, str]]:
+    """The ids and the reasons of the dead letters."""
     letters = DeadLetters(str(scenario.dead_letters))
     found: list[tuple[int, str]] = []
     for file in letters.files():
@@ -75,7 +75,7 @@ def test_rows_that_the_server_rejects_become_dead_letters_with_its_reason_and_th
     with sized(part=10**9, slice_bytes=piece), scenario.sink() as sink:
         (said,) = sink.run()
     assert said == f"4 rows to 2 tables, 3 to the dead letters at {scenario.dead_letters}"
-    assert letters_of(scenario) == [
+    assert dead_letters_of(scenario) == [
         (3, "BigQuery rejects it: Name: this is no name"),
         (4, "BigQuery rejects it: Name: this is none either"),
         (6, "BigQuery rejects it: Name: this is no name"),
@@ -86,10 +86,10 @@ def test_rows_that_the_server_rejects_become_dead_letters_with_its_reason_and_th
     bigquery_double.take_all()
     bigquery_double.refuse("Name", "worse", "this is none either")  # the other is right now
     assert replay(scenario) == Replayed(sent=2, refused=1)
-    assert [letter for letter, _ in letters_of(scenario)] == [4]
+    assert [letter for letter, _ in dead_letters_of(scenario)] == [4]
     bigquery_double.take_all()
     assert replay(scenario) == Replayed(sent=1)
-    assert letters_of(scenario) == []
+    assert dead_letters_of(scenario) == []
     assert names_of(scenario) == [(1, "a"), (2, "a"), (3, "bad"), (4, "worse"), (5, "b"), (6, "bad")]
 
 
@@ -119,7 +119,7 @@ def test_rows_that_cannot_be_made_and_rows_that_the_server_rejects_are_distingui
     null = (
         "column Tags has a NULL inside an array, which BigQuery's REPEATED columns cannot hold: set sink.arrays: json"
     )
-    assert letters_of(scenario) == [(1, null), (3, null), (4, "BigQuery rejects it: Name: no"), (5, null)]
+    assert dead_letters_of(scenario) == [(1, null), (3, null), (4, "BigQuery rejects it: Name: no"), (5, null)]
     assert names_of(scenario) == [(0, "a"), (2, "c"), (6, "e")]
 
 
@@ -134,7 +134,7 @@ def test_more_rejected_rows_than_a_response_holds_are_all_found(
     )
     (said,) = scenario.run()
     assert said.startswith("1 rows to 1 tables, 250 to the dead letters")
-    assert (len(letters_of(scenario)), names_of(scenario)) == (250, [(999, "n")])
+    assert (len(dead_letters_of(scenario)), names_of(scenario)) == (250, [(999, "n")])
 
 
 def test_a_late_dead_letter_changes_nothing_that_came_after_it(
@@ -183,7 +183,7 @@ def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
     with killed_at(owner, method, after=after), pytest.raises(KilledError):
         replay(scenario)
     replay(scenario)
-    assert (letters_of(scenario), names_of(scenario)) == ([], [(1, "bad"), (2, "bad"), (7, "bad")])
+    assert (dead_letters_of(scenario), names_of(scenario)) == ([], [(1, "bad"), (2, "bad"), (7, "bad")])
     assert bigquery_double.conflicts(scenario.dataset, "Singers") == 0
 
 
@@ -222,7 +222,7 @@ def test_a_row_of_more_than_10_mb_becomes_a_dead_letter_and_the_others_are_writt
     )
     (said,) = scenario.run()
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
-    assert letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
+    assert dead_letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
     assert [key for key, _ in names_of(scenario)] == [2, 3, 4]
     assert replay(scenario) == Replayed(refused=1)
 
@@ -266,7 +266,7 @@ def test_dead_letters_are_there_once_though_their_micro_batch_is_done_again(
         at(SinkRun, "deliver", after=True)(sink)
     assert BegunBatches(scenario.maker.spool, "bigquery").at(1) is not None
     scenario.run()
-    assert [key for key, _ in letters_of(scenario)] == [3]
+    assert [key for key, _ in dead_letters_of(scenario)] == [3]
     assert names_of(scenario) == [(1, "n"), (2, "n")]
 
 

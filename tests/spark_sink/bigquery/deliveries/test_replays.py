@@ -24,10 +24,17 @@ from tests.spark_sink.bigquery.deliveries.scenarios import (
     ids_of,
     killed_at,
 )
-from tests.spark_sink.bigquery.tables.edits import letters_of, reasons_of, remake, repaired_with_letters, replay, typed
+from tests.spark_sink.bigquery.tables.edits import (
+    dead_letters_of,
+    reasons_of,
+    recreate,
+    repaired_with_dead_letters,
+    replay,
+    typed,
+)
 from tests.spark_sink.spools import KEY, NAME, START, record
 
-# Letters and their replays
+# Dead letters and their replays
 
 
 @pytest.mark.parametrize("mode", ["merge", "append-only"])
@@ -101,12 +108,12 @@ def test_a_row_that_a_second_attempt_takes_leaves_no_dead_letter_of_the_first(
         sink.plan()
         (task,) = sink.tasks()
         list(sink.reports(task))
-        assert letters_of(scenario) == {"Singers": 1}
+        assert dead_letters_of(scenario) == {"Singers": 1}
         bigquery_double.take_all()
         sink.deliver(list(sink.reports(task)))
         sink.checkpoint.done = True
     scenario.run()
-    assert (ids_of(scenario), letters_of(scenario)) == ([1], {})
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {})
 
 
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
@@ -128,7 +135,7 @@ def test_a_tasks_second_attempt_that_is_killed_leaves_the_dead_letters_of_the_fi
         sink.deliver(counts)
         sink.checkpoint.done = True
     scenario.run()
-    assert (ids_of(scenario), letters_of(scenario)) == ([1], {"Singers": 1})
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {"Singers": 1})
 
 
 def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have_changed_since(
@@ -149,7 +156,7 @@ def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have
     assert replay(scenario, arrays="json") == Replayed(refused=2), "told to rename it"
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
     assert replay(scenario, arrays="json") == Replayed(sent=2)
-    assert (ids_of(scenario), letters_of(scenario)) == ([1, 2, 3], {})
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
 
 
 def test_a_replay_goes_by_what_the_sink_has_met_and_not_by_what_is_sealed(
@@ -169,11 +176,11 @@ def test_dead_letters_of_partial_rows_stay_and_hold_up_no_others(
     bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
     scenario, _seal = delivered(bigquery_double, "merge", [1])
-    remake(scenario, typed("Name", "INT64"))
+    recreate(scenario, typed("Name", "INT64"))
     partial = record(START + 60 * SECOND, [1], mod_type="UPDATE")
     scenario.maker.seal(replace(partial, value_capture_type="NEW_VALUES"), record(START + 61 * SECOND, [2]))
     scenario.run()
-    remake(scenario, typed("Name", ""))
+    recreate(scenario, typed("Name", ""))
     assert replay(scenario) == Replayed(sent=1, refused=1)
     (reason,) = reasons_of(scenario)
     assert "has an update without the columns that did not change" in reason
@@ -241,7 +248,7 @@ def test_a_replay_into_another_dataset_sends_what_a_killed_one_had_sent_to_the_f
     bigquery_double: BigQueryDouble, make_scenario: MakeScenario, after: bool
 ) -> None:
     scenario = make_scenario(bigquery_double, "append-only")
-    repaired_with_letters(scenario, [2, 3])
+    repaired_with_dead_letters(scenario, [2, 3])
     with killed_at(BigQueryWriter, "commit", after=after), pytest.raises(KilledError):
         replay(scenario)
     assert replay(scenario, dataset="{}_other") == Replayed(sent=2)
@@ -252,11 +259,11 @@ def test_a_table_that_a_replay_has_let_continue_is_not_reported_as_stopped(
     bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
     scenario, seal = delivered(bigquery_double, "merge", [1])
-    remake(scenario, typed("Name", "INT64"))
+    recreate(scenario, typed("Name", "INT64"))
     seal([2])
     scenario.run()
     assert list(report_of(scenario.maker.spool, "bigquery").stopped) == ["Singers"]
-    remake(scenario, typed("Name", ""))
+    recreate(scenario, typed("Name", ""))
     replay(scenario)
     assert report_of(scenario.maker.spool, "bigquery").stopped == {}
 

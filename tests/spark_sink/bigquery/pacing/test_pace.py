@@ -43,7 +43,7 @@ class Clock:
 
 
 class World:
-    """A spool into which an epoch is sealed each second, and the sink's lives with it."""
+    """A spool into which an epoch is sealed each second, and the sink's runs with it."""
 
     def __init__(self, path: Path, double: BigQueryDouble, mode: str, **options: object) -> None:
         self.clock = Clock()
@@ -68,7 +68,7 @@ class World:
         self.maker.seal(*(record(self.clock.now, [1], table=table) for table in tables))
 
     def seconds(self, sink: SinkRun, seconds: int, tables: list[str] = TABLES) -> list[int]:
-        """Lives through some seconds; when, in seconds since the start, micro-batches were delivered."""
+        """Simulates some seconds; returns when micro-batches were delivered, in seconds since the start."""
         out = []
         for _ in range(seconds):
             self.seal(tables)
@@ -80,7 +80,7 @@ class World:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the quota; and nobody waits for news that will not come while a test holds the clock."""
+    """A tenth of the quota; and nothing waits for new epochs while a test holds the clock."""
     monkeypatch.setattr(stream, "NEWS_WAIT", 0.0)
     monkeypatch.setattr(quotas, "STREAMS", Quota("streams", STREAMS.limit // 10, STREAMS.seconds))
 

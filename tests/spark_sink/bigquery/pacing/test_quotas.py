@@ -13,7 +13,7 @@ HOUR = 60 * MINUTE
 
 
 def started(pacing: Pacing, calls: int, *, hours: int, crash: bool = False) -> list[int]:
-    """The starts at which micro-batches begin that are asked for each second, in a row."""
+    """The times at which micro-batches start, if one is requested each second."""
     spent = Spent()
     out: list[int] = []
     for now in range(NOW, NOW + hours * HOUR, SECOND):

@@ -29,7 +29,7 @@ def array_of(element: str) -> str:
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    """The fields that a message has; what stands in no field of the schema fails."""
+    """The fields of a message; fails for one that the schema does not have."""
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -40,7 +40,7 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 
 def decoded(builder: RowBuilder, built: BuiltRows) -> list[dict[str, Any]]:
-    """The rows' fields; a row that protobuf would write otherwise fails."""
+    """The rows' fields; fails for a row that protobuf would encode differently."""
     of = message_class(builder.descriptor)
     found = []
     for row in built.rows.to_pylist():
@@ -69,7 +69,7 @@ def change(columns: tuple[ColumnType, ...], *payloads: str, **changed: Any) -> D
 
 
 def of_column(type_json: str, *texts: str, mode: Mode = "append-only", **options: str) -> tuple[list[Any], list[str]]:
-    """The values of a column ``v`` with these texts, and why others were refused."""
+    """The values of a column ``v`` with these texts, and why others were rejected."""
     columns = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
     builder = builder_of(columns, mode, **options)
     built = builder.build(enveloped(change(columns, *(f'{{"Id":"1","v":{text}}}' for text in texts))), now=NOW)

@@ -23,8 +23,8 @@ def names_of(scenario: Scenario, column: str = "Name") -> dict[int, object]:
     return {row["Id"]: row.get(column) for row in scenario.rows("Singers")}
 
 
-def letters_of(scenario: Scenario) -> dict[str, int]:
-    """How many letters there are of each table."""
+def dead_letters_of(scenario: Scenario) -> dict[str, int]:
+    """The number of dead letters of each table."""
     counted: dict[str, int] = {}
     for file in DeadLetters(str(scenario.dead_letters)).files():
         counted[file.table] = counted.get(file.table, 0) + file.letters
@@ -36,7 +36,7 @@ def reasons_of(scenario: Scenario) -> set[str]:
 
 
 def rename_of(scenario: Scenario, column: str) -> str:
-    """What a reason recommends for a column of table Singers whose type is another."""
+    """The recommended statement for a column of table Singers with another type."""
     place = ".".join((scenario.server.project, *scenario.place("Singers")))
     merged = (
         ""
@@ -56,7 +56,7 @@ def replay(scenario: Scenario, **options: object) -> Replayed:
 
 
 def like(scenario: Scenario, table: str = "Singers") -> bigquery.Table:
-    """An empty table like one that is there."""
+    """An empty table like an existing one."""
     dataset, name = scenario.place(table)
     found = scenario.client.get_table(f"{scenario.server.project}.{dataset}.{name}")
     made = bigquery.Table(found.reference, schema=found.schema)
@@ -65,8 +65,8 @@ def like(scenario: Scenario, table: str = "Singers") -> bigquery.Table:
     return made
 
 
-def remake(scenario: Scenario, change: Callable[[bigquery.Table], None]) -> None:
-    """Makes a table anew, empty, as it was but for a change."""
+def recreate(scenario: Scenario, change: Callable[[bigquery.Table], None]) -> None:
+    """Creates a table again, empty and with a change."""
     made = like(scenario)
     change(made)
     scenario.client.delete_table(made)
@@ -89,13 +89,13 @@ def typed(name: str, kind: str, *, called: str = "") -> Callable[[bigquery.Table
     return change
 
 
-def repaired_with_letters(scenario: Scenario, ids: list[int]) -> Sealing:
-    """A table that a changed type has stopped, with letters of these rows; then it is repaired, and empty."""
+def repaired_with_dead_letters(scenario: Scenario, ids: list[int]) -> Sealing:
+    """A table that was stopped by a changed type, with dead letters of these rows; then it is repaired, and empty."""
     seal = Sealing(scenario)
     seal([1])
     scenario.run()
-    remake(scenario, typed("Name", "INT64"))
+    recreate(scenario, typed("Name", "INT64"))
     seal(ids)
     scenario.run()
-    remake(scenario, typed("Name", ""))
+    recreate(scenario, typed("Name", ""))
     return seal

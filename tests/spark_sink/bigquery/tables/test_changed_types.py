@@ -25,13 +25,13 @@ from tests.spark_sink.bigquery.tables.edits import (
     BORN,
     BYTES,
     STREAMED,
+    dead_letters_of,
     keyless,
-    letters_of,
     names_of,
     reasons_of,
-    remake,
+    recreate,
     rename_of,
-    repaired_with_letters,
+    repaired_with_dead_letters,
     replay,
     typed,
 )
@@ -45,7 +45,7 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_dead_letters
     bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
 ) -> None:
     scenario, seal = delivered(bigquery_double, mode, [1], "Singers", "Other")
-    remake(scenario, typed("Name", "INT64"))
+    recreate(scenario, typed("Name", "INT64"))
     seal([2, 3], "Singers", "Other")
     (said,) = scenario.run()
     reason = (
@@ -61,14 +61,14 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_dead_letters
     scenario.run()
     assert report_of(scenario.maker.spool, "bigquery").stopped == {"Singers": reason}
     assert replay(scenario) == Replayed(sent=0, refused=3, left=0)  # nothing is repaired
-    assert (letters_of(scenario), ids_of(scenario, "Other")) == ({"Singers": 3}, [1, 2, 3, 4])
+    assert (dead_letters_of(scenario), ids_of(scenario, "Other")) == ({"Singers": 3}, [1, 2, 3, 4])
 
-    remake(scenario, typed("Name", ""))
+    recreate(scenario, typed("Name", ""))
     seal([5], "Singers", "Other")
     scenario.run()
     assert ids_of(scenario) == [], "what comes does not pass what waits"
     assert replay(scenario) == Replayed(sent=4)
-    assert (letters_of(scenario), names_of(scenario)) == ({}, {2: "n", 3: "n", 4: "n", 5: "n"})
+    assert (dead_letters_of(scenario), names_of(scenario)) == ({}, {2: "n", 3: "n", 4: "n", 5: "n"})
     seal([6])
     (said,) = scenario.run()
     assert (said, ids_of(scenario)) == ("1 rows to 1 tables", [2, 3, 4, 5, 6])
@@ -80,7 +80,7 @@ def test_a_key_that_somebody_changed_stops_that_table_only(
     bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
     scenario, seal = delivered(bigquery_double, "merge", [1], "Singers", "Other")
-    remake(scenario, keyless)
+    recreate(scenario, keyless)
     seal([2], "Singers", "Other")
     scenario.run()
     place = ".".join((scenario.server.project, *scenario.place("Singers")))
@@ -113,11 +113,11 @@ def test_dead_letters_whose_replay_is_killed_are_appended_once(
     bigquery_double: BigQueryDouble, make_scenario: MakeScenario, mode: str, owner: type, method: str, after: bool
 ) -> None:
     scenario = make_scenario(bigquery_double, mode)
-    seal = repaired_with_letters(scenario, [2, 3])
+    seal = repaired_with_dead_letters(scenario, [2, 3])
     with killed_at(owner, method, after=after), pytest.raises(KilledError):
         replay(scenario)
     replay(scenario)
-    assert (letters_of(scenario), ids_of(scenario)) == ({}, [2, 3])
+    assert (dead_letters_of(scenario), ids_of(scenario)) == ({}, [2, 3])
     seal([4])
     scenario.run()
     assert ids_of(scenario) == [2, 3, 4]
@@ -129,11 +129,11 @@ def test_dead_letters_that_are_rejected_again_stay_with_their_reason_though_the_
     scenario, seal = delivered(bigquery_double, "append-only", [1])
     altered(seal)
     scenario.run()
-    remake(scenario, typed("Name", ""))
+    recreate(scenario, typed("Name", ""))
     with killed_at(BigQueryWriter, "commit", after=True), pytest.raises(KilledError):
         replay(scenario)
     done = replay(scenario)
-    assert (done.sent, letters_of(scenario)) == (1, {"Singers": 1}), "a text is no bytes"
+    assert (done.sent, dead_letters_of(scenario)) == (1, {"Singers": 1}), "a text is no bytes"
     assert ["column Name" in reason for reason in reasons_of(scenario)] == [True]
     assert ids_of(scenario) == [3]
 
@@ -163,9 +163,9 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
         == f"2 rows to 2 tables, 2 to the dead letters at {scenario.dead_letters}; {why}, and replay its dead letters"
     )
     assert reasons_of(scenario) == {why}
-    remake(scenario, typed("Name", ""))  # and with it what rows had there
+    recreate(scenario, typed("Name", ""))  # and with it what rows had there
     done = replay(scenario)
-    assert (done.sent, letters_of(scenario)) == (1, {"Singers": 1}), "a text is no bytes"
+    assert (done.sent, dead_letters_of(scenario)) == (1, {"Singers": 1}), "a text is no bytes"
     assert ["column Name" in reason for reason in reasons_of(scenario)] == [True]
     seal([5], columns=(KEY, BYTES), values={"Name": "aGk="})
     scenario.run()
@@ -179,7 +179,7 @@ def test_a_changed_type_that_is_repaired_by_sql_continues_with_what_rows_had_bef
     scenario, seal = delivered(local_bigquery, "merge-load", [1, 2], values={"Name": "old"})
     seal([1, 3], columns=(KEY, BYTES), values={"Name": "aGk="}, mod_type="UPDATE")
     scenario.run()
-    assert letters_of(scenario) == {"Singers": 2}
+    assert dead_letters_of(scenario) == {"Singers": 2}
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
     assert replay(scenario) == Replayed(sent=2)
     seal([4], columns=(KEY, BYTES), values={"Name": "aGk="})
@@ -199,7 +199,7 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
     )
     scenario.run()
     assert names_of(scenario) == {2: b"hi"}
-    assert letters_of(scenario) == {"Singers": 1}
+    assert dead_letters_of(scenario) == {"Singers": 1}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_what_comes_does_not_pass_the_dead_letters_that_a_killed_replay_has_left
     seal([1], columns=(KEY, BYTES, BORN), values={"Name": None}, mod_type="UPDATE")
     seal([2], columns=(KEY, BYTES, BORN), values={}, mod_type="DELETE")
     scenario.run()
-    assert letters_of(scenario) == {"Singers": left}
+    assert dead_letters_of(scenario) == {"Singers": left}
     assert replay(scenario) == Replayed(sent=left)
     assert [(row["Id"], row["Name"], row["Born"]) for row in scenario.rows("Singers")] == [(1, None, 2)]
 
@@ -246,9 +246,9 @@ def test_rows_that_hold_nothing_in_the_column_whose_type_changed_are_written_and
     )
     scenario.run()
     if mode == "merge":
-        assert (names_of(scenario), letters_of(scenario)) == ({1: None, 3: b"hi"}, {})
+        assert (names_of(scenario), dead_letters_of(scenario)) == ({1: None, 3: b"hi"}, {})
     else:
-        assert (names_of(scenario), letters_of(scenario)) == ({1: None, 2: None, 3: b"hi"}, {"Singers": 1})
+        assert (names_of(scenario), dead_letters_of(scenario)) == ({1: None, 2: None, 3: b"hi"}, {"Singers": 1})
         assert reasons_of(scenario) == {"column Name was STRING when the row was changed, and is BYTES since"}
 
 
@@ -264,13 +264,13 @@ def test_a_table_without_a_key_is_stopped_where_it_would_be_merged(
     seal([1], "Keyless", columns=(keyless, NAME))
     seal([1])
     scenario.run()
-    assert (letters_of(scenario), ids_of(scenario)) == ({"Keyless": 1}, [1])
+    assert (dead_letters_of(scenario), ids_of(scenario)) == ({"Keyless": 1}, [1])
     assert {reason.partition(":")[0] for reason in reasons_of(scenario)} == {"table Keyless is stopped"}
 
 
 def test_fields_are_compared_without_their_case(bigquery_double: BigQueryDouble, delivered: Delivered) -> None:
     scenario, seal = delivered(bigquery_double, "append-only", [1])
-    remake(scenario, typed("Name", "STRING", called="NAME"))
+    recreate(scenario, typed("Name", "STRING", called="NAME"))
     seal([2])
     scenario.run()
     assert [row["NAME"] for row in scenario.rows("Singers")] == ["n"]

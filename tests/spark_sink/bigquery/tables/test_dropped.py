@@ -15,7 +15,7 @@ from tests.spark_sink.bigquery.deliveries.scenarios import (
     ids_of,
     line_of,
 )
-from tests.spark_sink.bigquery.tables.edits import NUMBERS, STREAMED, like, names_of, remake, typed
+from tests.spark_sink.bigquery.tables.edits import NUMBERS, STREAMED, like, names_of, recreate, typed
 from tests.spark_sink.spools import KEY, NAME
 
 # What somebody drops
@@ -72,13 +72,13 @@ def test_a_column_that_somebody_dropped_stops_the_sink_and_the_line_says_how_to_
     seal(range(3), columns=(KEY, NAME, NUMBERS), values=values)
     scenario.run()
     for column, kind in (("Name", "STRING"), ("Numbers", "ARRAY<INT64>")):
-        remake(scenario, typed(column, ""))
+        recreate(scenario, typed(column, ""))
         seal([7], columns=(KEY, NAME, NUMBERS), values=values, mod_type="UPDATE")
         line = line_of(scenario)
         place = f"double.{scenario.dataset}.{scenario.place('Singers')[1]}"
         assert line.startswith(f"column {column} of table {place} was dropped in BigQuery")
         assert f"ADD COLUMN {column} {kind})" in line
-        remake(scenario, typed(column, kind))
+        recreate(scenario, typed(column, kind))
     scenario.run()
     assert {row["Id"]: (row["Name"], row["Numbers"]) for row in scenario.rows("Singers")} == {7: ("n", [1])}
 
@@ -89,7 +89,7 @@ def test_the_line_of_a_dropped_struct_is_a_statement_that_adds_it(
 ) -> None:
     scenario, seal = delivered(bigquery_double, mode, [1])
     own = "_metadata_spanner_mod_type" if mode == "changelog" else "datastream_metadata"
-    remake(scenario, typed(own, ""))
+    recreate(scenario, typed(own, ""))
     seal([2])
     kind = {
         "changelog": "STRING",

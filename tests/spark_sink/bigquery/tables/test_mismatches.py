@@ -13,7 +13,15 @@ from spark_sink.bigquery.tables.mismatches import mismatches
 from spark_sink.bigquery.tables.table import Field, TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.spark_sink.bigquery.deliveries.scenarios import Delivered, Scenario, ids_of
-from tests.spark_sink.bigquery.tables.edits import STREAMED, keyless, letters_of, reasons_of, remake, replay, typed
+from tests.spark_sink.bigquery.tables.edits import (
+    STREAMED,
+    dead_letters_of,
+    keyless,
+    reasons_of,
+    recreate,
+    replay,
+    typed,
+)
 from tests.spark_sink.spools import KEY, NAME
 
 NUMBER = ColumnType("Number", '{"code":"INT64"}', False, 3)
@@ -70,7 +78,7 @@ def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_say
 ) -> None:
     scenario, seal = delivered(bigquery_double, mode, [1], "Singers", "Other")
     dataset, name = scenario.place("Singers")
-    remake(scenario, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
+    recreate(scenario, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
     seal([2], "Singers", "Other")
     scenario.run()
     (reason,) = reasons_of(scenario)
@@ -81,7 +89,7 @@ def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_say
     assert f"CREATE TABLE `double.{dataset}.{name}_before` AS" in statement
     scenario.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
     assert replay(scenario) == Replayed(sent=1)
-    assert (ids_of(scenario), ids_of(scenario, "Other"), letters_of(scenario)) == ([2], [1, 2], {})
+    assert (ids_of(scenario), ids_of(scenario, "Other"), dead_letters_of(scenario)) == ([2], [1, 2], {})
 
 
 def _as_text(field: bigquery.SchemaField) -> bigquery.SchemaField:
@@ -92,7 +100,7 @@ def test_a_key_that_is_missing_is_added_as_the_reason_says(
     bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
     scenario, seal = delivered(bigquery_double, "merge", [1])
-    remake(scenario, keyless)
+    recreate(scenario, keyless)
     seal([2])
     scenario.run()
     (reason,) = reasons_of(scenario)
@@ -113,7 +121,7 @@ def test_a_column_of_the_key_that_is_gone_is_not_advised_to_be_added(
         table.clustering_fields = None
         typed("Id", "")(table)
 
-    remake(scenario, without_key)
+    recreate(scenario, without_key)
     seal([2])
     with scenario.sink() as sink, pytest.raises(Exception, match=r"column Id of table .* was dropped") as raised:
         sink.run()

@@ -11,7 +11,7 @@ from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.scenarios import Delivered, MakeScenario, Sealing, ids_of
-from tests.spark_sink.bigquery.tables.edits import STREAMED, letters_of, like, reasons_of, replay
+from tests.spark_sink.bigquery.tables.edits import STREAMED, dead_letters_of, like, reasons_of, replay
 from tests.spark_sink.spools import KEY
 
 JSON, STRING = '{"code":"JSON"}', '{"code":"STRING"}'
@@ -36,7 +36,7 @@ def test_of_two_tables_that_would_be_one_only_the_second_is_stopped(
         scenario.run()
     name = scenario.place("a.b")[1]
     assert ids_of(scenario, "a.b") == [1, 2, 3]
-    assert letters_of(scenario) == {"a_b": 2}
+    assert dead_letters_of(scenario) == {"a_b": 2}
     (reason,) = reasons_of(scenario)
     assert reason.startswith("table a_b is stopped: the tables a.b and a_b would both be ")
     assert name in reason
@@ -53,7 +53,7 @@ def test_tables_whose_names_differ_in_case_are_two_but_in_a_dataset_that_ignores
     Sealing(scenario)([1], "Singers", "singers")
     scenario.run()
     assert ids_of(scenario) == [1]
-    assert letters_of(scenario) == ({"singers": 1} if ignores_case else {})
+    assert dead_letters_of(scenario) == ({"singers": 1} if ignores_case else {})
 
 
 @pytest.mark.parametrize("mode", STREAMED)
@@ -71,7 +71,7 @@ def test_a_replay_says_which_two_tables_would_be_one_and_sends_the_dead_letters_
     bigquery_double.take_all()
     assert replay(scenario) == Replayed(sent=2, refused=3)
     assert (ids_of(scenario, "a.b"), ids_of(scenario)) == ([1, 4], [4])
-    assert letters_of(scenario) == {"a_b": 3}
+    assert dead_letters_of(scenario) == {"a_b": 3}
     (said,) = [line.fields for line in caplog.records if hasattr(line, "fields") and line.levelname == "WARNING"]
     assert said["table"] == "a_b"
     assert said["reason"].startswith("table a_b is stopped: the tables a.b and a_b would both be ")
@@ -93,7 +93,7 @@ def test_a_table_that_was_dropped_keeps_its_dead_letters_and_holds_up_no_others_
     definition = like(scenario, "A")
     bigquery_double.drop(*scenario.place("A"))
     assert replay(scenario) == Replayed(sent=1, refused=1)
-    assert (ids_of(scenario, "B"), letters_of(scenario)) == ([1, 2], {"A": 1})
+    assert (ids_of(scenario, "B"), dead_letters_of(scenario)) == ([1, 2], {"A": 1})
     scenario.client.create_table(definition)
     assert replay(scenario) == Replayed(sent=1)
 
@@ -151,7 +151,7 @@ def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not
     seal([1], "Wide", columns=(KEY, *columns), values={"c0002": "x"})
     seal([1], "Singers")
     scenario.run()
-    assert (ids_of(scenario), letters_of(scenario)) == ([1], {"Wide": 1})
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {"Wide": 1})
     (reason,) = reasons_of(scenario)
     assert reason.startswith("table Wide is stopped: the MERGE of its 119 columns would have ")
     assert "and BigQuery takes 50,000: take mode merge or append-only" in reason

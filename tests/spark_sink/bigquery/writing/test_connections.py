@@ -1,4 +1,4 @@
-"""Connections to BigQuery are kept and used again; a broken one, an idle one, one for other columns is opened anew."""
+"""Connections to BigQuery are reused; one that broke, was idle or is for other columns is replaced."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ from spark_sink.errors import SinkError
 
 
 class Server:
-    """Answers calls; counts them, and what they carried."""
+    """Responds to calls; counts them and their requests."""
 
     def __init__(self) -> None:
         self.calls: list[list[types.AppendRowsRequest]] = []

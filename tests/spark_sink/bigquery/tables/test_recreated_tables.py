@@ -15,10 +15,10 @@ from tests.spark_sink.bigquery.deliveries.scenarios import (
     MakeScenario,
     ids_of,
 )
-from tests.spark_sink.bigquery.tables.edits import letters_of, remake, replay
+from tests.spark_sink.bigquery.tables.edits import dead_letters_of, recreate, replay
 from tests.spark_sink.spools import KEY, NAME, START, record
 
-# Tables made anew in Spanner
+# Tables created again in Spanner
 
 
 def test_a_table_that_was_recreated_with_another_key_is_stopped_and_after_the_repair_merged_by_that_key(
@@ -39,7 +39,7 @@ def test_a_merged_load_takes_another_key_likewise(local_bigquery: LocalBigQuery,
     both = (ID_NO_KEY, NAME_AS_KEY)
     scenario.maker.seal(with_mods(2, both, ('{"Name":"a"}', '{"Id":"7"}'), ('{"Name":"b"}', '{"Id":"7"}')))
     scenario.run()
-    assert letters_of(scenario) == {"Singers": 2}
+    assert dead_letters_of(scenario) == {"Singers": 2}
     scenario.query("DROP TABLE `{}.Singers`")
     assert replay(scenario) == Replayed(sent=2)
     assert sorted((row["Name"], row["Id"]) for row in scenario.rows("Singers")) == [("a", 7), ("b", 7)]
@@ -70,7 +70,7 @@ def test_a_key_whose_columns_stand_in_another_order_is_the_same_key(
     def reordered(table: bigquery.Table) -> None:
         table.table_constraints = TableConstraints(PrimaryKey(columns=["B", "A"]), None)
 
-    remake(scenario, reordered)
+    recreate(scenario, reordered)
     scenario.maker.seal(with_mods(2, columns, ('{"A":"1","B":"3"}', "{}")))
     assert scenario.run() == ["1 rows to 1 tables"]
 
