@@ -48,7 +48,7 @@ from tests.spark_sink.bigquery.rows.built import (
         (NUMERIC, f'"1{"0" * 29}"', "column v has a number that BigQuery's NUMERIC cannot hold"),
         (array_of(NUMERIC), '["1","secret"]', "column v has a number that BigQuery's NUMERIC cannot hold"),
         (array_of(INT64), '["1",null,"2"]', "column v has a NULL inside an array, which BigQuery's REPEATED"),
-        (array_of(TIMESTAMP), "[null]", "columns cannot: set sink.arrays: json"),
+        (array_of(TIMESTAMP), "[null]", "columns cannot hold: set sink.arrays: json"),
         (array_of('{"code":"TYPE_OF_TOMORROW"}'), '["secret",null]', "set sink.arrays: json"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_key_that_would_lose_digits_is_rejected() -> None:
     assert [refused.index for refused in built.rejected] == [0, 3, 5]
     cannot = "the key column T has digits below a microsecond, which BigQuery's TIMESTAMP cannot hold"
     assert {one.reason for one in built.rejected} == {
-        f"{cannot}: set sink.timestamps: text, and take another sink.dataset, for a key's column keeps its type"
+        f"{cannot}: set sink.timestamps: text, and another sink.dataset, because a key column keeps its type"
     }
     assert len(builder_of(columns, "merge", timestamps="text").build(batch, now=NOW).rows) == 6
     assert len(builder_of(columns, "append-only").build(batch, now=NOW).rows) == 6

@@ -144,7 +144,7 @@ def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_
 def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_sink.bigquery.merging.row_merger.LONGEST_STATEMENT", 50_000)
+    monkeypatch.setattr("spark_sink.bigquery.merging.statements.LONGEST_STATEMENT", 50_000)
     scenario = make_scenario(local_bigquery, "merge-load")
     seal = Sealing(scenario)
     columns = [ColumnType(f"c{number:04}", STRING, False, number) for number in range(2, 120)]
