@@ -321,7 +321,7 @@ def test_campaign(
 
 
 def faults(config: Path) -> list[str]:
-    return asyncio.run(findings_of(load(config), emulator_host=None)).faults
+    return asyncio.run(findings_of(load(config), emulator_host=None)).errors
 
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))

@@ -6,13 +6,13 @@ from grpc.aio import AioRpcError, Metadata
 
 from connector.core.timestamps import parse
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
-from connector.spanner.faults import Fault, Verdict, fault, query_error
+from connector.spanner.errors import Action, CallError, classify, query_error
 
 Code = grpc.StatusCode
 
 
-def met(code: grpc.StatusCode, message: str = "") -> Fault:
-    return fault(AioRpcError(code, Metadata(), Metadata(), details=message))
+def met(code: grpc.StatusCode, message: str = "") -> CallError:
+    return classify(AioRpcError(code, Metadata(), Metadata(), details=message))
 
 
 def told(code: grpc.StatusCode, message: str) -> SpannerCdcError:
@@ -20,25 +20,25 @@ def told(code: grpc.StatusCode, message: str) -> SpannerCdcError:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "verdict"),
+    ("code", "message", "action"),
     [
-        (Code.UNAVAILABLE, "", Verdict.RETRY),
-        (Code.ABORTED, "", Verdict.RETRY),
-        (Code.DEADLINE_EXCEEDED, "", Verdict.RETRY),
-        (Code.RESOURCE_EXHAUSTED, "", Verdict.RETRY),
-        (Code.INTERNAL, "Received RST_STREAM with error code 2", Verdict.RETRY),
-        (Code.INTERNAL, "Received unexpected EOS on DATA frame from server", Verdict.RETRY),
-        (Code.INTERNAL, "ZETASQL_RET_CHECK failure", Verdict.STOP),
-        (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", Verdict.NEW_SESSION),
-        (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", Verdict.STOP),
-        (Code.CANCELLED, "", Verdict.NEW_SESSION),
-        (Code.PERMISSION_DENIED, "", Verdict.STOP),
-        (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", Verdict.STOP),
-        (Code.INVALID_ARGUMENT, "", Verdict.STOP),
+        (Code.UNAVAILABLE, "", Action.RETRY),
+        (Code.ABORTED, "", Action.RETRY),
+        (Code.DEADLINE_EXCEEDED, "", Action.RETRY),
+        (Code.RESOURCE_EXHAUSTED, "", Action.RETRY),
+        (Code.INTERNAL, "Received RST_STREAM with error code 2", Action.RETRY),
+        (Code.INTERNAL, "Received unexpected EOS on DATA frame from server", Action.RETRY),
+        (Code.INTERNAL, "ZETASQL_RET_CHECK failure", Action.STOP),
+        (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", Action.NEW_SESSION),
+        (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", Action.STOP),
+        (Code.CANCELLED, "", Action.NEW_SESSION),
+        (Code.PERMISSION_DENIED, "", Action.STOP),
+        (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", Action.STOP),
+        (Code.INVALID_ARGUMENT, "", Action.STOP),
     ],
 )
-def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message: str, verdict: Verdict) -> None:
-    assert met(code, message).verdict is verdict
+def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message: str, action: Action) -> None:
+    assert met(code, message).action is action
 
 
 @pytest.mark.parametrize(

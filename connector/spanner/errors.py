@@ -1,9 +1,9 @@
-"""What each of Spanner's errors means, and what is done about it: the one place that reads codes and messages.
+"""Classifies Spanner's errors: the one place that reads their codes and messages.
 
-What can be retried is retried without limit, with backoff, from the last progress: loss is never an option, and an
-outage of Spanner ends. Everything else stops the stream with one clear line. A code alone does not tell: NOT_FOUND
-is a session that expired or a database that is gone, INTERNAL a broken transport or a fault, and OUT_OF_RANGE has
-several meanings, of which "too far in the past" is data that is lost to the reader.
+A transient error is retried without limit, with backoff, from the last progress: nothing may be lost, and an outage of
+Spanner ends. Everything else stops the stream with one clear line. A code alone is not enough: NOT_FOUND is an expired
+session or a deleted database, INTERNAL a broken transport or a bug, and OUT_OF_RANGE has several meanings, of which
+"too far in the past" is data that is lost to the reader.
 """
 
 import re
@@ -16,7 +16,7 @@ from connector.core.timestamps import parse
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, UnreachableError
 
 
-class Verdict(Enum):
+class Action(Enum):
     """What to do about an error."""
 
     RETRY = "retry"
@@ -25,12 +25,12 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class CallError:
     """An error of a call: its code, its message as the server gave it, and what to do."""
 
     code: grpc.StatusCode
     message: str
-    verdict: Verdict
+    action: Action
 
     def __str__(self) -> str:
         return f"{self.code.name}: {' '.join(self.message.split())}"
@@ -53,29 +53,29 @@ _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IG
 _EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][0-9:]+))")
 
 
-def fault(error: grpc.RpcError) -> Fault:
-    """What a call's error means. A CANCELLED is the server's: our own is never seen as an RpcError here."""
+def classify(error: grpc.RpcError) -> CallError:
+    """Classifies the error of a call. A CANCELLED is the server's: a call cancelled here never raises an RpcError."""
     code, message = error.code(), error.details() or ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
-        verdict = Verdict.STOP  # this client's own limit: it would be met again, for ever
+        action = Action.STOP  # this client's own limit: a retry would exceed it again
     elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
-        verdict = Verdict.RETRY
+        action = Action.RETRY
     elif code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.NOT_FOUND and _SESSION.search(message)):
-        verdict = Verdict.NEW_SESSION
+        action = Action.NEW_SESSION
     elif code is grpc.StatusCode.UNKNOWN and _BROKEN_TRANSPORT.search(message):
-        verdict = Verdict.RETRY
+        action = Action.RETRY
     else:
-        verdict = Verdict.STOP
-    return Fault(code, message, verdict)
+        action = Action.STOP
+    return CallError(code, message, action)
 
 
-def _refused(what: str, hint: str) -> ConfigurationError:
+def _rejected(what: str, hint: str) -> ConfigurationError:
     return ConfigurationError([f"{what}. {hint}"])
 
 
-def setup_error(found: Fault, database: str) -> SpannerCdcError:
-    """The error for people of a call that was made before reading began."""
-    if found.verdict is not Verdict.STOP:
+def setup_error(found: CallError, database: str) -> SpannerCdcError:
+    """The error to report for a call that was made before reading started."""
+    if found.action is not Action.STOP:
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
             hint="Check the network, source.endpoint, or the emulator's address.",
@@ -83,8 +83,8 @@ def setup_error(found: Fault, database: str) -> SpannerCdcError:
     match found.code:
         case grpc.StatusCode.NOT_FOUND:
             kind = "instance" if "Instance not found" in found.message else "database"
-            return _refused(
-                f"there is no such {kind}: {database} ({found})",
+            return _rejected(
+                f"{kind} not found: {database} ({found})",
                 f"Check source.project, source.instance, source.{kind}",
             )
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
@@ -93,7 +93,7 @@ def setup_error(found: Fault, database: str) -> SpannerCdcError:
             return StreamError(f"Spanner refused a call for {database} ({found})")
 
 
-def denied(found: Fault, what: str) -> StreamError:
+def denied(found: CallError, what: str) -> StreamError:
     """The error for a missing permission."""
     return StreamError(
         f"permission denied on {what} ({found})",
@@ -102,14 +102,14 @@ def denied(found: Fault, what: str) -> StreamError:
     )
 
 
-def query_error(found: Fault, *, stream: str, partition: str, start: str) -> SpannerCdcError:
-    """The error for people of a change stream query that cannot be retried.
+def query_error(found: CallError, *, stream: str, partition: str, start: str) -> SpannerCdcError:
+    """The error to report for a change stream query that cannot be retried.
 
     Args:
-        found: what Spanner said.
+        found: the classified error.
         stream: the change stream's name.
-        partition: what the partition is called in messages.
-        start: the timestamp that the query began at.
+        partition: the name of the partition in messages.
+        start: the timestamp at which the query started.
     """
     where = f"change stream {stream}, {partition}, from {start}"
     message = found.message
@@ -120,9 +120,9 @@ def query_error(found: Fault, *, stream: str, partition: str, start: str) -> Spa
             earliest=_earliest(message),
         )
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "too far in the future" in message:
-        return _refused(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
+        return _rejected(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "heartbeat" in message:
-        return _refused(f"the heartbeat is refused: {where} ({found})", "Choose a source.heartbeat of 1s to 300s")
+        return _rejected(f"the heartbeat is refused: {where} ({found})", "Choose a source.heartbeat of 1s to 300s")
     if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return denied(found, where)
     if found.code is grpc.StatusCode.NOT_FOUND and "Database not found" in message:
@@ -136,14 +136,14 @@ def query_error(found: Fault, *, stream: str, partition: str, start: str) -> Spa
 
 
 def _earliest(message: str) -> int | None:
-    told = _EARLIEST.search(message)
+    found = _EARLIEST.search(message)
     try:
-        return parse(told[1]) if told else None
+        return parse(found[1]) if found else None
     except ValueError:
         return None
 
 
-def _stream_is_gone(found: Fault) -> bool:
+def _stream_is_gone(found: CallError) -> bool:
     gone = ("not found", "does not exist", "does not belong to the Change Stream", "unrecognized", "Unrecognized")
     codes = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
     return found.code in codes and any(text in found.message for text in gone)

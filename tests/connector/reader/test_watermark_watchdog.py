@@ -1,4 +1,4 @@
-"""The whole reader on virtual time, against servers with which nothing is gained."""
+"""The whole reader on virtual time, against servers with which it makes no progress."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -25,26 +25,26 @@ Answer = Callable[[PartitionQuery], AsyncGenerator[list[Item]]]
 
 
 def now() -> int:
-    """Spanner's clock goes with the loop's time."""
+    """Spanner's clock follows the loop's time."""
     return START + round(asyncio.get_running_loop().time() * SECOND)
 
 
-async def well(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-    """A heartbeat a second, as it should be."""
+async def healthy(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+    """A heartbeat a second, as a healthy server sends."""
     while True:
         yield [HeartbeatRecord(max(now(), query.start))]
         await asyncio.sleep(1)
 
 
-async def standing(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-    """A heartbeat a second that tells nothing new."""
+async def stalled(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+    """A heartbeat a second that proves nothing new."""
     while True:
         yield [HeartbeatRecord(query.start)]
         await asyncio.sleep(1)
 
 
 async def silent(_: PartitionQuery) -> AsyncGenerator[list[Item]]:
-    """Nothing, and no watchdog of its own."""
+    """Nothing, and no timeout of its own."""
     await asyncio.Event().wait()
     yield []
 
@@ -54,16 +54,16 @@ async def one_transaction(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
     for number in range(600):
         yield [record(commit_timestamp=START + 1, record_sequence=f"{number:08d}")]
         await asyncio.sleep(1)
-    async for items in well(query):
+    async for items in healthy(query):
         yield items
 
 
 class Running:
-    """A reader of some partitions, each of whose queries are answered one after the other, the last again and again."""
+    """A reader of some partitions; each partition's answers are given one after another, the last one repeatedly."""
 
     def __init__(self, answers: dict[str, list[Answer]], *, budget: int = 1024 * 1024) -> None:
         self._answers = answers
-        self.asked: list[tuple[str, float]] = []
+        self.sent: list[tuple[str, float]] = []
         self.metrics = ReaderMetrics()
         self.has_room = asyncio.Event()
         self.has_room.set()
@@ -85,7 +85,7 @@ class Running:
         return now()
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        self.asked.append((query.token, asyncio.get_running_loop().time()))
+        self.sent.append((query.token, asyncio.get_running_loop().time()))
         answers = self._answers[query.token]
         async for items in (answers.pop(0) if len(answers) > 1 else answers[0])(query):
             yield items
@@ -103,8 +103,8 @@ class Running:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines of the reader's watchdog."""
-    return [TextFormatter().format(line) for line in caplog.records if "stands still while" in line.message]
+    """The warnings of the watermark's watchdog."""
+    return [TextFormatter().format(line) for line in caplog.records if "is stalled while" in line.message]
 
 
 def reads(
@@ -122,8 +122,8 @@ def reads(
     return run(main())
 
 
-@pytest.mark.parametrize("bad", [standing, silent])
-def test_a_query_that_gains_nothing_is_ended_and_sent_again(bad: Answer, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("bad", [stalled, silent])
+def test_a_query_without_progress_is_ended_and_sent_again(bad: Answer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
     async def during(running: Running) -> None:
@@ -132,53 +132,53 @@ def test_a_query_that_gains_nothing_is_ended_and_sent_again(bad: Answer, caplog:
         await asyncio.sleep(20)
         assert running.lag < 3
 
-    running = reads({"p": [bad, well], "q": [well]}, during)
+    running = reads({"p": [bad, healthy], "q": [healthy]}, during)
     assert running.metrics.standstills == 1
-    assert [token for token, _ in running.asked] == ["p", "q", "p"], "the other one is left alone"
-    (told,) = warnings(caplog)
+    assert [token for token, _ in running.sent] == ["p", "q", "p"], "the other one is left alone"
+    (line,) = warnings(caplog)
     for part in ("partition p", "since=", "times=1", "ended and sent again"):
-        assert part in told
-    assert "the watermark stands still no more" in caplog.text
+        assert part in line
+    assert "the watermark is no longer stalled" in caplog.text
 
 
-@pytest.mark.parametrize("bad", [standing, silent])
-def test_what_does_not_help_is_done_again_with_growing_pauses(bad: Answer) -> None:
+@pytest.mark.parametrize("bad", [stalled, silent])
+def test_a_restart_that_does_not_help_is_repeated_with_growing_pauses(bad: Answer) -> None:
     async def during(_: Running) -> None:
         await asyncio.sleep(4 * 3600)
 
     running = reads({"p": [bad]}, during)
-    sent = [at for _, at in running.asked]
+    sent = [at for _, at in running.sent]
     pauses = [later - sooner for sooner, later in pairwise(sent)]
     assert running.metrics.standstills in (7, 8)
     assert 6 <= len(pauses) <= running.metrics.standstills
     assert all(later > 1.5 * sooner for sooner, later in pairwise(pauses[:5]))
 
 
-def test_a_transaction_of_many_records_is_no_standstill() -> None:
+def test_a_transaction_of_many_records_is_not_a_stall() -> None:
     async def during(running: Running) -> None:
         await asyncio.sleep(700)
         assert running.lag < 3
 
     running = reads({"p": [one_transaction]}, during)
-    assert len(running.asked) == 1
+    assert len(running.sent) == 1
 
 
-def test_a_child_that_waits_for_a_parent_nobody_has_heard_of_is_named_with_what_it_waits_for(
+def test_a_child_that_waits_for_an_undiscovered_parent_is_named_with_what_it_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def announcing(_: PartitionQuery) -> AsyncGenerator[list[Item]]:
         yield [ChildPartitionsRecord(START + 10, "1", (ChildPartition("child", frozenset({"p", "late"})),))]
-        yield [ChildPartitionsRecord(START + 20, "2", (ChildPartition("late", frozenset({"unheard"})),))]
+        yield [ChildPartitionsRecord(START + 20, "2", (ChildPartition("late", frozenset({"undiscovered"})),))]
 
     async def during(_: Running) -> None:
         await asyncio.sleep(100)
 
-    running = reads({"p": [announcing], "q": [well]}, during)
+    running = reads({"p": [announcing], "q": [healthy]}, during)
     assert running.metrics.standstills == 1
-    (told,) = warnings(caplog)
-    for part in ("partition child", "cannot help", "partition late", "partition unheard", "nothing was heard"):
-        assert part in told
-    assert len(running.asked) == 2, "who does not hold the watermark is left alone"
+    (line,) = warnings(caplog)
+    for part in ("partition child", "cannot help", "partition late", "partition undiscovered", "never discovered"):
+        assert part in line
+    assert len(running.sent) == 2, "a partition that does not hold the watermark is left alone"
 
 
 async def much(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
@@ -190,7 +190,7 @@ async def much(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
         await asyncio.sleep(1)
 
 
-def test_a_sink_without_room_is_no_standstill() -> None:
+def test_a_sink_without_room_is_not_a_stall() -> None:
     async def during(running: Running) -> None:
         await asyncio.sleep(10)
         running.has_room.clear()
@@ -202,22 +202,22 @@ def test_a_sink_without_room_is_no_standstill() -> None:
 
     running = reads({"p": [much]}, during, budget=20_000)
     assert running.metrics.standstills == 0
-    assert len(running.asked) == 1
+    assert len(running.sent) == 1
 
 
-def test_a_laggard_is_asked_anew_while_another_is_paused_for_it() -> None:
+def test_a_laggard_is_restarted_while_another_is_paused_for_it() -> None:
     async def during(running: Running) -> None:
         await asyncio.sleep(59)
         assert running.metrics.waiting_partitions == 1
         await asyncio.sleep(30)
         assert running.lag < 3
 
-    running = reads({"p": [standing, well], "q": [much]}, during, budget=20_000)
+    running = reads({"p": [stalled, healthy], "q": [much]}, during, budget=20_000)
     assert running.metrics.standstills == 1
-    assert [token for token, _ in running.asked] == ["p", "q", "p"]
+    assert [token for token, _ in running.sent] == ["p", "q", "p"]
 
 
-def test_a_process_that_was_stopped_asks_nothing_anew() -> None:
+def test_a_process_that_was_suspended_restarts_no_query() -> None:
     async def during(running: Running) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -227,9 +227,9 @@ def test_a_process_that_was_stopped_asks_nothing_anew() -> None:
         await asyncio.sleep(40)
         assert running.lag < 3
 
-    running = reads({"p": [well]}, during)
+    running = reads({"p": [healthy]}, during)
     assert running.metrics.standstills == 0
-    assert len(running.asked) == 1
+    assert len(running.sent) == 1
 
 
 async def slow(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
@@ -237,22 +237,22 @@ async def slow(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
     for number in range(4):
         await asyncio.sleep(50)
         yield [record(commit_timestamp=START + 1, record_sequence=f"{number:08d}")]
-    async for items in well(query):
+    async for items in healthy(query):
         yield items
 
 
-async def slow_to_begin(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-    """Nothing for as long as its patience lasts, as of the fourth query."""
-    assert query.in_vain <= 3
-    await asyncio.sleep(30 * 2**query.in_vain - 1)
-    if query.in_vain < 3:
+async def slow_to_start(query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+    """Nothing until just before the timeout of its fourth query."""
+    assert query.timeouts <= 3
+    await asyncio.sleep(30 * 2**query.timeouts - 1)
+    if query.timeouts < 3:
         raise SilentStreamError("no message")
-    async for items in well(query):
+    async for items in healthy(query):
         yield items
 
 
-@pytest.mark.parametrize(("answer", "queries"), [(slow, 1), (slow_to_begin, 4)])
-def test_a_query_that_is_merely_slow_is_noticed_and_left_alone(
+@pytest.mark.parametrize(("answer", "queries"), [(slow, 1), (slow_to_start, 4)])
+def test_a_query_that_is_merely_slow_is_reported_and_left_alone(
     answer: Answer, queries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def during(running: Running) -> None:
@@ -260,6 +260,6 @@ def test_a_query_that_is_merely_slow_is_noticed_and_left_alone(
         assert running.lag < 3
 
     running = reads({"p": [answer]}, during)
-    assert len(running.asked) == queries
+    assert len(running.sent) == queries
     assert running.metrics.standstills >= 1
     assert not [line for line in warnings(caplog) if "ended and sent again" in line]

@@ -1,18 +1,18 @@
-"""A limit to each of many waits, as :func:`asyncio.timeout` is to one, for a tenth of what that costs each time.
+"""Limits how long a query waits for each message, as :func:`asyncio.timeout` does, at a tenth of the cost of each.
 
-One timer serves all waits of a query. When it fires it looks at when the present wait began, and is set again for as
-long as that wait has left; between two waits it does nothing, and is set again by the next.
+One timer serves all waits of a query. When it fires it checks when the present wait started, and is set again for the
+time that this wait has left; between two waits it does nothing, and is set again by the next.
 """
 
 import asyncio
 from types import TracebackType
 
 LATE = 5.0
-"""Seconds after which a timer that fires late tells that the process itself stood still."""
+"""A timer that fires this many seconds too late, or more, means that the process itself was suspended."""
 
 
-class Watchdog:
-    """Around each wait: ``with watchdog:``; at the end :meth:`close`. Waits of one task at a time.
+class MessageTimeout:
+    """Surrounds each wait: ``with timeout:``; call :meth:`close` at the end. For the waits of one task at a time.
 
     Args:
         limit: seconds that a wait may take. One that takes longer is cancelled, and raises TimeoutError. It may be
@@ -23,10 +23,10 @@ class Watchdog:
         self.limit = limit
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
-        """Which waits; None between two waits."""
+        """The task that waits; None between two waits."""
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._bitten = False
+        self._expired = False
         self._cancelling = 0
 
     def __enter__(self) -> None:
@@ -44,14 +44,14 @@ class Watchdog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        if self._bitten:
-            self._bitten = False
+        if self._expired:
+            self._expired = False
             assert task is not None
             if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 
     def close(self) -> None:
-        """Ends the watch."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -62,10 +62,10 @@ class Watchdog:
         if self._task is None:
             return
         if late > LATE:
-            self._since = self._loop.time()  # this process stood still; what has come meanwhile is not read yet
+            self._since = self._loop.time()  # this process was suspended; what has arrived meanwhile is not read yet
         due = self._since + self.limit
         if self._loop.time() < due:
             self._timer = self._loop.call_at(due, self._look)
             return
-        self._bitten = True
+        self._expired = True
         self._task.cancel()

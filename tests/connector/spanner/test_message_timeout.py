@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 
-from connector.spanner.watchdog import Watchdog
+from connector.spanner.message_timeout import MessageTimeout
 from tests.property.virtual_time import VirtualTimeLoop, run
 
 LIMIT = 10.0
@@ -15,8 +15,8 @@ def now() -> float:
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[Watchdog]:
-    with closing(Watchdog(LIMIT)) as watchdog:
+async def watched() -> AsyncIterator[MessageTimeout]:
+    with closing(MessageTimeout(LIMIT)) as watchdog:
         yield watchdog
 
 
