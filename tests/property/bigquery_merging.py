@@ -130,9 +130,9 @@ class Merged:
         return line.get(name, [] if name == "Tags" else None)
 
 
-def lines_of(fold: RowMerger, rows: pa.RecordBatch) -> bytes:
-    assert fold.add(rows) == []
-    return fold.lines()
+def lines_of(merger: RowMerger, rows: pa.RecordBatch) -> bytes:
+    assert merger.add(rows) == []
+    return merger.lines()
 
 
 def rows_of(changes: Sequence[Change]) -> pa.RecordBatch:

@@ -27,12 +27,12 @@ from tests.property.bigquery_merging import (
 def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str]]:
     """What a line has in a column of that type, and why the row is refused, if it is."""
     column = ColumnType("v", type_json, False, 2)
-    fold = RowMerger(
+    merger = RowMerger(
         bigquery_table(TableSchema.of("T", (KEYS[1], column)), TableOptions("ds", "merge-load", **options))
     )
     mod = Mod('{"Id":"1"}', f'{{"v":{text}}}', "{}")
-    refused = fold.add(enveloped(record(table_name="T", column_types=(KEYS[1], column), mods=(mod,))))
-    lines = fold.lines().splitlines()
+    refused = merger.add(enveloped(record(table_name="T", column_types=(KEYS[1], column), mods=(mod,))))
+    lines = merger.lines().splitlines()
     return (json.loads(lines[0])["v"] if lines else None), [reason for _, reason in refused]
 
 
@@ -160,13 +160,13 @@ def test_a_rejected_change_leaves_the_rows_other_changes_as_they_are() -> None:
         Change("INSERT", ("eu", "1"), {"Tags": ["a"]}),
         Change("UPDATE", ("eu", "1"), {"Tags": [None], "Name": "x"}),
     )
-    fold = RowMerger(TABLE)
-    ((index, reason),) = fold.add(rows_of(tags))
+    merger = RowMerger(TABLE)
+    ((index, reason),) = merger.add(rows_of(tags))
     assert (index, reason) == (
         1,
         "column Tags has a NULL inside an array, which BigQuery's REPEATED columns cannot hold: set sink.arrays: json",
     )
-    (line,) = fold.lines().splitlines()
+    (line,) = merger.lines().splitlines()
     assert json.loads(line)["Tags"] == ["a"]
     assert "Name" not in json.loads(line)
 
@@ -178,23 +178,23 @@ def test_a_rejected_change_leaves_the_rows_other_changes_as_they_are() -> None:
 def test_a_row_of_another_table_is_rejected_by_itself(payload: str, mod_type: str) -> None:
     rows = rows_of([Change(mod_type, ("eu", "1"), {})])
     column = rows.schema.get_field_index("payload")
-    fold = RowMerger(TABLE)
-    refused = fold.add(rows.set_column(column, rows.schema.field(column), pa.array([payload])))
+    merger = RowMerger(TABLE)
+    refused = merger.add(rows.set_column(column, rows.schema.field(column), pa.array([payload])))
     if mod_type == "DELETE" and '"x"' in payload:  # of which the key is enough
-        assert (refused, len(fold)) == ([], 1)
+        assert (refused, len(merger)) == ([], 1)
     else:
-        assert ([index for index, _ in refused], len(fold)) == ([0], 0)
+        assert ([index for index, _ in refused], len(merger)) == ([0], 0)
 
 
 def test_a_key_of_nanoseconds_is_rejected_for_two_rows_would_become_one() -> None:
     key = ColumnType("At", TIMESTAMP, True, 1)
-    fold = RowMerger(bigquery_table(TableSchema.of("T", (key,)), TableOptions("ds", "merge-load")))
+    merger = RowMerger(bigquery_table(TableSchema.of("T", (key,)), TableOptions("ds", "merge-load")))
     mods = tuple(Mod(f'{{"At":"2026-01-02T03:04:05.12345678{digit}Z"}}', "{}", "{}") for digit in "09")
     mods += (Mod('{"At":"2026-01-02T03:04:05.123456000Z"}', "{}", "{}"),)
-    refused = fold.add(enveloped(record(table_name="T", column_types=(key,), mods=mods)))
+    refused = merger.add(enveloped(record(table_name="T", column_types=(key,), mods=mods)))
     assert [index for index, _ in refused] == [0, 1]
     assert all("set sink.timestamps: text" in reason for _, reason in refused)
-    assert len(fold) == 1
+    assert len(merger) == 1
 
 
 def test_the_statement_names_the_keys_and_columns_as_they_are_in_bigquery() -> None:

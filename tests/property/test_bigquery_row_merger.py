@@ -70,10 +70,10 @@ def test_a_micro_batch_that_is_merged_again_from_any_part_on_ends_as_before(
 def test_merging_gives_the_same_for_rows_at_once_or_in_slices(changes: list[Change], data: st.DataObject) -> None:
     rows = rows_of(changes)
     at = data.draw(st.integers(0, len(changes)))
-    fold = RowMerger(TABLE)
-    assert fold.add(rows.slice(0, at)) == []
-    assert lines_of(fold, rows.slice(at)) == lines_of(RowMerger(TABLE), rows)
-    assert len(fold) == len({change.key for change in changes})
+    merger = RowMerger(TABLE)
+    assert merger.add(rows.slice(0, at)) == []
+    assert lines_of(merger, rows.slice(at)) == lines_of(RowMerger(TABLE), rows)
+    assert len(merger) == len({change.key for change in changes})
 
 
 @effort(50)

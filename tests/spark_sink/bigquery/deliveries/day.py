@@ -145,10 +145,10 @@ def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: 
     meter = Meter(clock.time)
     meter.limits.update(SERVICE)
     names = frozenset(world.tables)
-    begun = applied = clock.now
+    started = applied = clock.now
     pending: list[EpochWeight] = []
     for second in range(seconds):
-        clock.now = begun + second * SECOND
+        clock.now = started + second * SECOND
         epoch = 1000 + second
         pending.append(EpochWeight(epoch, None, tables, _EPOCH_BYTES, 1, "", names, clock.now))
         if mode == MERGE_LOAD and second % 20:  # its pace is slow: it is asked now and then

@@ -264,7 +264,7 @@ def line_of(scenario: Scenario) -> str:
 
 # Interrupted runs
 
-Cut = Callable[[SinkRun], None]
+Interruption = Callable[[SinkRun], None]
 
 
 @contextmanager
@@ -285,7 +285,7 @@ def killed_at(owner: type, method: str, *, call: int = 1, after: bool = False) -
         yield
 
 
-def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Cut:
+def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Interruption:
     """Runs the sink until it is killed there."""
 
     def run(sink: SinkRun) -> None:

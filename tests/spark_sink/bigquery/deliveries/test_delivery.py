@@ -33,7 +33,7 @@ from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import (
     METADATA,
     NUMBER,
-    Cut,
+    Interruption,
     Scenario,
     Server,
     all_tasks,
@@ -66,7 +66,7 @@ MakeScenario = Callable[..., Scenario]
 
 # Interrupted runs
 
-APPENDED_CUTS = {
+APPEND_INTERRUPTIONS = {
     "some tasks ran": some_tasks,
     "a task wrote a part of what it is to write": some_parts,
     "all tasks ran": all_tasks,
@@ -76,7 +76,7 @@ APPENDED_CUTS = {
     "all was committed but the last note": at(CommitLog, "committed", call=2),
     "all is delivered, which Spark has not heard": at(SinkRun, "deliver", after=True),
 }
-MERGED_CUTS = {
+MERGE_INTERRUPTIONS = {
     "a task wrote a part of what it is to write": some_parts,
     "a load has not answered": at(BigQueryClient, "load", call=2, after=True),
     "a merge has not answered": at(BigQueryClient, "merge", call=2, after=True),
@@ -85,11 +85,11 @@ MERGED_CUTS = {
 }
 
 
-def check_cut(scenario: Scenario, cut: Cut, *, fresh: bool, epochs: int = 3) -> None:
+def check_interrupted(scenario: Scenario, interruption: Interruption, *, fresh: bool, epochs: int = 3) -> None:
     for _ in range(epochs):
         scenario.seal()
     with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
-        cut(sink)
+        interruption(sink)
     scenario.seal()  # which is of the next micro-batch
     if fresh:
         scenario.checkpoint = Checkpoint([])
@@ -101,26 +101,27 @@ def check_cut(scenario: Scenario, cut: Cut, *, fresh: bool, epochs: int = 3) -> 
 
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
 @pytest.mark.parametrize(
-    ("mode", "cut"), [*(("append-only", cut) for cut in APPENDED_CUTS), ("changelog", "one table was committed")]
+    ("mode", "interruption"),
+    [*(("append-only", one) for one in APPEND_INTERRUPTIONS), ("changelog", "one table was committed")],
 )
 def test_rows_are_appended_once_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
-    scenario_of: MakeScenario, mode: str, cut: str, checkpoint: str
+    scenario_of: MakeScenario, mode: str, interruption: str, checkpoint: str
 ) -> None:
-    check_cut(scenario_of(mode, seed=3), APPENDED_CUTS[cut], fresh=checkpoint == "fresh")
+    check_interrupted(scenario_of(mode, seed=3), APPEND_INTERRUPTIONS[interruption], fresh=checkpoint == "fresh")
 
 
-@pytest.mark.parametrize("cut", ["one table was committed", "a commit has not answered"])
-def test_a_table_is_committed_once_in_another_server_too(scenario_of: MakeScenario, cut: str) -> None:
-    check_cut(scenario_of("append-only", seed=3, server=LOCAL), APPENDED_CUTS[cut], fresh=True)
+@pytest.mark.parametrize("interruption", ["one table was committed", "a commit has not answered"])
+def test_a_table_is_committed_once_in_another_server_too(scenario_of: MakeScenario, interruption: str) -> None:
+    check_interrupted(scenario_of("append-only", seed=3, server=LOCAL), APPEND_INTERRUPTIONS[interruption], fresh=True)
 
 
-@pytest.mark.parametrize(("number", "cut"), list(enumerate(MERGED_CUTS)))
+@pytest.mark.parametrize(("number", "interruption"), list(enumerate(MERGE_INTERRUPTIONS)))
 def test_rows_are_merged_once_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
-    scenario_of: MakeScenario, number: int, cut: str
+    scenario_of: MakeScenario, number: int, interruption: str
 ) -> None:
     scenario = scenario_of("merge-load", seed=3)
     scenario.history.tables = {"Singers": SINGERS}
-    check_cut(scenario, MERGED_CUTS[cut], fresh=number % 2 == 0, epochs=2)
+    check_interrupted(scenario, MERGE_INTERRUPTIONS[interruption], fresh=number % 2 == 0, epochs=2)
 
 
 def test_what_is_delivered_is_not_delivered_again_to_a_fresh_checkpoint(scenario_of: MakeScenario) -> None:
@@ -282,9 +283,9 @@ def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_
     rows = bigquery_merging.rows_of([drawn(random) for _ in range(30)])
     parts = []
     for first in range(0, 30, 10):
-        fold = RowMerger(table)
-        assert fold.add(rows.slice(first, 10)) == []
-        parts.append((fold.fields, fold.lines()))
+        merger = RowMerger(table)
+        assert merger.add(rows.slice(first, 10)) == []
+        parts.append((merger.fields, merger.lines()))
     for number in [1, 0, *random.sample(range(3), 3)]:
         fields, lines = parts[number]
         client.load(

@@ -85,10 +85,10 @@ def test_a_permission_that_is_revoked_is_one_line_and_once_it_is_given_again_eve
         with scenario.sink() as sink:
             assert sink.plan()
             tasks = sink.tasks()
-            told = [row for task in tasks for row in sink.reports(task)] if commits else []
+            reports = [row for task in tasks for row in sink.reports(task)] if commits else []
             bigquery_double.deny(scenario.dataset, name)
             with pytest.raises(SinkError) as raised:
-                sink.deliver(told) if commits else list(sink.reports(tasks[0]))
+                sink.deliver(reports) if commits else list(sink.reports(tasks[0]))
         assert str(raised.value).startswith(
             f"cannot write table {scenario.dataset}.{name} of BigQuery: permission denied"
         )

@@ -18,7 +18,7 @@ from tests.spark_sink.bigquery.deliveries.histories import (
 )
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import (
-    Cut,
+    Interruption,
     MakeScenario,
     all_tasks,
     at,
@@ -31,7 +31,7 @@ from tests.spark_sink.spools import START, record
 
 # Exactly once
 
-CUTS: dict[str, Cut] = {
+INTERRUPTIONS: dict[str, Interruption] = {
     "some tasks ran": some_tasks,
     "a task wrote a part of what it is to write": some_parts,
     "an append has not answered": at(BigQueryWriter, "append", call=3, after=True),
@@ -41,15 +41,15 @@ CUTS: dict[str, Cut] = {
 
 
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
 def test_tables_are_right_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
-    double_scenario: MakeScenario, cut: str, checkpoint: str
+    double_scenario: MakeScenario, interruption: str, checkpoint: str
 ) -> None:
     scenario = double_scenario(seed=3)
     for _ in range(3):
         scenario.seal()
     with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
-        CUTS[cut](sink)
+        INTERRUPTIONS[interruption](sink)
     scenario.seal()
     if checkpoint == "fresh":
         scenario.checkpoint = Checkpoint([])

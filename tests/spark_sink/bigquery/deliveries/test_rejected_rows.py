@@ -275,14 +275,14 @@ def test_keys_and_arrays_that_bigquery_cannot_hold_become_dead_letters_and_the_o
 ) -> None:
     scenario = double_scenario()
     key = ColumnType("Id", '{"code":"TIMESTAMP"}', True, 1)
-    moment = "2026-01-02T03:04:05.123456789Z"
-    scenario.maker.seal(record(START + SECOND, [moment], columns=(key, NAME)))  # type: ignore[list-item]
+    timestamp = "2026-01-02T03:04:05.123456789Z"
+    scenario.maker.seal(record(START + SECOND, [timestamp], columns=(key, NAME)))  # type: ignore[list-item]
     scenario.run()
     assert ["set sink.timestamps: text" in reason for _, reason in _reasons(scenario)] == [True]
     scenario.dataset += "_text"
     scenario.options["timestamps"] = "text"
     assert replay(scenario) == Replayed(sent=1)
-    assert [row["Id"] for row in scenario.rows("Singers")] == [moment]
+    assert [row["Id"] for row in scenario.rows("Singers")] == [timestamp]
 
 
 def _reasons(scenario: Scenario) -> list[tuple[str, str]]:

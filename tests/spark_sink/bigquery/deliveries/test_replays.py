@@ -153,7 +153,7 @@ def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
     with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
         replay(scenario)
-    assert replay(scenario, arrays="json") == Replayed(refused=2), "told to rename it"
+    assert replay(scenario, arrays="json") == Replayed(refused=2), "advised to rename it"
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
     assert replay(scenario, arrays="json") == Replayed(sent=2)
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
@@ -200,9 +200,9 @@ def test_dead_letters_of_a_former_spool_are_sent(bigquery_double: BigQueryDouble
     scenario.dataset = former.dataset
     scenario.maker.seal(record(START + 60 * SECOND, [5]))
     scenario.run()
-    place = DeadLetters(str(former.dead_letters))
+    store = DeadLetters(str(former.dead_letters))
     with replay_into(scenario.config(dead_letters=str(former.dead_letters))) as into:
-        assert replayed(place, place.files(), into, []) == Replayed(sent=1)
+        assert replayed(store, store.files(), into, []) == Replayed(sent=1)
     assert ids_of(scenario) == [1, 2, 3, 4, 5]
 
 
@@ -215,11 +215,11 @@ def test_dead_letters_whose_schema_the_spool_does_not_have_stay_and_hold_up_no_o
     scenario = make_scenario(bigquery_double, mode)
     scenario.maker.seal(record(START + 60 * SECOND, [5]))
     scenario.run()
-    place = DeadLetters(str(scenario.dead_letters))
+    store = DeadLetters(str(scenario.dead_letters))
     batches = [batch for file in former.maker.spool.manifest(1).files for batch in former.maker.spool.batches(file)]
     (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    place.put("Singers", f"{former.maker.spool_id}_1_0", rows, ["x", "x"])
-    place.put("Singers", f"{former.maker.spool_id}_2_0", rows.slice(1), ["x"])
+    store.put("Singers", f"{former.maker.spool_id}_1_0", rows, ["x", "x"])
+    store.put("Singers", f"{former.maker.spool_id}_2_0", rows.slice(1), ["x"])
     assert replay(scenario) == Replayed(sent=1, refused=2)
     assert ids_of(scenario) == [1, 5]
     (reason,) = reasons_of(scenario)

@@ -93,10 +93,10 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
 ) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
-        moments = world.seconds(sink, 110)
-    assert moments[:20] == list(range(1, 21))
-    assert [later - one for one, later in pairwise(moments[20:])] == [36, 36]
-    assert len(bigquery_double.rows("d", "Table3")) == moments[-1]
+        times = world.seconds(sink, 110)
+    assert times[:20] == list(range(1, 21))
+    assert [later - one for one, later in pairwise(times[20:])] == [36, 36]
+    assert len(bigquery_double.rows("d", "Table3")) == times[-1]
 
 
 def test_a_restart_continues_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
@@ -244,7 +244,7 @@ def test_a_clock_that_was_fast_holds_nothing_back_once_it_is_right(tmp_path: Pat
         assert not pace.holds(Gathered([weight(2, 10)], full=False))
     pace.spend([weight(2, 10)])
     noted = pace._spool.document("consumers/bigquery.pace", _Document, "")
-    assert noted.begun == clock.now, "it is noted, though the note before is of a later moment"
+    assert noted.begun == clock.now, "it is noted, though the note before is of a later time"
 
 
 def test_restarts_do_not_prolong_what_a_clock_that_was_fast_holds_back(tmp_path: Path) -> None:

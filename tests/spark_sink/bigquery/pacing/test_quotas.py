@@ -28,9 +28,9 @@ def most_within(starts: list[int], calls: int, quota: Quota) -> int:
     """The most calls within any window of the quota's."""
     window: deque[int] = deque()
     most = 0
-    for moment in starts:
-        window.append(moment)
-        while window[0] <= moment - quota.seconds * SECOND:
+    for start in starts:
+        window.append(start)
+        while window[0] <= start - quota.seconds * SECOND:
             window.popleft()
         most = max(most, len(window) * calls)
     return most

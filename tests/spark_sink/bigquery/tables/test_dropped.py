@@ -120,11 +120,11 @@ def test_a_table_that_is_dropped_between_load_and_merge_ends_the_sink_with_a_lin
     seal([2])
     with scenario.sink() as sink:
         assert sink.plan()
-        told = [row for task in sink.tasks() for row in sink.reports(task)]
+        reports = [row for task in sink.tasks() for row in sink.reports(task)]
         definition = like(scenario)
         scenario.client.delete_table(definition)
         with pytest.raises(SinkError, match=f"cannot use BigQuery's table {scenario.dataset}.Singers: ") as raised:
-            sink.deliver(told)
+            sink.deliver(reports)
     assert "\n" not in str(raised.value)
     for _ in range(2):
         assert "was dropped in BigQuery" in line_of(scenario)

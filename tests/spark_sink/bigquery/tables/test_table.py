@@ -1,4 +1,4 @@
-"""What tables of Spanner are in BigQuery: names, types, keys, and what is refused."""
+"""What tables of Spanner are in BigQuery: names, types, keys, and errors."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -339,8 +339,8 @@ def test_all_faults_of_a_stream_are_reported_at_once() -> None:
             schema(column("a"), table="Keyless"),
         ],
     )
-    told = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
-    assert [[words in error for words in told] for error in errors] == [
-        [words == expected for words in told] for expected in told
+    phrases = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
+    assert [[words in error for words in phrases] for error in errors] == [
+        [words == expected for words in phrases] for expected in phrases
     ]
     assert all(error.startswith(("sink: ", "sink.mode: ")) for error in errors)
