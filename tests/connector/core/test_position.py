@@ -43,7 +43,7 @@ def test_a_position_of_which_a_character_has_changed_is_refused(at: int, charact
     try:
         assert Position.from_text(damaged) == POSITION
     except ValueError as error:
-        assert str(error).startswith("it is no position")  # noqa: PT017
+        assert str(error).startswith("it is not a valid position")  # noqa: PT017
     else:
         assert damaged.strip() == text
 
@@ -53,7 +53,7 @@ def test_a_position_of_which_a_character_has_changed_is_refused(at: int, charact
     ["", "x", "é", "bnVsbA==", "W10=", "e30=", POSITION.to_text()[:-4], POSITION.to_text() * 2, "2026-01-02T03:04:05Z"],
 )
 def test_what_is_no_position_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^it is no position, or a damaged one: [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^it is not a valid position: [^\n]*$"):
         Position.from_text(text)
 
 

@@ -55,7 +55,7 @@ def test_the_key_is_as_it_was_declared_and_asked_for_once(caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"Other": ("X",)}, "there is no such table any more"),
+        ({"Other": ("X",)}, "the table no longer exists"),
         ({"T": ("A", "C")}, "it has another key now"),
         (StreamError("permission denied on the database"), "permission denied on the database"),
         (UnreachableError("Spanner did not answer"), "Spanner did not answer"),
