@@ -8,7 +8,7 @@ import asyncio
 
 from benchmarks.measure.subject import prepared
 from benchmarks.replay.messages import START, Replay, Span
-from connector.commands.read import SpoolSink
+from connector.commands.spool_sink import SpoolSink
 from connector.config import SourceConfig
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.epoch import Epoch

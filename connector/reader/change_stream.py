@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
 from connector.core.records import INITIAL_TOKEN
@@ -73,7 +73,7 @@ class OpenStream:
 
     def resolve(self, text: str) -> int:
         """A configured timestamp, ``now`` or an offset by Spanner's clock; nanoseconds since the epoch."""
-        return resolve_moment(text, self.now)
+        return resolve_timestamp(text, self.now)
 
     async def check_start(self, start: int, end: int | None) -> None:
         """Checks that the stream can be read from ``start``, by an initial query that ends where it starts.

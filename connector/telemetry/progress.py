@@ -23,6 +23,7 @@ async def reporting(metrics: ReaderMetrics) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+        await asyncio.wait({task})
         _report(metrics)
 
 

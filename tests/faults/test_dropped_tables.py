@@ -74,4 +74,4 @@ def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path)
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(findings_of(config, emulator_host=None)).faults
+    return asyncio.run(findings_of(config, emulator_host=None)).errors

@@ -309,7 +309,7 @@ def refusal(server: ScriptedServer, program: str) -> SpannerCdcError:
 
 
 def test_a_worker_that_cannot_start_is_reported_at_once(server: ScriptedServer) -> None:
-    assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own lines above")
+    assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own log lines above")
 
 
 def test_a_worker_whose_coordinator_ends_before_it_is_ready_ends_silently(server: ScriptedServer) -> None:

@@ -222,7 +222,7 @@ def test_a_seeded_plan_draws_every_kind_but_those_that_stop_a_reader() -> None:
     plan = FaultPlan(1, share=1.0, most=10_000)
     kinds = {found.kind for _ in range(500) if (found := plan.next("a").fault)}
     assert kinds == RECOVERABLE
-    with pytest.raises(ValueError, match="only a rule"):
+    with pytest.raises(ValueError, match="use a rule"):
         FaultPlan(1, kinds=[FaultKind.EXPIRED_START])
 
 
