@@ -34,12 +34,12 @@ def test_an_error_of_spanner_is_reported_and_handled_as_in_one_process(code: grp
 
 
 @pytest.mark.parametrize("error", [SilentStreamError("no message for 30 s"), UnknownRecordError("of no known kind")])
-def test_what_a_reader_meets_beside_comes_as_it_was(error: Exception) -> None:
+def test_other_errors_of_the_reader_are_raised_unchanged(error: Exception) -> None:
     here = error_of(failure_of(error))
     assert (type(here), str(here)) == (type(error), str(error))
 
 
-def test_an_error_of_ours_keeps_its_line() -> None:
+def test_an_error_of_the_connector_keeps_its_message() -> None:
     here = error_of(failure_of(SpannerCdcError("no credentials were found", hint="Run `gcloud`.")))
     assert isinstance(here, StreamError)
     assert str(here) == "no credentials were found. Run `gcloud`."

@@ -97,7 +97,7 @@ def as_records(found: list[Item]) -> list[Record]:
 
 
 @given(st.lists(items, max_size=4))
-def test_what_a_query_brings_comes_out_as_it_went_in_be_it_records_or_columns(frames: list[list[Item]]) -> None:
+def test_rows_are_received_as_they_were_sent_be_they_records_or_columns(frames: list[list[Item]]) -> None:
     packer, unpacker = Packer(), Unpacker()
     for sent in frames:
         assert as_records(sent_through(packer, unpacker, sent)) == as_records(sent)
@@ -122,7 +122,7 @@ def test_few_data_change_records_stay_as_they_are(loose: list[DataChangeRecord])
     assert sent_through(Packer(), Unpacker(), [*loose]) == loose
 
 
-def test_shapes_that_come_again_are_parsed_once() -> None:
+def test_repeated_record_schemas_are_parsed_once() -> None:
     packer, unpacker = Packer(), Unpacker()
     sent = Changes.of([record(), record(table_name="Albums")])
     first, again = (sent_through(packer, unpacker, [part])[0] for part in (sent.part(0, 1), sent.part(1, 2)))
@@ -131,7 +131,7 @@ def test_shapes_that_come_again_are_parsed_once() -> None:
     assert all(one is other for one, other in zip(first.shapes, again.shapes, strict=True))
 
 
-def test_shapes_of_records_that_name_ever_other_columns_are_kept_within_bounds() -> None:
+def test_the_cache_of_record_schemas_is_bounded() -> None:
     packer, unpacker = Packer(), Unpacker()
     columns = [ColumnType(f"{'c' * 200}{number}", "STRING", False, number) for number in range(200)]
     tracemalloc.start()
@@ -178,5 +178,5 @@ messages = (
 
 
 @given(messages)
-def test_every_other_message_comes_out_as_it_went_in(message: Message) -> None:
+def test_every_other_message_is_received_as_it_was_sent(message: Message) -> None:
     assert received(framed(message)) == Frame(message, None)  # type: ignore[arg-type]
