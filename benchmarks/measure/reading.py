@@ -85,7 +85,7 @@ def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 
 
 
 async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
-    """Reads a range into a sink; what is measured begins when the workers have begun."""
+    """Reads a range into a sink; what is measured starts when the workers have started."""
     assert span.end is not None
     collect_rarely()
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL

@@ -1,4 +1,4 @@
-"""What differs between Spanner's two dialects, in one table each; nothing else asks which dialect it is."""
+"""The differences between Spanner's two dialects, in one table each; no other module tests which dialect it is."""
 
 import re
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ class Dialect:
     """A dialect's texts.
 
     ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
-    and heartbeat, in that order. ``default_schema`` is what the unnamed schema is called in events, or None where it is
-    called like the database.
+    and heartbeat, in that order. ``default_schema`` is the name of the unnamed schema in events, or None where that is
+    the name of the database.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Dialect:
         return self.queries[partition_mode].format(change_stream)
 
     def column_type(self, spanner_type: str) -> str | None:
-        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one.
+        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is unknown.
 
-        Lengths, of strings, of numbers and of vectors, are no part of it.
+        Lengths of strings, numbers and vectors are not part of the type object.
         """
         match = self.array.fullmatch(spanner_type)
         node = self._scalar(match[1]) if match else self._scalar(spanner_type)

@@ -1,9 +1,9 @@
 """The columns known of each table, and the key that names a schema. Pure.
 
 A record's ``column_types`` is not its table's schema: capture types that hold only changes list just the keys and
-the modified columns. So a table's schema is all the columns known of it, filled from INFORMATION_SCHEMA when a
-spool begins and widened by records in commit order; a record that names fewer columns is no schema change, only a
-new column or a changed type is. Equal schemas have equal keys, on every replay.
+the modified columns. So a table's schema is all columns known of it, filled from INFORMATION_SCHEMA when a spool is
+created and widened by records in commit order. A record that names fewer columns is not a schema change; only a new
+column or a changed type is. Equal schemas have equal keys, on every replay.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,8 +60,8 @@ class TableSchema:
     def widened(self, column_types: Iterable[ColumnType], declared: Iterable[str] = ()) -> "TableSchema":
         """This schema with the columns that are new or have another type or spelling; itself where there are none.
 
-        Every record names all columns of its key: where they are others, the table was made anew, and has that key, in
-        the order of ``declared`` if that is of the same columns.
+        Every record names all columns of its key. If they are others, the table was dropped and created again with that
+        key, in the order of ``declared`` if that has the same columns.
         """
         named = tuple(column_types)
         known = {column.name.lower(): column for column in self.columns}
@@ -101,7 +101,7 @@ class TableSchema:
         """Reads what :meth:`to_json` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: the data is not a schema.
         """
         node = orjson.loads(data)
         columns = [
@@ -135,7 +135,7 @@ def _ordinal(column: ColumnType) -> int:
 
 
 class SchemaRegistry:
-    """The schema of each table as known at one point of the history; records are shown to it in commit order."""
+    """The schema of each table as known at one point of the history; it observes records in commit order."""
 
     def __init__(self, schemas: Iterable[TableSchema] = ()) -> None:
         self._schemas = {schema.table: schema for schema in schemas}
@@ -148,8 +148,8 @@ class SchemaRegistry:
     def unordered(self, changes: Changes) -> dict[str, tuple[str, ...]]:
         """The tables of records whose key has several columns in an order that is not known.
 
-        Beside each stand the key's columns by their positions, which is the order that it gets unless another is
-        declared before :meth:`observe` sees the table.
+        Each has the key's columns by their positions, which is the order that it gets unless another is declared before
+        :meth:`observe` sees the table.
         """
         keys = {code: _key_columns(shape.column_types) for code, shape in enumerate(changes.shapes)}
         unknown = {code for code, key in keys.items() if not self._knows(changes.shapes[code].table_name, key)}
@@ -164,7 +164,7 @@ class SchemaRegistry:
         return len(key) < 2 or any(set(order) == set(key) for order in orders)
 
     def declare(self, table: str, key: Iterable[str]) -> None:
-        """The columns of a table's key, in its order: those of a record that names the same ones are in it."""
+        """Declares the columns of a table's key, in key order, for records that name the same columns."""
         self._declared[table] = tuple(key)
 
     def observe(self, table: str, column_types: tuple[ColumnType, ...]) -> tuple[TableSchema, str]:
@@ -181,9 +181,9 @@ class SchemaRegistry:
         return self._schemas[table], self._keys[table]
 
     def observed(self, changes: Changes) -> tuple[list[tuple[TableSchema, str]], Int64s]:
-        """Shows it records in commit order: the different schemas that they meet, and for each the number of its own.
+        """Observes records in commit order; returns their distinct schemas, and for each record the number of its own.
 
-        Only where the next record is of another shape can a schema change.
+        Only where the next record has another record schema can a table's schema change.
         """
         if len(changes) == 0:
             return [], np.empty(0, np.int64)

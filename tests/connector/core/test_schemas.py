@@ -59,7 +59,7 @@ def test_another_schema_has_another_key(other: TableSchema) -> None:
     assert other.key != SINGERS.key
 
 
-def test_a_record_that_names_fewer_columns_is_no_schema_change() -> None:
+def test_a_record_that_names_fewer_columns_is_not_a_schema_change() -> None:
     assert SINGERS.widened(COLUMNS[:1]) is SINGERS
 
 
@@ -109,7 +109,7 @@ def test_a_key_that_is_declared_before_its_table_is_met_has_the_declared_order()
     assert registry.observe("T", wider)[0].primary_keys == ("B", "A")
 
 
-def test_a_table_that_is_made_anew_with_another_key_has_its_declared_order() -> None:
+def test_a_table_created_again_with_another_key_has_its_declared_order() -> None:
     registry = SchemaRegistry([TableSchema.of("T", BY_POSITION, ("B", "A"))])
     assert registry.unordered(changes_of(("T", BY_POSITION))) == {}
     anew = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
@@ -158,7 +158,7 @@ def test_the_schema_does_not_depend_on_the_order_in_which_columns_were_seen(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'"x"', b'{"table":"T","primary_keys":[],"columns":[1]}'])
-def test_what_is_no_schema_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_schema_is_rejected(data: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableSchema.from_json(data)
 
@@ -167,7 +167,7 @@ def test_the_file_says_its_version() -> None:
     assert orjson.loads(SINGERS.to_json())["version"] == 1
 
 
-def test_a_registry_begins_with_what_is_known() -> None:
+def test_a_registry_starts_with_the_known_schemas() -> None:
     registry = SchemaRegistry([SINGERS])
     assert registry.observe("Singers", COLUMNS[:1]) == (SINGERS, SINGERS.key)
     assert registry.keys == {"Singers": SINGERS.key}
@@ -196,7 +196,7 @@ def test_of_an_unknown_table_nothing_is_known() -> None:
         SchemaRegistry().schema("Singers")
 
 
-def test_a_table_that_was_made_anew_has_the_key_that_its_records_name() -> None:
+def test_a_table_created_again_has_the_key_that_its_records_name() -> None:
     anew = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
     assert anew.primary_keys == ("Name",)
     assert [each.is_primary_key for each in anew.columns] == [False, True]
@@ -204,7 +204,7 @@ def test_a_table_that_was_made_anew_has_the_key_that_its_records_name() -> None:
     assert anew.widened([column("Name", "STRING", 2, key=True)]) is anew
 
 
-def test_a_column_that_comes_back_in_another_spelling_takes_its_place() -> None:
+def test_a_column_that_returns_in_another_spelling_replaces_the_first() -> None:
     respelled = SINGERS.widened([COLUMNS[0], column("NAME", "STRING", 3)])
     assert [each.name for each in respelled.columns] == ["Id", "NAME"]
     assert respelled.widened([COLUMNS[0], column("NAME", "STRING", 3)]) is respelled
