@@ -139,10 +139,10 @@ def test_a_value_arrives_as_what_it_is(
         ("TIMESTAMP", "string", "0001-01-01T00:00:00+01:00", "outside the years"),
         ("NUMERIC", "string", "NaN", "is not a NUMERIC"),
         ("NUMERIC", "string", "Infinity", "is not a NUMERIC"),
-        ("NUMERIC", "string", "1" + "0" * 29, "beyond the range"),
+        ("NUMERIC", "string", "1" + "0" * 29, "outside the range"),
         ("NUMERIC", "string", "0.0000000001", "more than 9 decimals"),
         ("NUMERIC", "bytes", b"\x00" * 17, "at most 16 bytes"),
-        ("BIGNUMERIC", "string", "6e38", "beyond the range"),
+        ("BIGNUMERIC", "string", "6e38", "outside the range"),
         ("JSON", "string", "{bad", "is not JSON"),
         ("JSON", "string", "NaN", "is not JSON"),
         ("JSON", "string", "", "is not JSON"),
@@ -181,7 +181,7 @@ def test_only_the_first_hundred_bad_rows_are_named(caller: Caller) -> None:
     ("raw", "why"),
     [
         (b"\x12\x01\xff\x08\x01", "name: the string is not UTF-8"),
-        (b"\x08\x01\x18\x01", "that the writer's schema has not"),
+        (b"\x08\x01\x18\x01", "that is not in the writer's schema"),
         (b"\x08", "not a message of the writer's schema"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_request_is_small_and_has_rows_and_at_first_a_schema(caller: Caller) -
         "",
         "",
         "Rows must be specified",
-        "The double takes rows as protocol buffers, and a request has some",
+        "The double supports only rows as protocol buffers, and a request must have some",
     ]
     assert [row["id"] for row in caller.rows("t")] == [2, 3]
 
