@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from connector.bigquery_table import WHOLE_ROWS
 from connector.config import FilesConfig
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import Kind, kind_of
 
+_TIMESTAMP = SpannerType(ColumnKind.TIMESTAMP)
 _ALTERATIONS = {
     "googlesql": "ALTER CHANGE STREAM `{}` SET OPTIONS (value_capture_type = 'NEW_ROW')",
     "postgresql": "ALTER CHANGE STREAM \"{}\" SET (value_capture_type = 'NEW_ROW')",
@@ -41,4 +42,8 @@ def warnings_of_files(
 
 def timestamp_keys(table: TableSchema) -> list[str]:
     """The columns of a table's key that are timestamps."""
-    return [column.name for column in table.columns if column.is_primary_key and kind_of(column.type) is Kind.TIMESTAMP]
+    return [
+        column.name
+        for column in table.columns
+        if column.is_primary_key and SpannerType.parse(column.type) == _TIMESTAMP
+    ]

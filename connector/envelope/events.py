@@ -11,6 +11,8 @@ looked at; all others are taken over as the bytes they are. A payload that this 
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import Pieces, bytes_of, ends_of, joined
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.core.text_columns import json_texts, rfc3339_texts
 from connector.envelope.source_metadata import REPEATED, written_columns
@@ -58,18 +61,48 @@ def _nested_json(value: object) -> object:
     return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
 
 
-_CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
-"""By type code; a type that is not here is written as Spanner gives it, unknown ones too."""
+@dataclass(frozen=True, slots=True)
+class EventValue:
+    """How the values of one kind become Datastream's.
+
+    Attributes:
+        convert: turns a value of Spanner's JSON encoding into Datastream's; None where they are the same.
+        parsed: the Python type that msgspec parses the value to, so that many rows are converted at once.
+    """
+
+    convert: Converter | None
+    parsed: object
+
+
+_SAME = EventValue(None, None)
+_INTEGER = EventValue(_integer, int)
+
+EVENT_VALUES: Mapping[ColumnKind, EventValue] = {
+    ColumnKind.BOOL: _SAME,
+    ColumnKind.INT64: _INTEGER,
+    ColumnKind.FLOAT32: _SAME,
+    ColumnKind.FLOAT64: _SAME,
+    ColumnKind.NUMERIC: _SAME,
+    ColumnKind.PG_NUMERIC: _SAME,
+    ColumnKind.STRING: _SAME,
+    ColumnKind.BYTES: _SAME,
+    ColumnKind.DATE: _SAME,
+    ColumnKind.TIMESTAMP: _SAME,
+    ColumnKind.JSON: EventValue(_nested_json, str),
+    ColumnKind.UUID: _SAME,
+    ColumnKind.INTERVAL: _SAME,
+    ColumnKind.ENUM: _INTEGER,
+    ColumnKind.PROTO: _SAME,
+    ColumnKind.UNKNOWN: _SAME,
+}
 
 
 def converter(type_json: str) -> Converter | None:
-    """What turns a value of a Spanner type into Datastream's, or None where it is written as it came."""
-    code, element = _codes(type_json)
-    if code != "ARRAY":
-        return _CONVERTERS.get(code)
-    convert = _CONVERTERS.get(element)
-    if convert is None:
-        return None
+    """The function that turns values of a Spanner type into Datastream's; None where they are the same."""
+    column_type = SpannerType.parse(type_json)
+    convert = EVENT_VALUES[column_type.kind].convert
+    if convert is None or not column_type.is_array:
+        return convert
 
     def array(value: object) -> object:
         if not isinstance(value, list):
@@ -77,12 +110,6 @@ def converter(type_json: str) -> Converter | None:
         return [None if item is None else convert(item) for item in value]
 
     return array
-
-
-def _codes(type_json: str) -> tuple[str, str]:
-    """The type's code, and that of an array's elements."""
-    node = orjson.loads(type_json)
-    return str(node.get("code")), str(node.get("array_element_type", {}).get("code"))
 
 
 class EventWriter:
@@ -187,16 +214,14 @@ def _named(name: str) -> bytes:
 
 _LINE_FEED = ord("\n")
 _Value = msgspec.Raw | msgspec.UnsetType
-_FIELDS: Mapping[str, object] = {
-    "INT64": int | None | msgspec.UnsetType,
-    "ENUM": int | None | msgspec.UnsetType,
-    "JSON": str | None | msgspec.UnsetType,
-}
-_ELEMENTS: Mapping[str, object] = {
-    "INT64": list[int | None] | None | msgspec.UnsetType,
-    "ENUM": list[int | None] | None | msgspec.UnsetType,
-    "JSON": list[str | None] | None | msgspec.UnsetType,
-}
+
+
+def _parsed_type(column_type: SpannerType) -> object:
+    """The Python type that msgspec parses a column's values to; those that stay the same are not parsed."""
+    value: Any = EVENT_VALUES[column_type.kind].parsed
+    if value is None:
+        return _Value
+    return (list[value | None] if column_type.is_array else value) | None | msgspec.UnsetType
 
 
 class _Payloads:
@@ -206,10 +231,9 @@ class _Payloads:
         self._nested: list[str] = []
         fields: list[tuple[str, object, object]] = []
         for number, column in enumerate(schema.columns):
-            code, element = _codes(column.type)
-            kind = _ELEMENTS.get(element, _Value) if code == "ARRAY" else _FIELDS.get(code, _Value)
-            fields.append((f"f{number}", kind, msgspec.UNSET))
-            if "JSON" in (code, element):
+            column_type = SpannerType.parse(column.type)
+            fields.append((f"f{number}", _parsed_type(column_type), msgspec.UNSET))
+            if column_type.kind is ColumnKind.JSON:
                 self._nested.append(f"f{number}")
         names = {f"f{number}": column.name for number, column in enumerate(schema.columns)}
         self._decoder: msgspec.json.Decoder[list[msgspec.Struct]] | None = None

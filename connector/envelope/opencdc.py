@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.position import documents
 from connector.core.schemas import TableSchema
 from connector.envelope.events import json_object
@@ -169,16 +170,14 @@ def _key_texts(keys: list[list[str]]) -> list[str | None]:
 
 
 def converter(type_json: str) -> Converter:
-    """What turns a value of a Spanner type into OpenCDC's."""
-    node = orjson.loads(type_json)
-    if node.get("code") != "ARRAY":
-        return _CONVERTERS.get(node.get("code"), _exact)
-    element = _CONVERTERS.get(node.get("array_element_type", {}).get("code"), _exact)
-    if element is _as_it_is:
-        return element
+    """The function that turns values of a Spanner type into OpenCDC's."""
+    column_type = SpannerType.parse(type_json)
+    convert = CONVERTERS[column_type.kind]
+    if convert is _as_it_is or not column_type.is_array:
+        return convert
 
     def array(value: object) -> object:
-        return [None if item is None else element(item) for item in value] if isinstance(value, list) else value
+        return [None if item is None else convert(item) for item in value] if isinstance(value, list) else value
 
     return array
 
@@ -249,13 +248,22 @@ def _json_real(text: str) -> float | str:
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_real, parse_constant=str)
 
-_CONVERTERS: Mapping[str | None, Converter] = {
-    "INT64": _integer,
-    "ENUM": _integer,
-    "JSON": _nested_json,
-    **dict.fromkeys(
-        ("BOOL", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "UUID", "BYTES", "PROTO", "DATE", "TIMESTAMP", "INTERVAL"),
-        _as_it_is,
-    ),
+CONVERTERS: Mapping[ColumnKind, Converter] = {
+    ColumnKind.BOOL: _as_it_is,
+    ColumnKind.INT64: _integer,
+    ColumnKind.FLOAT32: _as_it_is,
+    ColumnKind.FLOAT64: _as_it_is,
+    ColumnKind.NUMERIC: _as_it_is,
+    ColumnKind.PG_NUMERIC: _as_it_is,
+    ColumnKind.STRING: _as_it_is,
+    ColumnKind.BYTES: _as_it_is,
+    ColumnKind.DATE: _as_it_is,
+    ColumnKind.TIMESTAMP: _as_it_is,
+    ColumnKind.JSON: _nested_json,
+    ColumnKind.UUID: _as_it_is,
+    ColumnKind.INTERVAL: _as_it_is,
+    ColumnKind.ENUM: _integer,
+    ColumnKind.PROTO: _as_it_is,
+    ColumnKind.UNKNOWN: _exact,
 }
-"""By type code; a type that is not here is written as Spanner gives it, integers apart that no double holds."""
+"""Of an unknown type only the integers change that a double cannot hold."""

@@ -16,7 +16,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from connector.bigquery_table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
-from connector.envelope.avro_schema import AvroColumn, Kind
+from connector.core.column_kinds import ColumnKind
+from connector.envelope.avro_schema import AvroColumn
 from connector.envelope.envelope import DELETE
 from spark_sink.bigquery import reasons as bigquery_reasons
 from spark_sink.bigquery.reasons import DECIMALS
@@ -92,8 +93,7 @@ class RowBuilder:
         self._added = (*table.metadata, *(_PSEUDO_COLUMNS if self._merges else ()))
         self._payloads = PayloadReader(
             table.source,
-            [AvroColumn(column.name, column.field.name, _kind_of(column)) for column in table.columns],
-            repeated=[column.name for column in table.columns if column.field.repeated],
+            [AvroColumn(column.name, column.field.name, _kind_of(column), column.layout) for column in table.columns],
             purpose="written to BigQuery",
             hint="",
         )
@@ -209,10 +209,9 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
         raise SinkError(_partial(rows, int(partial.argmax())))
 
 
-def _kind_of(column: Column) -> Kind:
-    if column.field.type in DECIMALS:
-        return Kind.NUMBER  # the digits as they came
-    return Kind.STRING if _is_exact(column) else column.kind
+def _kind_of(column: Column) -> ColumnKind:
+    """The kind that a column's values are read as: decimals and exact timestamps are read as their text."""
+    return ColumnKind.STRING if column.field.type in DECIMALS or _is_exact(column) else column.kind
 
 
 def _is_exact(column: Column) -> bool:

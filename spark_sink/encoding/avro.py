@@ -4,7 +4,7 @@ A file's sync marker is made of its path, so that a replay writes the same bytes
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import Pieces
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import AvroColumn, Kind, avro_schema, collisions, columns_of
+from connector.envelope.avro_schema import AvroColumn, avro_schema, collisions, columns_of
 from connector.envelope.source_metadata import written_columns
 from spark_sink.encoding import avro_columns
 from spark_sink.encoding.avro_columns import varint
@@ -108,10 +109,7 @@ class Avro:
         for name, values in written_columns(rows, sort_fields=self._sort_fields):
             _add_metadata(row, _filled(values, name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
-            if column.is_array:
-                avro_columns.add_arrays(row, values, partial(_add_value, column.kind))
-            else:
-                _add_value(column.kind, row, values)
+            _add_value(row, column, values)
         return EncodedRows.of(row.joined())
 
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
@@ -152,8 +150,7 @@ class Avro:
                 )
             columns = columns_of(schema, timestamps=self._timestamps, arrays=self._arrays)
             exact = schema.primary_keys if self._exact_keys else ()
-            repeated = [column.name for column in columns if column.is_array]
-            payloads = PayloadReader(schema.table, columns, repeated=repeated, null_arrays=True, exact=exact)
+            payloads = PayloadReader(schema.table, columns, null_arrays=True, exact=exact)
             name = schema.table if self._object_names == "table" else series.folder
             text = avro_schema(name, columns, sort_fields=self._sort_fields)
             known = _Table(text, columns, payloads)
@@ -202,15 +199,37 @@ def _add_metadata(row: Pieces, values: pa.Array) -> None:
         avro_columns.add_texts(row, values)
 
 
-def _add_value(kind: Kind, row: Pieces, values: pa.Array) -> None:
-    match kind:
-        case Kind.BOOLEAN:
-            avro_columns.add_booleans(row, values, nullable=True)
-        case Kind.LONG | Kind.DATE | Kind.TIMESTAMP:
-            avro_columns.add_longs(row, values, nullable=True)
-        case Kind.FLOAT | Kind.DOUBLE:
-            avro_columns.add_floats(row, values, nullable=True)
-        case Kind.DECIMAL:
-            avro_columns.add_decimals(row, values, nullable=True)
-        case _:
-            avro_columns.add_texts(row, values, nullable=True)
+Add = Callable[[Pieces, pa.Array], None]
+_LONGS: Add = partial(avro_columns.add_longs, nullable=True)
+_FLOATS: Add = partial(avro_columns.add_floats, nullable=True)
+_TEXTS: Add = partial(avro_columns.add_texts, nullable=True)
+
+ADD_VALUES: Mapping[ColumnKind, Add] = {
+    ColumnKind.BOOL: partial(avro_columns.add_booleans, nullable=True),
+    ColumnKind.INT64: _LONGS,
+    ColumnKind.FLOAT32: _FLOATS,
+    ColumnKind.FLOAT64: _FLOATS,
+    ColumnKind.NUMERIC: partial(avro_columns.add_decimals, nullable=True),
+    ColumnKind.PG_NUMERIC: _TEXTS,
+    ColumnKind.STRING: _TEXTS,
+    ColumnKind.BYTES: _TEXTS,
+    ColumnKind.DATE: _LONGS,
+    ColumnKind.TIMESTAMP: _LONGS,
+    ColumnKind.JSON: _TEXTS,
+    ColumnKind.UUID: _TEXTS,
+    ColumnKind.INTERVAL: _TEXTS,
+    ColumnKind.ENUM: _LONGS,
+    ColumnKind.PROTO: _TEXTS,
+    ColumnKind.UNKNOWN: _TEXTS,
+}
+"""Adds an Arrow column of a kind's values to the rows."""
+
+
+def _add_value(row: Pieces, column: AvroColumn, values: pa.Array) -> None:
+    match column.layout:
+        case Layout.VALUE:
+            ADD_VALUES[column.kind](row, values)
+        case Layout.LIST:
+            avro_columns.add_arrays(row, values, ADD_VALUES[column.kind])
+        case Layout.JSON_ARRAY:
+            _TEXTS(row, values)

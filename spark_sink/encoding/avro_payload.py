@@ -7,6 +7,7 @@ error that says which table it is, and never a value. A column that was not capt
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -18,24 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import joined
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.timestamps import parse
-from connector.envelope.avro_schema import AvroColumn, Kind
+from connector.envelope.avro_schema import AvroColumn
 from spark_sink.errors import SinkError
-
-_ABSENT = msgspec.Raw(b"null")
-_TEXT: tuple[object, object] = (str | None, None)
-_RAW: tuple[object, object] = (msgspec.Raw, _ABSENT)
-_FIELDS: Mapping[Kind, tuple[object, object]] = {
-    Kind.BOOLEAN: (bool | None, None),
-    Kind.LONG: (str | int | None, None),
-    Kind.FLOAT: _RAW,  # the text, for a parser of numbers may drop the sign of -0
-    Kind.DOUBLE: _RAW,
-    Kind.ARRAY: _RAW,
-    Kind.ARRAY_OF_LONG: _RAW,
-    Kind.ARRAY_OF_JSON: (list[str | None] | None, None),
-    Kind.UNKNOWN: _RAW,
-}
-"""How a kind's values are parsed, and what stands for one that is absent; a kind that is not here is text."""
 
 _NULL_TEXT = pa.scalar("null", pa.string())
 _NOTHING = pa.scalar(None, pa.string())
@@ -49,7 +36,6 @@ class PayloadReader:
     Args:
         table: the table's name, for errors.
         columns: the schema's.
-        repeated: the names of columns that are arrays, and read as lists of their kind.
         null_arrays: whether an array that is NULL or absent is null, and not an empty list.
         exact: the names of columns whose timestamps are not to be cut.
         purpose: what is to become of them, for errors.
@@ -61,7 +47,6 @@ class PayloadReader:
         table: str,
         columns: Sequence[AvroColumn],
         *,
-        repeated: Collection[str] = (),
         null_arrays: bool = False,
         exact: Collection[str] = (),
         purpose: str = "written as Avro",
@@ -69,23 +54,23 @@ class PayloadReader:
     ) -> None:
         self._table = table
         self._columns = columns
-        self._repeated = frozenset(repeated)
         self._purpose = purpose
         self._hint = hint
+        readings = [_reading(column) for column in columns]
         fields = [
-            (f"f{number}", *_field(column.kind, repeated=column.name in self._repeated))
-            for number, column in enumerate(columns)
+            (f"f{number}", *_field(reading, column.layout))
+            for number, (column, reading) in enumerate(zip(columns, readings, strict=True))
         ]
         self._renumbered = _decoder(fields, {})
         names = {f"f{number}": column.name for number, column in enumerate(columns)}
         self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
         self._values = [attrgetter(name) for name in names]
         self._read = [
-            _lists(_READ[column.kind], nulls=null_arrays) if column.name in self._repeated else _READ[column.kind]
-            for column in columns
+            _lists(reading.read, nulls=null_arrays) if column.layout is Layout.LIST else reading.read
+            for column, reading in zip(columns, readings, strict=True)
         ]
         for number, column in enumerate(columns):
-            if column.kind is Kind.TIMESTAMP and column.name in exact:
+            if column.name in exact and column.kind is ColumnKind.TIMESTAMP and column.layout is Layout.VALUE:
                 self._read[number] = _uncut_timestamps
 
     def columns(self, payloads: pa.Array) -> list[pa.Array]:
@@ -160,10 +145,7 @@ class PayloadReader:
         out: dict[str, object] = {}
         for number, column in enumerate(self._columns):
             if column.name in row:
-                value = row.pop(column.name)
-                many = column.name in self._repeated and isinstance(value, list)
-                fitted = [_fitted(item, column.kind) for item in value] if many else _fitted(value, column.kind)
-                out[f"f{number}"] = fitted
+                out[f"f{number}"] = _fitted(row.pop(column.name), column)
         if row:
             raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
         return orjson.dumps(out)
@@ -180,9 +162,11 @@ def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) ->
     return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
 
 
-def _field(kind: Kind, *, repeated: bool) -> tuple[object, object]:
-    value, absent = _FIELDS.get(kind, _TEXT)
-    return (list[value] | None, None) if repeated else (value, absent)  # type: ignore[valid-type]
+def _field(reading: "Reading", layout: Layout) -> tuple[object, object]:
+    """The type of a field of msgspec, and its default."""
+    if layout is Layout.LIST:
+        return list[reading.parsed] | None, None  # type: ignore[name-defined]
+    return reading.parsed, reading.absent
 
 
 def _is_odd(name: str) -> bool:
@@ -190,11 +174,17 @@ def _is_odd(name: str) -> bool:
     return any(character in '"\\' or character < " " for character in name)
 
 
-def _fitted(value: object, kind: Kind) -> object:
-    """JSON that came as itself, as the text that it comes as elsewhere."""
-    if kind is Kind.JSON and value is not None and not isinstance(value, str):
-        return orjson.dumps(value).decode()
-    return value
+def _fitted(value: object, column: AvroColumn) -> object:
+    """The value with JSON that is not in a text, as some payloads have it, put into a text."""
+    if column.kind is not ColumnKind.JSON or column.layout is Layout.JSON_ARRAY:
+        return value
+    if column.layout is Layout.LIST and isinstance(value, list):
+        return [_json_text(item) for item in value]
+    return _json_text(value)
+
+
+def _json_text(value: object) -> object:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
 Read = Callable[[list[Any]], pa.Array]
@@ -300,20 +290,60 @@ def _arrays_of_json(values: list[Any]) -> pa.Array:
     )
 
 
-_READ: Mapping[Kind, Read] = {
-    Kind.BOOLEAN: _booleans,
-    Kind.LONG: _longs,
-    Kind.FLOAT: _reals(pa.float32()),
-    Kind.DOUBLE: _reals(pa.float64()),
-    Kind.DECIMAL: _decimals,
-    Kind.NUMBER: _texts,
-    Kind.STRING: _texts,
-    Kind.BYTES: _bytes,
-    Kind.DATE: _dates,
-    Kind.TIMESTAMP: _timestamps,
-    Kind.JSON: _texts,
-    Kind.ARRAY: _raw_texts,
-    Kind.ARRAY_OF_LONG: _arrays_of_longs,
-    Kind.ARRAY_OF_JSON: _arrays_of_json,
-    Kind.UNKNOWN: _raw_texts,
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the values of one kind are read.
+
+    Attributes:
+        parsed: the Python type that msgspec parses a value to.
+        absent: stands for a value that is not in the payload.
+        read: makes an Arrow column of the parsed values.
+    """
+
+    parsed: object
+    absent: object
+    read: Read
+
+
+def _text(read: Read) -> Reading:
+    return Reading(str | None, None, read)
+
+
+def _raw(read: Read) -> Reading:
+    """Keeps the bytes of the value as they are in the payload."""
+    return Reading(msgspec.Raw, msgspec.Raw(b"null"), read)
+
+
+READINGS: Mapping[ColumnKind, Reading] = {
+    ColumnKind.BOOL: Reading(bool | None, None, _booleans),
+    ColumnKind.INT64: Reading(str | int | None, None, _longs),
+    ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, for a parser of numbers may drop the sign of -0
+    ColumnKind.FLOAT64: _raw(_reals(pa.float64())),
+    ColumnKind.NUMERIC: _text(_decimals),
+    ColumnKind.PG_NUMERIC: _text(_texts),
+    ColumnKind.STRING: _text(_texts),
+    ColumnKind.BYTES: _text(_bytes),
+    ColumnKind.DATE: _text(_dates),
+    ColumnKind.TIMESTAMP: _text(_timestamps),
+    ColumnKind.JSON: _text(_texts),
+    ColumnKind.UUID: _text(_texts),
+    ColumnKind.INTERVAL: _text(_texts),
+    ColumnKind.ENUM: Reading(str | int | None, None, _longs),
+    ColumnKind.PROTO: _text(_bytes),
+    ColumnKind.UNKNOWN: _raw(_raw_texts),
 }
+
+_ARRAY_OF_LONGS = _raw(_arrays_of_longs)
+_ARRAYS_AS_JSON: Mapping[ColumnKind, Reading] = {
+    ColumnKind.INT64: _ARRAY_OF_LONGS,
+    ColumnKind.ENUM: _ARRAY_OF_LONGS,
+    ColumnKind.JSON: Reading(list[str | None] | None, None, _arrays_of_json),
+}
+_OTHER_ARRAY_AS_JSON = _raw(_raw_texts)
+"""The JSON of an array of any other kind is written as Spanner gives it."""
+
+
+def _reading(column: AvroColumn) -> Reading:
+    if column.layout is Layout.JSON_ARRAY:
+        return _ARRAYS_AS_JSON.get(column.kind, _OTHER_ARRAY_AS_JSON)
+    return READINGS[column.kind]

@@ -5,14 +5,14 @@ The payload's values are in Spanner's own JSON encoding
 may be one. So every value is taken out as text, and cast by its column's type in the schema that the spool knows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import orjson
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
@@ -46,19 +46,26 @@ def _plain(name: str) -> SparkType:
 
 _STRING = SparkType("string", lambda value: value)
 _BINARY = SparkType("binary", F.unbase64)
-_TYPES = {
-    "BOOL": _plain("boolean"),
-    "INT64": _plain("bigint"),
-    "ENUM": _plain("bigint"),
-    "FLOAT32": _plain("float"),
-    "FLOAT64": _plain("double"),
-    "NUMERIC": _plain("decimal(38,9)"),
-    "DATE": _plain("date"),
-    "TIMESTAMP": _plain("timestamp"),
-    "BYTES": _BINARY,
-    "PROTO": _BINARY,
+_LONG = _plain("bigint")
+
+SPARK_TYPES: Mapping[ColumnKind, SparkType] = {
+    ColumnKind.BOOL: _plain("boolean"),
+    ColumnKind.INT64: _LONG,
+    ColumnKind.FLOAT32: _plain("float"),
+    ColumnKind.FLOAT64: _plain("double"),
+    ColumnKind.NUMERIC: _plain("decimal(38,9)"),
+    ColumnKind.PG_NUMERIC: _STRING,
+    ColumnKind.STRING: _STRING,
+    ColumnKind.BYTES: _BINARY,
+    ColumnKind.DATE: _plain("date"),
+    ColumnKind.TIMESTAMP: _plain("timestamp"),
+    ColumnKind.JSON: _STRING,
+    ColumnKind.UUID: _STRING,
+    ColumnKind.INTERVAL: _STRING,
+    ColumnKind.ENUM: _LONG,
+    ColumnKind.PROTO: _BINARY,
+    ColumnKind.UNKNOWN: _STRING,
 }
-"""By type code; whatever is not here stays text: STRING, JSON, UUID, INTERVAL, and types not known yet."""
 
 
 def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
@@ -84,7 +91,7 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         raise ConfigurationError(
             [f"table {table} has a column {', '.join(taken)}, which typed() adds itself: read it from payload"]
         )
-    read_as = StructType([StructField(name, _text_of(type_json)) for name, type_json in columns.items()])
+    read_as = StructType([StructField(name, _text_of(_parsed(type_json))) for name, type_json in columns.items()])
     payload = F.from_json(F.col("payload"), read_as, {"mode": "FAILFAST"})
     metadata = F.col("source_metadata")
     rows = df.where(F.col("object") == F.lit(table)).select(
@@ -98,7 +105,7 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         F.col("epoch").alias("_epoch"),
     )
     values = [
-        _cast(F.col("_row").getField(name), type_json).alias(name, metadata={"spanner_type": type_json})
+        _cast(F.col("_row").getField(name), _parsed(type_json)).alias(name, metadata={"spanner_type": type_json})
         for name, type_json in columns.items()
     ]
     return rows.select(*values, *(F.col(name) for name in METADATA))
@@ -145,30 +152,21 @@ def _schema_keys(spool: Spool) -> tuple[dict[str, TableSchema], list[str]]:
     return {table: spool.schema(key) for table, key in newest.items()}, keys
 
 
-def _text_of(type_json: str) -> StringType | ArrayType:
-    return ArrayType(StringType()) if _element(type_json) is not None else StringType()
+def _text_of(column_type: SpannerType) -> StringType | ArrayType:
+    return ArrayType(StringType()) if column_type.is_array else StringType()
 
 
-def _cast(value: Column, type_json: str) -> Column:
-    element = _element(type_json)
-    if element is None:
-        return _type_of(type_json).cast(value)
-    kind = _type_of(orjson.dumps(element).decode())
-    if kind is _STRING:
+def _cast(value: Column, column_type: SpannerType) -> Column:
+    spark_type = SPARK_TYPES[column_type.kind]
+    if not column_type.is_array:
+        return spark_type.cast(value)
+    if spark_type is _STRING:
         return value
-    if kind is _BINARY:
+    if spark_type is _BINARY:
         return F.transform(value, F.unbase64)
-    return value.cast(f"array<{kind.name}>")
+    return value.cast(f"array<{spark_type.name}>")
 
 
-def _element(type_json: str) -> object:
-    """The type of an ARRAY's elements, or None."""
-    node = orjson.loads(type_json) if type_json else {}
-    return node.get("array_element_type") if node.get("code") == "ARRAY" else None
-
-
-def _type_of(type_json: str) -> SparkType:
-    node = orjson.loads(type_json) if type_json else {}
-    if node.get("type_annotation") == "PG_NUMERIC":  # it may be NaN, and has more digits than a decimal
-        return _STRING
-    return _TYPES.get(str(node.get("code")), _STRING)
+def _parsed(type_json: str) -> SpannerType:
+    """The type of a column; that of a column whose type has changed is not known."""
+    return SpannerType.parse(type_json) if type_json else SpannerType(ColumnKind.UNKNOWN)
