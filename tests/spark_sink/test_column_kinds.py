@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from connector.bigquery_table import Shape, bigquery_table
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
@@ -12,6 +11,7 @@ from emulator.bigquery.schema import read_columns
 from emulator.bigquery.values import converter
 from spark_sink.bigquery.row_merger import LOADED_VALUES
 from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.table import COLUMN_TYPES, Shape, bigquery_table
 from spark_sink.encoding.avro import ADD_VALUES
 from spark_sink.encoding.avro_payload import READINGS
 from spark_sink.source.typed import SPARK_TYPES
@@ -22,6 +22,7 @@ TABLES_BY_KIND: dict[str, Mapping[ColumnKind, object]] = {
     "typed()": SPARK_TYPES,
     "Avro's payloads": READINGS,
     "Avro's values": ADD_VALUES,
+    "BigQuery's tables": COLUMN_TYPES,
     "BigQuery's loads": LOADED_VALUES,
 }
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from connector.bigquery_table import COLUMN_TYPES
 from connector.core.column_kinds import CATALOGUE, GOOGLESQL_TYPES, POSTGRESQL_TYPES, ColumnKind, SpannerType
 from connector.core.dialects import DIALECTS, Dialect
 from connector.envelope.avro_schema import AVRO_TYPES
@@ -18,7 +17,6 @@ TABLES_BY_KIND: dict[str, Mapping[ColumnKind, object]] = {
     "events": EVENT_VALUES,
     "OpenCDC": CONVERTERS,
     "Avro schemas": AVRO_TYPES,
-    "BigQuery tables": COLUMN_TYPES,
 }
 TYPES = [
     ('{"code":"INT64"}', SpannerType(ColumnKind.INT64)),
