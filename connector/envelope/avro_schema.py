@@ -1,8 +1,8 @@
-"""The Avro schema of a table's events, as Datastream's files have it. Pure.
+"""The Avro schema of a table's events, as in Datastream's files. Pure.
 
-A record named like the table, whose fields ``source_metadata`` and ``payload`` are records of those names. Every column
-may be null, for a change may leave it out. Avro's names hold letters, digits and underscores only; a table two of whose
-columns would have one name is refused.
+The schema is a record with the table's name; its fields ``source_metadata`` and ``payload`` are records, too. Every
+column may be null, because a change may omit it. Avro's names consist of letters, digits and underscores, so two
+columns may get the same name; such a table is rejected.
 """
 
 import re
@@ -25,7 +25,7 @@ class AvroType:
     """The Avro type of a kind's values.
 
     Attributes:
-        name: names the type within the namespace of its record of arrays.
+        name: the type's part of the namespace of its record of arrays.
         schema: the type in an Avro schema.
     """
 
@@ -70,7 +70,7 @@ class AvroColumn:
 
 
 def avro_name(name: str) -> str:
-    """A name as Avro may have it."""
+    """The name with an underscore in place of every character that Avro does not allow."""
     name = _NOT_IN_NAMES.sub("_", name)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -79,9 +79,9 @@ def columns_of(schema: TableSchema, *, timestamps: str = "micros", arrays: str =
     """The columns, in the schema's order.
 
     Args:
-        schema: the table's.
-        timestamps: numbers of ``micros``, or ``text`` with all digits.
-        arrays: ``json``, or ``multidimensional``: records of elements, each of its type.
+        schema: the schema of the table.
+        timestamps: ``micros`` for integers, or ``text`` for text with all digits.
+        arrays: ``json`` for the text of a JSON array, or ``multidimensional`` for Datastream's records of elements.
     """
     return [_column(column.name, column.type, timestamps, arrays) for column in schema.columns]
 
@@ -97,7 +97,7 @@ def _column(name: str, type_json: str, timestamps: str, arrays: str) -> AvroColu
 
 
 def collisions(schema: TableSchema) -> Iterator[str]:
-    """For each Avro name that several columns would have, what is wrong."""
+    """Messages about columns that would have the same name in Avro."""
     named: dict[str, list[str]] = {}
     for column in schema.columns:
         named.setdefault(avro_name(column.name), []).append(column.name)
@@ -111,12 +111,12 @@ def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool 
 
     Args:
         table: the table's name.
-        columns: the payload's.
-        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        columns: the columns of the payload.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
     """
     record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
-        record += "_"  # a name is defined once
+        record += "_"  # Avro allows one definition of a name
     types = _Types()
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     fields = {
@@ -144,7 +144,7 @@ def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool 
 
 
 ARRAY_RECORD = "multidimensionalArray"
-"""What Datastream calls the record of an array; there is one for each type of elements, in a namespace of its own."""
+"""Datastream's name of the record of an array; each type of elements has its own record, in its own namespace."""
 
 
 def _array_record(elements: AvroType) -> str:
@@ -156,7 +156,7 @@ ARRAY_RECORDS_OF_JSON = frozenset(_array_record(found) for found in AVRO_TYPES.v
 
 
 class _Types:
-    """The types of a payload's columns; the record of arrays of one type is defined where it is first used."""
+    """The Avro types of a payload's columns; a record of arrays is defined where it is first used."""
 
     def __init__(self) -> None:
         self._defined: set[str] = set()

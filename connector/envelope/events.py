@@ -1,12 +1,12 @@
-"""Events as JSON lines, as Datastream writes them: one object a mod, values in Datastream's unified types.
+"""Writes events as Datastream's JSON lines: one object for each mod, values in Datastream's unified types.
 
 The payload's values come in Spanner's own JSON encoding (https://cloud.google.com/spanner/docs/reference/rpc/
-google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. What each becomes is decided
-by the type of its column in the schema that the event names, never guessed from the value.
+google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. The type of the column in
+the event's schema decides how a value is converted; the value itself never does.
 
-Rows are written a column at a time. Of the payloads, which are parsed all at once, only the values that change are
-looked at; all others are taken over as the bytes they are. A payload that this cannot do is parsed on its own
-(:meth:`EventWriter.payload`), to the same values.
+Rows are written a column at a time. The payloads of a batch are parsed together. Only the values that change are
+converted; all others are copied as bytes. If that is not possible, each payload is parsed alone
+(:meth:`EventWriter.payload`), with the same result.
 """
 
 import json
@@ -33,15 +33,15 @@ Converter = Callable[[object], object]
 def _integer(value: object) -> object:
     try:
         return int(value) if isinstance(value, str) else value
-    except ValueError:  # its text holds the value
+    except ValueError:  # the message of the cause contains the value
         raise EventError("a value of an integer type is not an integer") from None
 
 
 def json_object(text: str) -> dict[str, object]:
-    """The members of a payload.
+    """Parses a payload.
 
     Raises:
-        EventError: it is not a JSON object.
+        EventError: the text is not a JSON object.
     """
     try:
         row = orjson.loads(text)
@@ -53,7 +53,7 @@ def json_object(text: str) -> dict[str, object]:
 
 
 def _on_one_line(text: str) -> str:
-    # A line break in JSON stands between its tokens, never within one.
+    # Valid JSON has line breaks between tokens only.
     return text.replace("\n", " ").replace("\r", " ")
 
 
@@ -116,8 +116,8 @@ class EventWriter:
     """Writes events of the envelope's columns as JSON lines.
 
     Args:
-        schema_of: the schema that a schema key names.
-        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        schema_of: returns the schema with a schema key.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
     """
 
     def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
@@ -127,10 +127,10 @@ class EventWriter:
         self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
-        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent.
+        """The payload's JSON object with its values as Datastream writes them; absent columns stay absent.
 
         Raises:
-            EventError: it is not a JSON object, or a value is not of its type.
+            EventError: the text is not a JSON object, or a value does not match its type.
         """
         converters = self._of(schema_key)
         row = json_object(text)
@@ -141,7 +141,7 @@ class EventWriter:
         return orjson.dumps(row)
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """One JSON object a row, with a line feed at its end."""
+        """One JSON object for each row, each with a line feed at its end."""
         rows = self.encoded(batch)
         data, first = bytes_of(rows), 0
         for end in ends_of(rows).tolist():
@@ -149,7 +149,7 @@ class EventWriter:
             first = end
 
     def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The lines, as a column."""
+        """The same lines as :meth:`lines`, as an Arrow column."""
         rows = Pieces(batch.num_rows)
         for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
             rows.literal(opening + _named(name))
@@ -225,7 +225,7 @@ def _parsed_type(column_type: SpannerType) -> object:
 
 
 class _Payloads:
-    """Writes many payloads of one schema at once, the columns in the schema's order."""
+    """Writes many payloads of one schema at once, with the columns in the schema's order."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._nested: list[str] = []
@@ -243,7 +243,7 @@ class _Payloads:
         self._encoder = msgspec.json.Encoder()
 
     def written(self, payloads: pa.Array) -> pa.Array | None:
-        """The payloads as Datastream writes them; None if they are not all as they should be."""
+        """The payloads as Datastream writes them; None if one of them has to be parsed alone."""
         data = b"".join((b"[", joined(payloads), b"]"))
         if self._decoder is None or b"\n" in data or b"\r" in data:
             return None
@@ -265,7 +265,7 @@ class _Payloads:
 
 
 def _nest(rows: list[msgspec.Struct], field: str) -> None:
-    """Puts the JSON that a field's texts hold into their place."""
+    """Replaces the texts of a field by the JSON that they contain."""
     for row in rows:
         value = getattr(row, field)
         if isinstance(value, str):
@@ -278,17 +278,17 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
 def _raw(text: str) -> msgspec.Raw:
-    """The JSON of a text, which is checked: one that is not JSON would spoil its file.
+    """The JSON in a text. It is validated, because invalid JSON would make the whole line unreadable.
 
     Raises:
-        EventError: it is not JSON.
+        EventError: the text is not JSON.
     """
     text = _on_one_line(text)
     try:
         return _ANY.decode(text)
     except msgspec.MsgspecError:
         try:
-            json.loads(text, parse_constant=int)  # which takes half of a surrogate pair, and here no NaN
-        except ValueError:  # its text holds the value
+            json.loads(text, parse_constant=int)  # accepts a lone surrogate, and rejects NaN
+        except ValueError:  # the message of the cause contains the value
             raise EventError("a value of type JSON is not JSON") from None
         return msgspec.Raw(text.encode())

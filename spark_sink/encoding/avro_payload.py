@@ -1,7 +1,7 @@
-"""Payloads of one table as columns of Arrow, by the types of the table's schema.
+"""Reads the payloads of one table into Arrow columns, by the types of the table's schema.
 
-The payloads are parsed all at once; what then is not as it should be is parsed one by one, to the same values or to an
-error that says which table it is, and never a value. A column that was not captured is null.
+All payloads of a batch are parsed at once. If that fails, they are parsed one by one: to the same values, or to an
+error that names the table and the column, and never a value. A column that was not captured is null.
 """
 
 import re
@@ -27,7 +27,7 @@ from spark_sink.errors import SinkError
 _NULL_TEXT = pa.scalar("null", pa.string())
 _NOTHING = pa.scalar(None, pa.string())
 _FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
-"""Where msgspec says that it met what it did not expect."""
+"""Where msgspec found a value of an unexpected type."""
 
 
 class PayloadReader:
@@ -35,11 +35,11 @@ class PayloadReader:
 
     Args:
         table: the table's name, for errors.
-        columns: the schema's.
-        null_arrays: whether an array that is NULL or absent is null, and not an empty list.
-        exact: the names of columns whose timestamps are not to be cut.
-        purpose: what is to become of them, for errors.
-        hint: what else could, for errors.
+        columns: the columns of the schema.
+        null_arrays: whether a list that is NULL or absent is null instead of empty.
+        exact: the names of columns whose timestamps must not be truncated.
+        purpose: what the payloads are read for, for errors.
+        hint: what the user can do instead, for errors.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class PayloadReader:
         ]
         for number, column in enumerate(columns):
             if column.name in exact and column.kind is ColumnKind.TIMESTAMP and column.layout is Layout.VALUE:
-                self._read[number] = _uncut_timestamps
+                self._read[number] = _exact_timestamps
 
     def columns(self, payloads: pa.Array) -> list[pa.Array]:
         """The values of each column, in the schema's order.
 
         Raises:
-            SinkError: a payload is not what the schema says.
+            SinkError: a payload does not match the schema.
         """
         rows = self._parsed(payloads)
         out = []
@@ -88,17 +88,17 @@ class PayloadReader:
     def _column(self, column: AvroColumn, read: "Read", values: list[Any]) -> pa.Array:
         try:
             return read(values)
-        except _CutError:
+        except _TruncationError:
             raise SinkError(
                 f"column {column.name} in the key of table {self._table} has digits below a microsecond, which would be"
                 " cut",
                 hint="Set sink.timestamps: text.",
             ) from None
         except (pa.ArrowException, TypeError, ValueError):
-            raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+            raise self._rejection(f"column {column.name}") from None  # the cause may contain a value
 
     def unfit(self, payloads: pa.Array) -> dict[int, str]:
-        """The payloads that :meth:`columns` refuses, by their index, and why."""
+        """The payloads that :meth:`columns` rejects, by index, with the reason."""
         found: dict[int, str] = {}
         rows: dict[int, Any] = {}
         for index in range(len(payloads)):
@@ -124,33 +124,33 @@ class PayloadReader:
             try:
                 rows = self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
             except msgspec.MsgspecError:
-                rows = []  # looked at one by one
-            if len(rows) == len(payloads):  # or one of them is no object, though all of them together are some
+                rows = []  # parse them one by one below
+            if len(rows) == len(payloads):  # otherwise a payload is not one object, though their concatenation is valid
                 return rows
         texts = b",".join(self._with_numbers(text) for text in payloads.to_pylist())
         try:
             return self._renumbered.decode(b"[%b]" % texts)
         except msgspec.MsgspecError as error:
             field = _FIELD.search(str(error))
-            raise self._misfit(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
+            raise self._rejection(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
 
     def _with_numbers(self, text: str) -> bytes:
-        """A payload whose names are those of the fields."""
+        """A payload with the columns named by their numbers."""
         try:
             row = orjson.loads(text)
         except orjson.JSONDecodeError:
-            raise self._misfit("the row") from None
+            raise self._rejection("the row") from None
         if not isinstance(row, dict):
-            raise self._misfit("the row")
+            raise self._rejection("the row")
         out: dict[str, object] = {}
         for number, column in enumerate(self._columns):
             if column.name in row:
                 out[f"f{number}"] = _fitted(row.pop(column.name), column)
         if row:
-            raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
+            raise self._rejection(f"column {next(iter(row))}, which the schema does not know,")
         return orjson.dumps(out)
 
-    def _misfit(self, what: str) -> SinkError:
+    def _rejection(self, what: str) -> SinkError:
         return SinkError(
             f"{what} of table {self._table} holds a value that does not fit its type, and cannot be {self._purpose}",
             hint=self._hint,
@@ -170,7 +170,7 @@ def _field(reading: "Reading", layout: Layout) -> tuple[object, object]:
 
 
 def _is_odd(name: str) -> bool:
-    """Whether msgspec does not take it for the name of a field."""
+    """Whether msgspec does not accept the name of a field."""
     return any(character in '"\\' or character < " " for character in name)
 
 
@@ -243,25 +243,25 @@ def _timestamps(values: list[Any]) -> pa.Array:
     return timestamps(_texts(values))
 
 
-class _CutError(ValueError):
+class _TruncationError(ValueError):
     """A timestamp has digits below a microsecond."""
 
 
 _BELOW_MICROSECONDS = r"\.[0-9]{6}[0-9]*[1-9]"
 
 
-def _uncut_timestamps(values: list[Any]) -> pa.Array:
+def _exact_timestamps(values: list[Any]) -> pa.Array:
     texts = _texts(values)
     if pc.any(pc.match_substring_regex(texts, _BELOW_MICROSECONDS)).as_py():
-        raise _CutError
+        raise _TruncationError
     return timestamps(texts)
 
 
 def timestamps(texts: pa.Array) -> pa.Array:
-    """Microseconds since 1970 of RFC 3339 texts; what is finer is cut off.
+    """Microseconds since 1970 of RFC 3339 texts; finer digits are truncated.
 
     Raises:
-        ValueError: a text is none.
+        ValueError: a text is not a timestamp.
     """
     if pc.all(pc.ends_with(texts, "Z")).as_py() is not False:
         try:
@@ -270,7 +270,7 @@ def timestamps(texts: pa.Array) -> pa.Array:
             micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
             return pc.add(pc.multiply(seconds, _MILLION), micros)
         except pa.ArrowInvalid:
-            pass  # of another shape
+            pass  # another form of RFC 3339
     return pa.array([None if text is None else parse(text) // 1000 for text in texts.to_pylist()], pa.int64())
 
 
@@ -317,7 +317,7 @@ def _raw(read: Read) -> Reading:
 READINGS: Mapping[ColumnKind, Reading] = {
     ColumnKind.BOOL: Reading(bool | None, None, _booleans),
     ColumnKind.INT64: Reading(str | int | None, None, _longs),
-    ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, for a parser of numbers may drop the sign of -0
+    ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, because parsing a number may drop the sign of -0
     ColumnKind.FLOAT64: _raw(_reals(pa.float64())),
     ColumnKind.NUMERIC: _text(_decimals),
     ColumnKind.PG_NUMERIC: _text(_texts),

@@ -1,8 +1,8 @@
-"""A table's rows with typed columns, in Spark SQL alone: no Python runs per row.
+"""``typed()``: the rows of one table with typed columns, in Spark SQL alone: no Python runs for a row.
 
 The payload's values are in Spanner's own JSON encoding
 (https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#typecode), where INT64 is a string and FLOAT64
-may be one. So every value is taken out as text, and cast by its column's type in the schema that the spool knows.
+may be one. So every value is extracted as text, and cast to the type of its column in the spool's schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
-from spark_sink.source import schema
+from spark_sink.source.event_columns import SPOOL
 
 Cast = Callable[[Column], Column]
 
@@ -29,12 +29,12 @@ METADATA = (
     "_present",
     "_epoch",
 )
-"""The columns that stand beside the table's own."""
+"""The columns that are added to those of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkType:
-    """A Spark SQL type, and how a value's text becomes it."""
+    """A Spark SQL type, and the conversion of a value's text to it."""
 
     name: str
     cast: Cast
@@ -69,20 +69,20 @@ SPARK_TYPES: Mapping[ColumnKind, SparkType] = {
 
 
 def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
-    """The rows of one table, with a column for each of the table's, and what happened to the row.
+    """The rows of one table, with a typed column for each column of the table, and columns that describe the change.
 
-    Beside the table's columns stand ``_change_type``, ``_commit_timestamp`` (text, all digits),
-    ``_change_sequence_number``, ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not
-    captured is NULL here as well; ``_present`` lists the columns that were. The columns are those known when this is
-    called: of the newest epoch, wherein older rows lack what was added later. A column whose type has changed is text.
+    The added columns are ``_change_type``, ``_commit_timestamp`` (text with all digits), ``_change_sequence_number``,
+    ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not captured is NULL, too; ``_present``
+    lists the captured columns. The table's columns are those of the newest epoch at the time of the call; they are NULL
+    in rows that are older than the column. A column whose type has changed is text.
 
     Args:
-        df: rows of the source, as a stream or as a batch; its columns are still there.
+        df: rows of the source, as a stream or as a batch, with the columns of the source.
         table: the table's name, ``schema.table`` in a named schema.
-        spool: the path of the spool, if ``df`` is not straight from the source.
+        spool: the path of the spool; needed if ``df`` was transformed so that it no longer names its spool.
 
     Raises:
-        ConfigurationError: the spool or the table is not known, or a column is named like one of the above.
+        ConfigurationError: the spool or the table is unknown, or a column has the name of an added column.
         SpoolError: the spool cannot be read.
     """
     columns = _columns(Spool.at(spool or _spool_of(df)), table)
@@ -112,21 +112,21 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
 
 
 def _spool_of(df: DataFrame) -> str:
-    found = [field.metadata.get(schema.SPOOL) for field in df.schema.fields if field.name == "payload"]
+    found = [field.metadata.get(SPOOL) for field in df.schema.fields if field.name == "payload"]
     if not found or not isinstance(found[0], str):
         raise ConfigurationError(
-            ["typed() cannot tell the spool of this DataFrame: give it the source's own rows, or its path as spool="]
+            ["typed() cannot find the spool of this DataFrame: pass the source's own rows, or its path as spool="]
         )
     return found[0]
 
 
 def _columns(spool: Spool, table: str) -> dict[str, str]:
-    """The columns of a table by name, with Spanner's type; an empty type where it has changed."""
+    """The columns of a table by name, with Spanner's type; the type is empty if it has changed."""
     newest, keys = _schema_keys(spool)
     current = newest.get(table)
     if current is None:
         known = ", ".join(sorted(newest)) or "none yet"
-        raise ConfigurationError([f"the spool at {spool.path} knows no table {table} (known: {known})"])
+        raise ConfigurationError([f"the spool at {spool.path} has no table {table} (tables: {known})"])
     columns = {column.name: column.type for column in current.columns}
     for key in keys:
         other = spool.schema(key)
@@ -139,12 +139,12 @@ def _columns(spool: Spool, table: str) -> dict[str, str]:
 
 
 def _schema_keys(spool: Spool) -> tuple[dict[str, TableSchema], list[str]]:
-    """The newest schema of each table, and every schema key that is in the spool."""
+    """The newest schema of each table, and every schema key in the spool."""
     try:
         header = spool.header()
     except FileNotFoundError:
         raise ConfigurationError(
-            [f"there is no spool at {spool.path} yet: typed() knows a table's columns once the reader has started"]
+            [f"there is no spool at {spool.path} yet: start the reader first, which writes the columns of the tables"]
         ) from None
     latest = spool.latest()
     newest = spool.manifest(latest).schema_keys if latest else header.schema_keys

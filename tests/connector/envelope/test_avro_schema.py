@@ -35,7 +35,7 @@ def test_a_collision_names_the_columns_and_the_table() -> None:
 
 
 @pytest.mark.parametrize("table", ["payload", "source_metadata"])
-def test_a_record_is_not_named_like_one_within_it(table: str) -> None:
+def test_a_record_has_another_name_than_the_records_within_it(table: str) -> None:
     schema = json.loads(avro_schema(table, []))
     names = [schema["name"], *(field["type"]["name"] for field in schema["fields"] if field["name"] == schema["name"])]
     assert names == [f"{table}_"]

@@ -1,4 +1,4 @@
-"""Avro's own Java library, which is inside Spark, reads the files."""
+"""Avro's Java library, which is part of Spark, reads the files."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.spark_sink.spools import KEY, LETTERS, START, SpoolMaker, record
 pytestmark = pytest.mark.spark
 
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
-"""Its short name is in a package that pip's Spark has not."""
+"""The short name ``avro`` needs a package that is not part of PySpark."""
 
 COLUMNS = (
     KEY,

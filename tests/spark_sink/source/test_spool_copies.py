@@ -111,7 +111,7 @@ def test_a_spool_put_back_from_an_older_copy_and_sealed_past_the_checkpoint_is_r
     assert line.startswith("Spark's checkpoint ends with epoch 8, up to 2026-03-01T10:00:03.900000Z, but the spool at ")
     assert "another copy: its epoch 8 is another, up to 2026-03-01T10:00:04.700000Z. It was put back" in line
     assert (
-        "committed after 2026-03-01T09:59:59.999999999Z up to 2026-03-01T10:00:03.900000Z is read twice then." in line
+        "committed after 2026-03-01T09:59:59.999999999Z up to 2026-03-01T10:00:03.900000Z will be read twice." in line
     )
 
 
@@ -164,7 +164,7 @@ def test_an_older_copy_is_refused_by_the_epoch_that_follows_where_the_offsets_ow
     line = refusal(lambda: Reading(str(copies.path)).run(offset))
     assert "its epoch 9 begins after 2026-03-01T10:00:04.700000Z" in line
     assert (
-        "what was committed after 2026-03-01T10:00:03.900000Z up to 2026-03-01T10:00:04.700000Z is missing then."
+        "what was committed after 2026-03-01T10:00:03.900000Z up to 2026-03-01T10:00:04.700000Z will be missing."
         in line
     )
 
@@ -187,9 +187,7 @@ def test_an_offset_of_the_version_before_is_accepted(copies: Copies) -> None:
 
 def test_an_offset_that_identifies_no_epoch_is_one_line(copies: Copies) -> None:
     offset: Offset = {"version": 1, "epoch": 4, "spool": copies.maker.spool_id, "at": "x"}
-    assert "an offset that is damaged: 'x' identifies no epoch" in refusal(
-        lambda: Reading(str(copies.path)).run(offset)
-    )
+    assert "a damaged offset: 'x' does not identify an epoch" in refusal(lambda: Reading(str(copies.path)).run(offset))
 
 
 def test_an_older_copy_of_the_checkpoint_reads_the_same_epochs_again(copies: Copies) -> None:

@@ -1,4 +1,4 @@
-"""A micro-batch that passes a gap tells of it."""
+"""A warning is printed for a gap in a micro-batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +40,7 @@ def files(spool: SpoolMaker) -> EpochStreamReader:
 
 
 @pytest.mark.parametrize("make", [events, files])
-def test_the_micro_batch_that_passes_a_gap_says_which_range_is_missing(
+def test_the_micro_batch_over_a_gap_reports_the_missing_range(
     make: Callable[[SpoolMaker], EpochStreamReader], gapped: SpoolMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = make(gapped)
@@ -49,7 +49,7 @@ def test_the_micro_batch_that_passes_a_gap_says_which_range_is_missing(
         assert capsys.readouterr().err == told
 
 
-def test_a_batch_over_a_gap_has_what_is_on_both_sides_and_tells_of_it(
+def test_a_batch_over_a_gap_has_the_rows_on_both_sides_and_reports_it(
     gapped: SpoolMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (task,) = EventsBatchReader(SourceOptions(gapped.path), 1).partitions()
