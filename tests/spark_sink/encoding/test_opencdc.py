@@ -126,5 +126,5 @@ def test_the_format_depends_on_the_sink_and_the_envelope() -> None:
 
 @pytest.mark.parametrize(("envelope", "form"), [("opencdc", "avro"), ("datastream", "protobuf")])
 def test_a_format_of_the_other_envelope_is_rejected_with_the_valid_ones(envelope: str, form: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} is of the .* envelope: .* write jsonl or"):
+    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} needs the .* envelope: with .* write jsonl or"):
         configured(envelope, form)
