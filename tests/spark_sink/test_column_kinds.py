@@ -9,9 +9,9 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.schema import read_columns
 from emulator.bigquery.values import converter
-from spark_sink.bigquery.row_merger import LOADED_VALUES
-from spark_sink.bigquery.rows import RowBuilder
-from spark_sink.bigquery.table import COLUMN_TYPES, Shape, bigquery_table
+from spark_sink.bigquery.merging.values import LOADED_VALUES
+from spark_sink.bigquery.rows.builder import RowBuilder
+from spark_sink.bigquery.tables.table import COLUMN_TYPES, TableOptions, bigquery_table
 from spark_sink.encoding.avro import ADD_VALUES
 from spark_sink.encoding.avro_payload import READINGS
 from spark_sink.source.typed import SPARK_TYPES
@@ -45,7 +45,7 @@ def test_the_bigquery_double_takes_every_kind(kind: ColumnKind, timestamps: str,
     schema = TableSchema.of(
         "T", [column("Id", "INT64", 1, key=True), ColumnType("v", TYPE_OBJECTS[kind], False, 2)], ["Id"]
     )
-    table = bigquery_table(schema, Shape("dataset", "append-only", timestamps=timestamps, numeric=numeric))
+    table = bigquery_table(schema, TableOptions("dataset", "append-only", timestamps=timestamps, numeric=numeric))
     (field,) = [field for field in table.fields if field.name == "v"]
     (sent,) = [field for field in RowBuilder(table, "append-only").descriptor.field if field.name == "v"]
     (known,) = read_columns({"fields": [{"name": "v", "type": field.type}]})

@@ -135,7 +135,7 @@ def test_spool_tells_how_many_there_are_and_their_range(spool: Spool) -> None:
     assert "LATE" not in told()
     assert orjson.loads(told("--json"))["late_records"] == {"count": 0, "first": None, "last": None}
     LateStore(spool).keep([late(record()), late(record(commit_timestamp=LATER))], now=LATER)
-    assert f"LATE: 2 records came too late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
+    assert f"LATE: 2 records were late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
     assert orjson.loads(told("--json"))["late_records"] == {
         "count": 2,
         "first": format_rfc3339(AT),
