@@ -97,11 +97,11 @@ def spliced(keys: str, values: str) -> str:
 
 
 LAST = parse("2262-01-01T00:00:00Z") - 1
-moments = st.builds(lambda at, digits: at - at % 10 ** (9 - digits), st.integers(0, LAST), st.integers(0, 9))
+timestamps = st.builds(lambda at, digits: at - at % 10 ** (9 - digits), st.integers(0, LAST), st.integers(0, 9))
 
 
 @effort(250)
-@given(st.lists(st.tuples(records, st.none() | moments), max_size=6), st.lists(records, max_size=4), st.booleans())
+@given(st.lists(st.tuples(records, st.none() | timestamps), max_size=6), st.lists(records, max_size=4), st.booleans())
 def test_rows_of_columns_are_the_rows_of_single_records(
     drawn: list[tuple[DataChangeRecord, int | None]], more: list[DataChangeRecord], deletes: bool
 ) -> None:

@@ -112,10 +112,10 @@ def test_a_key_that_is_declared_before_its_table_is_observed_has_the_declared_or
 def test_a_table_that_is_created_again_with_another_key_has_the_declared_order() -> None:
     registry = SchemaRegistry([TableSchema.of("T", BY_POSITION, ("B", "A"))])
     assert registry.unordered(changes_of(("T", BY_POSITION))) == {}
-    anew = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
-    assert registry.unordered(changes_of(("T", anew))) == {"T": ("A", "B", "C")}
+    recreated = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
+    assert registry.unordered(changes_of(("T", recreated))) == {"T": ("A", "B", "C")}
     registry.declare("T", ("C", "A", "B"))
-    assert registry.observe("T", anew)[0].primary_keys == ("C", "A", "B")
+    assert registry.observe("T", recreated)[0].primary_keys == ("C", "A", "B")
 
 
 def test_a_declared_key_of_other_columns_is_ignored() -> None:
@@ -197,11 +197,11 @@ def test_an_unknown_table_has_no_schema() -> None:
 
 
 def test_a_table_that_was_created_again_has_the_key_in_its_records() -> None:
-    anew = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
-    assert anew.primary_keys == ("Name",)
-    assert [each.is_primary_key for each in anew.columns] == [False, True]
-    assert anew.key != SINGERS.key
-    assert anew.widened([column("Name", "STRING", 2, key=True)]) is anew
+    recreated = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
+    assert recreated.primary_keys == ("Name",)
+    assert [each.is_primary_key for each in recreated.columns] == [False, True]
+    assert recreated.key != SINGERS.key
+    assert recreated.widened([column("Name", "STRING", 2, key=True)]) is recreated
 
 
 def test_a_column_with_another_spelling_replaces_the_former_one() -> None:

@@ -37,8 +37,8 @@ def test_timestamps_of_any_precision_and_year_are_written_as_one_by_one(times: l
 
 @effort(100)
 @given(nanoseconds, st.lists(st.integers(-2, 2), min_size=1, max_size=9))
-def test_timestamps_around_a_full_second_are_written_as_one_by_one(moment: int, steps: list[int]) -> None:
-    times = [max(moment - moment % SECOND + step, 0) for step in steps]
+def test_timestamps_around_a_full_second_are_written_as_one_by_one(timestamp: int, steps: list[int]) -> None:
+    times = [max(timestamp - timestamp % SECOND + step, 0) for step in steps]
     assert rfc3339_texts(np.array(times, np.int64)).to_pylist() == [format_rfc3339(time) for time in times]
 
 

@@ -28,7 +28,7 @@ def built(*records: DataChangeRecord, epoch: int = 7, source: Source = SOURCE, *
     options = {"stream_name": None, "read_method": "spanner-cdc"} | options
     batch = EnvelopeBuilder(source, **options).build(Changes.of(records), SchemaRegistry(), epoch)
     assert batch.schema == SCHEMA
-    # Nanoseconds would need pandas; the two timestamps are microseconds, told as integers.
+    # Nanoseconds would need pandas; the two timestamps are microseconds, compared as integers.
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
     rows: list[dict[str, Any]] = pa.table(batch.columns, SCHEMA).cast(plain).to_pylist()
     return rows
@@ -40,8 +40,8 @@ def one(**changed: Any) -> dict[str, Any]:
 
 
 def test_every_column_of_the_contract_is_there_in_order_with_its_type() -> None:
-    told = [(field.name, str(field.type)) for field in SCHEMA if field.name != "source_metadata"]
-    assert told == [
+    found = [(field.name, str(field.type)) for field in SCHEMA if field.name != "source_metadata"]
+    assert found == [
         ("stream_name", "string"),
         ("read_method", "string"),
         ("object", "string"),
@@ -67,9 +67,9 @@ def test_every_field_of_the_source_metadata_is_there_with_its_type() -> None:
         "table", "server_transaction_id", "record_sequence", "transaction_tag", "value_capture_type", "mod_type",
         "change_type",
     }  # fmt: skip
-    told = {field.name: str(field.type) for field in SOURCE_METADATA}
+    found = {field.name: str(field.type) for field in SOURCE_METADATA}
     expected = dict.fromkeys(counts, "int64") | dict.fromkeys(flags, "bool") | dict.fromkeys(texts, "string")
-    assert told == {**expected, "primary_keys": "list<element: string>"}
+    assert found == {**expected, "primary_keys": "list<element: string>"}
 
 
 def test_an_insert_has_a_value_in_every_column() -> None:
