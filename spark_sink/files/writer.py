@@ -6,8 +6,8 @@ there. It ends at a size, and where the table's schema or the read method change
 the file in the order of commits; of a minute no more is in memory than a record batch and what waits to be encoded.
 
 A file appears at its destination whole or not at all (:mod:`spark_sink.sink.destination`). A replay writes the same
-bytes (:mod:`spark_sink.encoding.base`) under the same name; so nothing is asked of the destination, and nothing need be
-remembered.
+bytes (:mod:`spark_sink.encoding.file_format`) under the same name; so nothing is asked of the destination, and nothing
+need be remembered.
 """
 
 import zlib
@@ -25,7 +25,8 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.spool.reading import Spool
 from spark_sink.encoding.avro import Avro
-from spark_sink.encoding.base import EncodedRows, Encoding, JsonLines, Series
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
+from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileShape
