@@ -28,7 +28,7 @@ from connector.commands.tail import tail
 from connector.config import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339, parse
-from connector.errors import ConfigurationError, told
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, told
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
 from connector.spool import gaps
@@ -173,7 +173,12 @@ def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None
         async with cut_with_stdin(stop, wanted=stdin_lifeline):
             await read(loaded, stop, emulator_host=common.emulator_host)
 
-    _run(stop, work())
+    try:
+        _run(stop, work())
+    except SpoolInUseError as error:
+        if not stdin_lifeline:
+            raise
+        _fail(str(error), TRANSIENT, verbose=common.verbose)  # the predecessor of a restarted Spark query soon ends
 
 
 @cli.command("run")

@@ -7,7 +7,10 @@ the commands promise: 0 done, 1 failed, 2 refused, 3 data no longer retained, 13
 from typing import ClassVar
 
 TRANSIENT = 75
-"""The exit code of a sink's process that has met an error of Spark's, not of ours: EX_TEMPFAIL of sysexits.h."""
+"""The exit code of a child process that may be started again: EX_TEMPFAIL of sysexits.h.
+
+A sink's process ends with it after an error of Spark's, the daemon of a Spark job if another one writes the spool.
+"""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment's variable that names the file descriptor to which a sink writes why it ends with an error."""

@@ -23,7 +23,7 @@ from connector.errors import told
 from connector.storage.locations import absolute, with_extra_bigquery
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letter_files import is_of_files
-from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 
 _INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
@@ -73,13 +73,13 @@ def _letters_of(sink: SinkConfig) -> DeadLetters:
     return DeadLetters(absolute(sink.dead_letters), endpoint)
 
 
-def _files_of(letters: DeadLetters, sink: SinkConfig, table: str | None = None) -> list[LetterFile]:
+def _files_of(letters: DeadLetters, sink: SinkConfig, table: str | None = None) -> list[DeadLetterFile]:
     """The sink's own files: another of the same spool may have put its letters into the same place."""
     wanted = isinstance(sink, FilesConfig)
     return [file for file in letters.files(table) if is_of_files(file.name) is wanted]
 
 
-def _list(letters: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -> int:
+def _list(letters: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
     entries = _entries(files)
     if as_json:
         _say(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
@@ -87,7 +87,7 @@ def _list(letters: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -
     if not entries:
         _say(f"{letters.root}: no dead letters")
         return 0
-    _say(f"{letters.root}: {_counted(sum(file.letters for file in files), 'dead letter')} in {_files(len(files))}")
+    _say(f"{letters.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
         many = f"{_counted(entry.letters, 'letter')} in {_files(entry.files)}"
         _say(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
@@ -104,7 +104,7 @@ class ListLine:
     files: int
 
 
-def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
+def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
     """By table; the most frequent reason first."""
     letters, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for file in files:
@@ -158,7 +158,7 @@ class Replayed:
     left: int = 0
 
 
-def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, came: Signals) -> Replayed:
+def replayed(letters: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, came: Signals) -> Replayed:
     """Sends the letters of files in turn, until a signal came, and says what became of them.
 
     Raises:
@@ -167,7 +167,7 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, 
     done = Replayed(left=len(files))
     there = Counter[str]()
     for file in files:
-        there[file.table] += file.letters
+        there[file.table] += file.count
     try:
         for file in files:
             if came:
@@ -183,12 +183,12 @@ def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, 
     return done
 
 
-def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
+def _send(letters: DeadLetters, file: DeadLetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
     """Sends the letters of a file; ``there`` counts those of each table that are in the place."""
     try:
         rows, _ = letters.read(file)
     except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
-        there[file.table] -= file.letters
+        there[file.table] -= file.count
         return
     refused = replay.send(file.name, rows)
     if refused is None:

@@ -1,8 +1,6 @@
 """What can go wrong in a sink and with its files, beside what can go wrong in the spool (:mod:`connector.errors`)."""
 
-import errno
 import re
-from pathlib import Path
 
 from connector.errors import SpannerCdcError, SpoolInUseError
 
@@ -58,18 +56,6 @@ class TableError(SinkError):
 
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
-
-
-def refused(path: Path, error: OSError) -> SinkError:
-    """The error for a file of the destination that the disk refuses."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            hint = "Free space on that disk and start again: nothing is lost, the epochs are in the spool."
-        case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
-            hint = "Give this user write access to that path, or choose another with sink.path."
-        case _:
-            hint = "Repair the disk, or choose another path with sink.path."
-    return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 def is_ours(error: BaseException) -> bool:

@@ -32,7 +32,7 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.sink_report import report_of
 from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
-from connector.storage.local import contents
+from connector.storage.store import contents
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.status import serving
@@ -353,4 +353,12 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         pass
     start = stream.resolve(config.start)
     await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
-    return initialize(spool, config.name, start, config.start, stream.stream.tables, before=before)
+    return initialize(
+        spool,
+        config.name,
+        start,
+        config.start,
+        stream.stream.tables,
+        default_schema=stream.source.default_schema,
+        before=before,
+    )

@@ -138,7 +138,7 @@ class Manifest(_Document):
         node = load_document(data, path, CUT_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
-            raise corrupt(path, "its checksum does not fit")
+            raise corrupt(path, "its checksum does not match")
         try:
             return cls.model_validate(node)
         except ValidationError as error:

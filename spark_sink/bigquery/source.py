@@ -158,7 +158,8 @@ class BigQuerySinkReader(SinkStreamReader):
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
         shape = options.shape
         if SCHEMA_IN_DATASET in shape.dataset:
-            self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
+            named = self._default_schema or self._spool.header().default_schema
+            self._default_schema = named or _default_schema(self._spool, manifests)  # of an older program's spool
             shape = replace(shape, default_schema=self._default_schema)
         target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
         prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)

@@ -24,6 +24,7 @@ from connector.core.changes import Int64s
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.spool.reading import Spool
+from connector.storage.store import FileStore, PendingFile
 from spark_sink.encoding.avro import Avro
 from spark_sink.encoding.base import EncodedRows, Encoding, JsonLines, Series
 from spark_sink.encoding.opencdc import OpenCdc
@@ -31,7 +32,6 @@ from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileShape
 from spark_sink.sink.dead_letter_files import Refusals, TableLetters, letters_of
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.destination import Destination, PendingFile
 from spark_sink.sink.sifting import sifted
 
 _OPEN_FILES = 100
@@ -69,7 +69,7 @@ class FileWriter:
     """
 
     def __init__(
-        self, spool: Spool, spool_id: str, destination: Destination, shape: FileShape, letters: DeadLetters
+        self, spool: Spool, spool_id: str, destination: FileStore, shape: FileShape, letters: DeadLetters
     ) -> None:
         self._spool = spool
         self._spool_id = spool_id
@@ -156,7 +156,7 @@ def _folder(rows: pa.RecordBatch, minute: int) -> str:
 class _Output:
     """What the files of all tables of a group have in common; not too many of them hold something open."""
 
-    def __init__(self, destination: Destination, encoding: Encoding, rotate_bytes: int) -> None:
+    def __init__(self, destination: FileStore, encoding: Encoding, rotate_bytes: int) -> None:
         self.destination = destination
         self.encoding = encoding
         self.rotate_bytes = rotate_bytes
@@ -239,7 +239,7 @@ class _TableFiles:
         """Gives every file its name."""
         self._close()
         if self._done:
-            self._output.destination.mark_folder(self.folder)
+            self._output.destination.make_folder(self.folder)
         while self._done:
             file, written = self._done[0]
             file.publish()

@@ -32,7 +32,8 @@ class SinkStreamReader(EpochStreamReader):
         clock: nanoseconds since the epoch.
     """
 
-    starts_at_oldest = False  # what was written and half pruned would come again under another name
+    starts_at_oldest = False  # a minute that is half pruned would be written again under another name
+    takes_every_epoch = False
 
     def __init__(
         self,

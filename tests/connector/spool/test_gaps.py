@@ -16,7 +16,7 @@ from connector.spool.gaps import GapRecord, gaps, remember, restart_at
 from connector.spool.manifest import GAP_VERSION
 from connector.spool.reading import Spool
 from connector.spool.writing import Checkpoint, checkpoint, initialize, sole_writer
-from connector.storage.local import Storage
+from connector.storage.store import FileStore
 from tests.connector.builders import AT
 from tests.connector.spool.test_writing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
@@ -115,7 +115,7 @@ def test_a_gap_whose_maker_died_after_the_manifest_is_remembered_by_the_next_wri
 ) -> None:
     replace = type(spool.storage).replace
 
-    def dying(storage: Storage, path: str, data: bytes) -> None:
+    def dying(storage: FileStore, path: str, data: bytes) -> None:
         if path == "gaps.json":
             raise KilledError
         replace(storage, path, data)
@@ -138,7 +138,7 @@ def test_a_gap_whose_maker_died_after_the_manifest_is_remembered_by_the_next_wri
 def test_a_restart_that_died_before_the_manifest_has_changed_nothing(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(storage: Storage, path: str, data: bytes) -> None:
+    def dying(storage: FileStore, path: str, data: bytes) -> None:
         raise KilledError
 
     with monkeypatch.context() as patched:

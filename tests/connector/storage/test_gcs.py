@@ -17,7 +17,7 @@ from connector.spool.writing import initialize, sole_writer
 from connector.storage import bucket as bucket_module
 from connector.storage import lease
 from connector.storage.bucket import Bucket
-from connector.storage.gcs import GcsStorage
+from connector.storage.gcs import GcsStore
 from tests.cloud_storage import CloudStorage, Proxy, Trouble
 from tests.connector.builders import AT
 from tests.connector.spool.test_writing import NAME, NOW, SINGERS, numbers, sealed, writer_of
@@ -35,8 +35,8 @@ def uploads(method: str, path: str) -> bool:
     return method == "POST" and "/upload/" in path
 
 
-def opened(url: str, *, patience: float = 0.4) -> GcsStorage:
-    return GcsStorage(url, patience=patience)
+def opened(url: str, *, patience: float = 0.4) -> GcsStore:
+    return GcsStore(url, patience=patience, failure=SpoolError, option="spool.path")
 
 
 def begun(url: str) -> Spool:
@@ -104,13 +104,13 @@ def test_without_credentials_it_says_how_to_get_them(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     for name in (bucket_module.EMULATOR, "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SpoolError, match=r"no Google credentials are found\. Run `gcloud auth"):
+    with pytest.raises(SpoolError, match=r"no Google credentials were found\. Run `gcloud auth"):
         opened("gs://bucket/spool").read("spool.json")
 
 
 def test_credentials_that_are_not_accepted_are_told(bucket: str, gcs_proxy: Proxy) -> None:
     gcs_proxy.troubles.append(Trouble(status=401, message="Bearer secret"))
-    with pytest.raises(SpoolError, match="it wants Google credentials") as raised:
+    with pytest.raises(SpoolError, match="it requires Google credentials") as raised:
         opened(f"{bucket}/spool").read("spool.json")
     assert "secret" not in str(raised.value)
 
@@ -125,12 +125,12 @@ def test_a_server_that_stays_unwell_is_one_line(bucket: str, gcs_proxy: Proxy, s
 def test_a_network_that_stays_cut_is_one_line(bucket: str, gcs_proxy: Proxy) -> None:
     gcs_proxy.troubles.append(Trouble(after=100))
     for call in ("create", "read", "list"):
-        with pytest.raises(SpoolError, match=r"Cloud Storage cannot be reached\. Look after the network") as raised:
+        with pytest.raises(SpoolError, match=r"Cloud Storage cannot be reached\. Check the network") as raised:
             use(opened(f"{bucket}/spool"), call)
         assert "\n" not in str(raised.value)
 
 
-def use(storage: GcsStorage, call: str) -> None:
+def use(storage: GcsStore, call: str) -> None:
     match call:
         case "create" | "replace":
             getattr(storage, call)("a", b"one")
@@ -150,7 +150,7 @@ def use(storage: GcsStorage, call: str) -> None:
     ids=["503", "429", "cut", "cut in the middle"],
 )
 def test_what_passes_by_itself_is_retried(bucket: str, gcs_proxy: Proxy, trouble: Trouble) -> None:
-    storage = GcsStorage(f"{bucket}/spool")
+    storage = opened(f"{bucket}/spool", patience=60)
     gcs_proxy.troubles.append(trouble)
     storage.create("a", b"one")
     assert trouble.struck >= 1
@@ -171,7 +171,7 @@ def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_goes
     assert cut.struck > 0
     assert cloud_storage.objects(bucket) == {}
     cut.times = 1
-    GcsStorage(f"{bucket}/spool").create("segments/large", data)
+    opened(f"{bucket}/spool", patience=60).create("segments/large", data)
     assert cut.times == 0
     assert cloud_storage.objects(bucket) == {"spool/segments/large": data}
 
@@ -189,7 +189,7 @@ def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_begins_anew(
         return len(seen) == chunk + 1
 
     gcs_proxy.troubles.append(short := Trouble(meets=is_meant, takes=(chunk * 8 + 1) * 1024 * 1024, times=1))
-    storage = GcsStorage(f"{bucket}/spool")
+    storage = opened(f"{bucket}/spool", patience=60)
     storage.create("segments/large", data)
     assert short.struck == 1
     assert cloud_storage.objects(bucket) == {"spool/segments/large": data}
@@ -201,7 +201,7 @@ def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
     gcs_proxy.troubles.append(Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", takes=7))
-    with pytest.raises(SpoolError, match=r"cannot use .*/large: Cloud Storage takes only a part of it") as raised:
+    with pytest.raises(SpoolError, match=r"cannot use .*/large: Cloud Storage accepts only a part of it") as raised:
         opened(f"{bucket}/spool").create("segments/large", bytes(20 << 20))
     assert "upload_id" not in "".join(traceback.format_exception(raised.value))
     assert cloud_storage.objects(bucket) == {}
@@ -232,7 +232,7 @@ def test_what_is_damaged_on_its_way_is_not_taken(cloud_storage: CloudStorage, bu
     sealed(writer_of(spool))
     manifest = spool.manifest(1)
     cloud_storage.put(f"{bucket}/spool/{manifest.files[0].path}", b"something else")
-    with pytest.raises(SpoolError, match="its checksum does not fit"):
+    with pytest.raises(SpoolError, match="its checksum does not match"):
         next(spool.batches(manifest.files[0]))
 
 
@@ -310,11 +310,11 @@ def test_the_floor_of_a_daemon_that_was_paused_does_not_land_on_a_later_one(
 
     with (
         paused_before("floor.json", monkeypatch, taken_over),
-        pytest.raises(SpoolInUseError, match="has gone on without this daemon"),
+        pytest.raises(SpoolInUseError, match="another daemon has written"),
     ):
         late.prune(now=NOW, grace=0)
     assert (spool.floor(), numbers(spool)) == (19, [19])
-    with pytest.raises(SpoolInUseError, match="has gone on without this daemon"):
+    with pytest.raises(SpoolInUseError, match="another daemon has written"):
         sealed(late)
     assert writer_of(spool).epoch == 19
 
@@ -331,7 +331,7 @@ def test_of_two_first_starts_the_one_that_was_paused_leaves_the_header_alone(
 
     with (
         paused_before("spool.json", monkeypatch, other_starts),
-        pytest.raises(SpoolInUseError, match="has gone on without this daemon"),
+        pytest.raises(SpoolInUseError, match="another daemon has written"),
     ):
         initialize(spool, NAME, AT + 1, "now", [])
     assert [spool.header()] == first
@@ -376,7 +376,7 @@ def test_a_lease_of_another_machine_is_taken_over_once_it_has_not_been_renewed(
     cloud_storage: CloudStorage, bucket: str
 ) -> None:
     cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     with pytest.raises(SpoolInUseError, match=r"taken \(process 7 on another; unless it is renewed its lease ends in"):
         use_lock(storage)
     deadline = time.monotonic() + 5
@@ -393,11 +393,11 @@ def test_a_lease_of_another_machine_is_taken_over_once_it_has_not_been_renewed(
 
 @pytest.mark.usefixtures("quick", "elsewhere")
 def test_a_lease_that_is_held_is_renewed(cloud_storage: CloudStorage, bucket: str) -> None:
-    with GcsStorage(bucket).locked("writer.lock", "taken"):
+    with opened(bucket, patience=60).locked("writer.lock", "taken"):
         until = time.monotonic() + 2.5 * lease.LEASE
         while time.monotonic() < until:
             with pytest.raises(SpoolInUseError):
-                use_lock(GcsStorage(bucket))
+                use_lock(opened(bucket, patience=60))
             time.sleep(0.05)
 
 
@@ -406,7 +406,7 @@ def test_a_lease_that_is_held_is_renewed(cloud_storage: CloudStorage, bucket: st
 def test_who_finds_its_lease_taken_over_refuses_to_write(
     cloud_storage: CloudStorage, bucket: str, *, deleted: bool
 ) -> None:
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "the spool is taken") as check:
         storage.create("a", b"one")
         if deleted:
@@ -438,7 +438,7 @@ def test_who_cannot_renew_its_lease_for_a_fault_of_its_own_refuses_to_write(
     def broken(_: lease.Lease) -> None:
         raise MemoryError
 
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "the spool is taken"):
         monkeypatch.setattr(lease.Lease, "_renew", broken)
         storage._held[0]._thread.join(5)
@@ -454,11 +454,14 @@ def test_a_clock_that_is_wrong_takes_over_no_lease_that_is_held_and_waits_no_lon
 ) -> None:
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + fast)
-    with GcsStorage(bucket).locked("writer.lock", "taken"), pytest.raises(SpoolInUseError, match="its lease ends in"):
-        use_lock(GcsStorage(bucket))
+    with (
+        opened(bucket, patience=60).locked("writer.lock", "taken"),
+        pytest.raises(SpoolInUseError, match="its lease ends in"),
+    ):
+        use_lock(opened(bucket, patience=60))
     cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
     time.sleep(lease.LEASE + 0.1)
-    use_lock(GcsStorage(bucket))
+    use_lock(opened(bucket, patience=60))
     assert cloud_storage.objects(bucket) == {}
 
 
@@ -472,7 +475,7 @@ def test_a_takeover_whose_answer_is_lost_is_ones_own(
         return uploads(method, path) and "ifGenerationMatch=0" not in path
 
     gcs_proxy.troubles.append(lost := Trouble(meets=takes_over, passes=True, times=1))
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
         storage.create("a", b"one")
     assert lost.struck == 1
@@ -482,7 +485,7 @@ def test_a_takeover_whose_answer_is_lost_is_ones_own(
 @pytest.mark.usefixtures("quick")
 def test_a_lease_outlives_a_network_that_is_cut_for_a_while(bucket: str, gcs_proxy: Proxy) -> None:
     cut = Trouble(meets=uploads, times=3)
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
         gcs_proxy.troubles.append(cut)
         deadline = time.monotonic() + 20
@@ -496,7 +499,7 @@ def test_a_lease_outlives_a_network_that_is_cut_for_a_while(bucket: str, gcs_pro
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_lease_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy, number: int) -> None:
     """The answer to the first upload, or to a renewal."""
-    storage = GcsStorage(bucket)
+    storage = opened(bucket, patience=60)
     lost = Trouble(meets=uploads, passes=True, times=1)
     gcs_proxy.troubles.append(Trouble(meets=lambda *_: False) if number == 2 else lost)
     with storage.locked("writer.lock", "taken"):
@@ -508,7 +511,7 @@ def test_a_lease_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy,
         storage.create("a", b"one")
 
 
-def use_lock(storage: GcsStorage) -> None:
+def use_lock(storage: GcsStore) -> None:
     with storage.locked("writer.lock", "taken"):
         pass
 

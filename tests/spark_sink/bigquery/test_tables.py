@@ -44,7 +44,7 @@ def letters_of(trial: Trial) -> dict[str, int]:
     """How many letters there are of each table."""
     counted: dict[str, int] = {}
     for file in DeadLetters(str(trial.letters)).files():
-        counted[file.table] = counted.get(file.table, 0) + file.letters
+        counted[file.table] = counted.get(file.table, 0) + file.count
     return counted
 
 

@@ -16,7 +16,7 @@ from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.files.plan import FileShape, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination
+from spark_sink.sink.destination import destination_at
 from tests.spark_sink.processes import Program, eventually, program
 from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
 
@@ -46,7 +46,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     return contents(root)

@@ -16,12 +16,14 @@ import pytest
 
 from connector.core.records import ColumnType, Mod
 from connector.core.timestamps import MINUTE, SECOND, parse
+from connector.storage.local import LocalStore
+from connector.storage.local_files import LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.files import writer as files_module
 from spark_sink.files.plan import FileShape, file_groups
 from spark_sink.files.writer import FileWriter, WrittenFile
 from spark_sink.read_back.files import read_file
-from spark_sink.sink.destination import LocalDestination, LocalFile
+from spark_sink.sink.destination import destination_at
 from tests.spark_sink.spools import LETTERS, NAME, SINGERS, START, SpoolMaker, record
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
@@ -32,7 +34,7 @@ AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
     manifests = spool.spool.manifests(1, spool.spool.latest())
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
 
 
@@ -124,11 +126,11 @@ def test_each_schema_has_a_file_where_that_is_asked_for(spool: SpoolMaker, tmp_p
             )
 
 
-class Meanwhile(LocalDestination):
+class Meanwhile(LocalStore):
     """While its first schema's file is being written, another task writes it too."""
 
     def __init__(self, root: Path, other: Callable[[], object]) -> None:
-        super().__init__(root)
+        super().__init__(root, failure=SinkError, option="sink.path")
         self._other: Callable[[], object] | None = other
 
     def begin(self, path: str) -> LocalFile:
@@ -153,7 +155,9 @@ def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path)
     first, second = file_groups(spool.spool.manifests(1, 2), by_minute=True)
 
     def other() -> None:
-        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS).write(second))
+        list(
+            FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path / "out")), shape, LETTERS).write(second)
+        )
 
     destination = Meanwhile(tmp_path / "out", other)
     assert list(FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS).write(first))
@@ -163,7 +167,7 @@ def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path)
 
 
 def test_a_shared_file_is_put_however_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination, publish = LocalDestination(tmp_path), LocalFile.publish
+    destination, publish = destination_at(str(tmp_path)), LocalFile.publish
 
     def overtaken(self: LocalFile) -> None:
         monkeypatch.setattr(LocalFile, "publish", publish)
@@ -179,10 +183,10 @@ def test_what_a_killed_writer_left_of_a_shared_file_is_removed(tmp_path: Path) -
     (tmp_path / "T").mkdir()
     (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
     (tmp_path / "T/k.avsc").write_bytes(b"an older program's")
-    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
+    destination_at(str(tmp_path)).put("T/k.avsc", b"schema")
     assert contents(tmp_path) == {"T/k.avsc": b"schema"}
     (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
-    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
+    destination_at(str(tmp_path)).put("T/k.avsc", b"schema")
     assert contents(tmp_path) == {"T/k.avsc": b"schema"}
 
 
@@ -198,20 +202,20 @@ def test_schemas_whose_timestamps_are_text_have_a_name_of_their_own(spool: Spool
     assert b"timestamp-micros" not in described[f"d_Singers/{key}_text.avsc"]
 
 
-class Recorded(LocalDestination):
+class Recorded(LocalStore):
     """Notes what is asked of it."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
+        super().__init__(root, failure=SinkError, option="sink.path")
         self.asked: list[tuple[str, str]] = []
 
     def begin(self, path: str) -> LocalFile:
         self.asked.append(("begin", path))
         return super().begin(path)
 
-    def mark_folder(self, path: str) -> None:
+    def make_folder(self, path: str) -> None:
         self.asked.append(("mark", path))
-        super().mark_folder(path)
+        super().make_folder(path)
 
 
 def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -341,7 +345,7 @@ def test_what_a_killed_writer_left_is_removed(spool: SpoolMaker, tmp_path: Path)
 
 
 def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_tail(tmp_path: Path) -> None:
-    whole, swept = LocalDestination(tmp_path), LocalFile(tmp_path / "d_T/a.jsonl")
+    whole, swept = destination_at(str(tmp_path)), destination_at(str(tmp_path)).begin("d_T/a.jsonl")
     swept.append(b"one\n")
     swept.rest()
     other = whole.begin("d_T/a.jsonl")  # of a replay, which takes the first for dead
@@ -355,7 +359,7 @@ def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_t
 
 
 def test_a_file_that_rested_goes_on_where_it_was(tmp_path: Path) -> None:
-    file = LocalFile(tmp_path / "a")
+    file = destination_at(str(tmp_path)).begin("a")
     for piece in (b"one\n", b"two\n"):
         file.append(piece)
         file.rest()

@@ -22,7 +22,7 @@ from spark_sink.files.writer import FileWriter, WrittenFile
 from spark_sink.sink import sifting
 from spark_sink.sink.dead_letter_files import Refusals, discard_others, letters_of
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.destination import LocalDestination
+from spark_sink.sink.destination import destination_at
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
@@ -45,7 +45,7 @@ def counted(at: int, *numbers: str) -> list[DataChangeRecord]:
 
 def written(spool: SpoolMaker, root: Path, shape: FileShape = AVRO) -> tuple[list[WrittenFile], list[Refusals]]:
     letters = DeadLetters(f"{root}-letters")
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, letters)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, letters)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute)
     return [file for group in groups for file in writer.write(group)], writer.refusals
 

@@ -202,7 +202,7 @@ def test_files_are_told_oldest_first_with_the_count_of_each_reason(root: str) ->
     put(letters, "b_9", 2, 3, 4)
     put(letters, "z", 9, table="Albums")
     put(letters, "y", 9, table="Singers")
-    told = [(file.path, file.table, file.letters, file.reasons) for file in letters.files()]
+    told = [(file.path, file.table, file.count, file.reasons) for file in letters.files()]
     assert told == [
         ("Singers/b_9.jsonl", "Singers", 3, {"too large": 3}),
         ("Singers/y.jsonl", "Singers", 1, {"too large": 1}),
@@ -326,9 +326,9 @@ def test_a_file_that_goes_while_they_are_listed_is_not_among_them(root: str, mon
     letters = DeadLetters(root)
     put(letters, "1", 1)
     put(letters, "2", 2)
-    paths = letters._place.paths()
+    paths = letters._paths()
     letters.remove(letters.files()[0])
-    monkeypatch.setattr(letters._place, "paths", lambda *_: paths)
+    monkeypatch.setattr(letters, "_paths", lambda *_: paths)
     assert [file.path for file in letters.files()] == ["Singers/2.jsonl"]
 
 

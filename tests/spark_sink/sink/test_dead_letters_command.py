@@ -16,7 +16,7 @@ import yaml
 from connector.config import Config
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
-from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 from tests.spark_sink.sink.test_dead_letters import SECRET, put, rows_of
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
@@ -306,7 +306,7 @@ def test_an_answer_that_is_no_index_removes_nothing(
 def test_a_list_that_is_cut_ends(
     config: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def files(*_: object) -> list[LetterFile]:
+    def files(*_: object) -> list[DeadLetterFile]:
         raise error
 
     monkeypatch.setattr(DeadLetters, "files", files)

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from connector.errors import TRANSIENT, SpoolInUseError
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from tests.spark_sink.spools import SpoolMaker
@@ -27,4 +28,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SpoolInUseError as error:
+        sys.stderr.write(f"spanner-cdc: {error}\n")
+        sys.exit(TRANSIENT)
