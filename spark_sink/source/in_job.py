@@ -78,9 +78,7 @@ class InJobReader:
             self.refusals += 1
             self._retry_at = time.monotonic() + _RETRY
         else:
-            raise StreamError(
-                f"the reader inside the job ended with code {code}: {line or 'its standard error is empty'}"
-            )
+            raise StreamError(f"the reader inside the job ended with code {code}: {line or 'without a message'}")
 
     def close(self) -> None:
         """Closes the lifeline and waits for the daemon. For tests: Spark kills the source's process instead."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.check import check_sink, faults_of
+from connector.commands.check import check_sink, findings_of
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
 from emulator import TABLES, Scenario
@@ -74,4 +74,4 @@ def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path)
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(faults_of(config, emulator_host=None))
+    return asyncio.run(findings_of(config, emulator_host=None)).faults

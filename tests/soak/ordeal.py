@@ -33,7 +33,7 @@ ROUND = len(Ordeal) + _WITHOUT
 
 _LATE = re.compile(r"came after Spanner had proved that everything up to")
 _UNREAD = re.compile(r"were delivered without it, and it is not read again")
-_OTHER_COPY = re.compile(r"is another copy|was put back from an older")
+_OTHER_COPY = re.compile(r"is another copy|was put back from an older|The checkpoint is an older copy")
 
 
 class SaidWhyError(Exception):
