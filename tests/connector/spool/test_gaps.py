@@ -18,7 +18,7 @@ from connector.spool.reading import Spool
 from connector.spool.writing import Checkpoint, checkpoint, initialize, sole_writer
 from connector.storage.store import FileStore
 from tests.connector.builders import AT
-from tests.connector.spool.test_writing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
 LATER = AT + 5 * MINUTE
 RECORDED = AT + 9 * MINUTE

@@ -17,7 +17,7 @@ from connector.spool.late_store import LateReport, LateStore, late_report, with_
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize
 from tests.connector.builders import AT, COLUMNS, record
-from tests.connector.spool.test_writing import NAME
+from tests.connector.spool.sealing import NAME
 
 LATER = AT + 9 * SECOND
 

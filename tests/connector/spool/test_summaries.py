@@ -20,7 +20,7 @@ from connector.spool.writing import initialize
 from connector.storage.local import LocalStore
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import AT
-from tests.connector.spool.test_writing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
 BLOCK = 10
 

@@ -24,12 +24,12 @@ from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
 from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
 from tests.property.effort import effort
+from tests.spark_sink.sink.dead_letter_rows import SECRET, put, rows_of
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
 
 FIRST, LAST = parse("0001-01-01T00:00:00Z") // 1000, parse("9999-12-31T23:59:59.999999Z") // 1000
-SECRET = "a value of a row"
 
 
 @pytest.fixture(params=["local", "gs"])
@@ -41,20 +41,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
     return tmp_path / "letters"
-
-
-def rows_of(*numbers: int, table: str = "Singers") -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {"object": table, "change_sequence_number": f"{number:016X}", "payload": f'{{"Id":"{number}"}}'}
-            for number in numbers
-        ],
-        schema=SCHEMA,
-    )
-
-
-def put(letters: DeadLetters, name: str, *numbers: int, table: str = "Singers", reason: str = "too large") -> None:
-    letters.put(table, name, rows_of(*numbers, table=table), [reason] * len(numbers))
 
 
 def kept(letters: DeadLetters) -> list[tuple[pa.RecordBatch, list[str]]]:

@@ -17,7 +17,7 @@ from connector.config import Config
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
-from tests.spark_sink.sink.test_dead_letters import SECRET, put, rows_of
+from tests.spark_sink.sink.dead_letter_rows import SECRET, put, rows_of
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 

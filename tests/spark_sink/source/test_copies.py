@@ -18,7 +18,7 @@ from spark_sink.bigquery.commit_log import Ledger
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.data_source import EventsPartition, EventsStreamReader
 from spark_sink.source.options import SourceOptions
-from tests.spark_sink.sink.test_started_batches import FULL, Checkpoint, Life, ids_of
+from tests.spark_sink.sink.sink_runs import FULL, Checkpoint, Life, ids_of
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 Offset = dict[str, object]
