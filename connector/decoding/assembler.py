@@ -1,4 +1,4 @@
-"""What the fast ways share: columns of data change records from lists of their fields."""
+"""Builds the columns of data change records from lists of their fields; all column decoders use it."""
 
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -18,32 +18,32 @@ from connector.core.text_columns import are_objects
 from connector.core.timestamps import SECOND, parse, second
 
 Raw = TypeVar("Raw", bound=Hashable)
-"""A record's column types as they came."""
+"""A record's column types in their encoded form."""
 
 _RECORD_BYTES, _MOD_BYTES = 200, 30
-"""What a record and a mod take beside their payloads, about."""
+"""Roughly what a record and a mod take in memory beside the payloads."""
 
 _EMPTY, _NULL = pa.scalar("{}", pa.string()), pa.scalar("null", pa.string())
-_SHAPES = 10_000
+_CACHED_SCHEMAS = 10_000
 _POINT, _MOST_PLACES = 19, 9
-"""Where a timestamp's decimal point stands, and how many digits may follow it."""
+"""The offset of a timestamp's decimal point, and how many digits may follow it."""
 
 _ZONE = re.compile("Z$|[+-][0-9:]+$")
-"""In GoogleSQL it is Z, in PostgreSQL an offset."""
+"""Z in GoogleSQL, an offset from UTC in PostgreSQL."""
 
 _POWERS = 10 ** np.arange(_MOST_PLACES - 1, -1, -1, dtype=np.int64)
 _PAYLOADS = 3
-"""Of a mod."""
+"""Payloads of a mod: keys, new values and old values."""
 
 _LARGEST = 2**63 // SECOND
-"""The seconds since the epoch, and before it, from which on nanoseconds may not have room in 64 bits."""
+"""Seconds before or after the epoch from which on nanoseconds may not fit in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields(Generic[Raw]):
-    """The fields of data change records, each a list with an item a record, and those of their mods.
+    """The fields of data change records, each a list or an array with one item a record.
 
-    Texts may be arrays, too. ``payloads`` are those of all mods' keys, then of their new, then of their old values.
+    ``payloads`` holds the keys of all mods, then their new values, then their old values.
     """
 
     commit_timestamp: Int64s
@@ -63,28 +63,28 @@ class Fields(Generic[Raw]):
 
 
 class Assembler(Generic[Raw]):
-    """Makes columns of fields; what it has learned of column types it keeps.
+    """Builds columns from fields; caches column types.
 
     Args:
-        column_types: reads what a record's column types are in the form in which they came.
+        column_types: parses the encoded column types of a record.
     """
 
     def __init__(self, column_types: Callable[[Raw], tuple[ColumnType, ...]]) -> None:
         self._column_types = column_types
-        self._shapes: dict[tuple[str, Raw], Shape] = {}
+        self._schemas: dict[tuple[str, Raw], Shape] = {}
 
     def changes(self, fields: Fields[Raw], read_timestamp: int) -> Changes | None:
-        """The records as columns; None where they are not in the order of their commit timestamps.
+        """Returns the records as columns, or None if they are not in the order of their commit timestamps.
 
         Raises:
-            ValueError, IndexError: a field does not hold what it should (Arrow's errors are ValueErrors).
-            OverflowError: a number has no room in 64 bits.
+            ValueError, IndexError: a field is not valid (Arrow's errors are ValueErrors).
+            OverflowError: a number does not fit in 64 bits.
         """
         rows = len(fields.commit_timestamp)
         at = fields.commit_timestamp
         if bool((at[1:] < at[:-1]).any()):
             return None
-        codes, shapes = self._numbered(fields.table_name, fields.column_types)
+        codes, schemas = self._numbered(fields.table_name, fields.column_types)
         payloads, mod_sizes = _payloads(fields.payloads)
         columns = {
             "commit_timestamp": pa.array(at),
@@ -104,33 +104,32 @@ class Assembler(Generic[Raw]):
             "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
             "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
         }
-        return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), shapes)
+        return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), schemas)
 
     def _numbered(self, tables: Sequence[str], column_types: Sequence[Raw]) -> tuple[pa.Array, tuple[Shape, ...]]:
         if are_same(tables) and are_same(column_types):
-            shape = self._shape((tables[0], column_types[0]))
-            return repeated(0, pa.int32(), len(tables)), (shape,)
+            return repeated(0, pa.int32(), len(tables)), (self._schema((tables[0], column_types[0])),)
         numbers: dict[tuple[str, Raw], int] = {}
         codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
-        return pa.array(codes, pa.int32()), tuple(self._shape(named) for named in numbers)
+        return pa.array(codes, pa.int32()), tuple(self._schema(named) for named in numbers)
 
-    def _shape(self, named: tuple[str, Raw]) -> Shape:
-        known = self._shapes.get(named)
+    def _schema(self, named: tuple[str, Raw]) -> Shape:
+        known = self._schemas.get(named)
         if known is None:
-            if len(self._shapes) >= _SHAPES:
-                self._shapes.clear()
+            if len(self._schemas) >= _CACHED_SCHEMAS:
+                self._schemas.clear()
             if not named[0]:
                 raise ValueError("a table has no name")
-            known = self._shapes[named] = Shape(named[0], self._column_types(named[1]))
+            known = self._schemas[named] = Shape(named[0], self._column_types(named[1]))
         return known
 
 
 def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
-    """Nanoseconds since the epoch of RFC 3339 texts, as :func:`connector.core.timestamps.parse` reads each.
+    """Converts RFC 3339 texts to nanoseconds since the epoch, as :func:`connector.core.timestamps.parse` does for one.
 
     Raises:
-        ValueError: one of them is no such text.
-        OverflowError: one of them has no room in 64 bits.
+        ValueError: a text is not a valid timestamp.
+        OverflowError: a timestamp does not fit in 64 bits.
     """
     encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
     width = len(encoded[0])
@@ -142,7 +141,7 @@ def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
 
 
 def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
-    """Those of texts of one width and zone; None where they are not of the common form."""
+    """Converts texts of one width and zone; None if they are not of the common form."""
     first = characters[0].tobytes().decode()
     zone = _ZONE.search(first, _POINT)
     places = len(first) - _POINT - 1 - len(zone[0]) if zone else 0
@@ -169,12 +168,12 @@ def _of_one_width(characters: npt.NDArray[np.uint8]) -> Int64s | None:
 
 @lru_cache(64)
 def _offset(zone: str) -> int:
-    """Seconds that a zone is ahead of UTC."""
+    """Returns by how many seconds a zone is ahead of UTC."""
     return (parse("2000-01-01T00:00:00Z") - parse(f"2000-01-01T00:00:00{zone}")) // SECOND
 
 
 def _payloads(texts: pa.Array) -> tuple[list[pa.Array], Int64s]:
-    """The columns of the payloads of mods, and how many bytes each mod has in all of them."""
+    """Returns the three columns of the mods' payloads, and the bytes of each mod."""
     if not are_objects(texts):
         texts = pc.if_else(pc.equal(texts, _NULL), _EMPTY, texts)
         if not are_objects(texts):
@@ -186,24 +185,24 @@ def _payloads(texts: pa.Array) -> tuple[list[pa.Array], Int64s]:
 
 
 def _filled(texts: Sequence[str] | pa.Array) -> pa.Array:
-    """An array of texts that hold something, as in every record; of one that is an array, this has been looked at."""
+    """Returns an array of texts, none of which may be empty; the caller has already checked an array."""
     if not isinstance(texts, pa.Array) and "" in texts:
         raise ValueError("a text is empty")
     return _same(texts, pa.string())
 
 
 def _same(values: Sequence[str | int] | pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values as an array, made at once where all are the same, as of most columns they are."""
+    """Returns the values as an array; fast if all are the same, as in most columns."""
     if isinstance(values, pa.Array):
         return values
     return repeated(values[0], kind, len(values)) if are_same(values) else pa.array(values, kind)
 
 
 def repeated(value: str | int, kind: pa.DataType, times: int) -> pa.Array:
-    """A column of which each row has the same value.
+    """Returns a column with the same value in each row.
 
     Raises:
-        OverflowError: it is a number that has no room.
+        OverflowError: a number does not fit in 64 bits.
     """
     return pa.repeat(_scalar(value, kind), times)
 
@@ -214,7 +213,7 @@ def _scalar(value: str | int, kind: pa.DataType) -> pa.Scalar:
 
 
 def are_same(values: Sequence[Any]) -> bool:
-    """Whether there are values, and all are the same."""
+    """Whether there is at least one value, and all are the same."""
     return len(values) > 0 and values[-1] == values[0] and values.count(values[0]) == len(values)
 
 

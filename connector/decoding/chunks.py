@@ -1,11 +1,11 @@
-"""Values from the messages of a streaming query: those that were cut into chunks are put together again.
+"""Extracts values from the messages of a streaming query, and joins chunked values.
 
-See https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#partialresultset: a chunked last value is
-continued by the next message's first. Strings are concatenated; lists too, and where the last element of the one and
-the first of the other are strings or lists, these are merged in turn.
+A message's last value may be chunked: the first value of the next message continues it. Strings are concatenated. Lists
+are concatenated too, and where the last element of one and the first of the next are strings or lists, these are merged
+in turn. Source: https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#partialresultset
 
-Messages stay bytes here, and values too, for a parser merges what is joined: of messages of which none is chunked
-one parse gives all values, by a description of PartialResultSet that leaves them as bytes.
+Messages and values stay bytes here. A protocol buffer parser merges messages that are joined, so one parse gives the
+values of all messages that hold no chunk.
 """
 
 from collections.abc import Sequence
@@ -18,39 +18,39 @@ from connector.decoding.message_class import message_class
 PartialResultSets = message_class(
     "Messages", {"Messages": [("metadata", 1, bytes), ("values", 2, bytes), ("chunked_value", 3, bool)]}
 )
-"""Joined google.spanner.v1.PartialResultSets, of which all fields are repeated; values stay the bytes of each."""
+"""Many joined google.spanner.v1.PartialResultSets, parsed as one: every field is repeated, and values stay bytes."""
 
 
 _STRING_TAG = 3 << 3 | 2
-"""Of the field string_value of a google.protobuf.Value."""
+"""Tag of the field string_value of a google.protobuf.Value."""
 
 
-_CUT = ("string_value", "list_value")
-"""Kinds of google.protobuf.Value that may be cut."""
+_CHUNKED_KINDS = ("string_value", "list_value")
+"""Kinds of google.protobuf.Value that may be chunked."""
 
 
 class ValueAssembler:
-    """Puts the values of one query together; a new query has a new one."""
+    """Extracts the values of one query; each query needs its own."""
 
     def __init__(self) -> None:
         self.metadata: bytes | None = None
-        """The query's google.spanner.v1.ResultSetMetadata, once it has come: the first message brings it."""
+        """The bytes of the query's google.spanner.v1.ResultSetMetadata; None until the first message has been read."""
         self._chunks: list[Value] = []
 
     @property
     def pending(self) -> bool:
-        """Whether the next value begins with what a chunk has left."""
+        """Whether the next value continues a chunk."""
         return bool(self._chunks)
 
     def values(self, messages: Sequence[bytes]) -> list[bytes]:
-        """The values that ``messages`` complete, each the bytes of a google.protobuf.Value.
+        """Returns the values that ``messages`` complete, each as the bytes of a google.protobuf.Value.
 
         Args:
             messages: the query's next messages, each the bytes of a google.spanner.v1.PartialResultSet.
 
         Raises:
-            DecodeError: they are something else.
-            ValueError: a chunk is continued by something else.
+            DecodeError: the bytes are not a PartialResultSet.
+            ValueError: a chunk is continued by a value of another kind.
         """
         found = PartialResultSets.FromString(b"".join(messages))
         if self.metadata is None and found.metadata:
@@ -76,19 +76,20 @@ class ValueAssembler:
 
 
 def as_message(values: Sequence[bytes]) -> bytes:
-    """The bytes of one google.spanner.v1.PartialResultSet with these values."""
+    """Encodes values as the bytes of one google.spanner.v1.PartialResultSet."""
     encoded: bytes = PartialResultSets(values=values).SerializeToString()
     return encoded
 
 
 def strings(messages: bytes) -> list[memoryview] | None:
-    """The rows of joined google.spanner.v1.PartialResultSets whose values are strings, as the strings' bytes.
+    """Returns the rows of joined google.spanner.v1.PartialResultSets whose values are strings.
 
-    None where there is no row, or one that has been cut.
+    Returns:
+        The UTF-8 bytes of each string; None if there is no row, or a chunked one.
 
     Raises:
-        DecodeError: they are something else.
-        IndexError, ValueError: a value is no string.
+        DecodeError: the bytes are not PartialResultSets.
+        IndexError, ValueError: a value is not a string.
     """
     found = PartialResultSets.FromString(messages)
     if not found.values or True in found.chunked_value:
@@ -97,16 +98,16 @@ def strings(messages: bytes) -> list[memoryview] | None:
 
 
 def _string(value: bytes) -> memoryview:
-    """The string that is all of a google.protobuf.Value."""
+    """Returns the bytes of a google.protobuf.Value's string."""
     header = _string_header(len(value))
     if not value.startswith(header):
-        raise ValueError("a value is no string")
+        raise ValueError("a value is not a string")
     return memoryview(value)[len(header) :]
 
 
 @lru_cache(4096)
 def _string_header(size: int) -> bytes:
-    """What stands before the string in a google.protobuf.Value of so many bytes: its tag, and its length.
+    """Returns the bytes before the string in a google.protobuf.Value of ``size`` bytes: the tag and the length.
 
     Raises:
         ValueError: no Value that is a string has that size.
@@ -116,14 +117,14 @@ def _string_header(size: int) -> bytes:
         if length >= 0 and max(length.bit_length() - 1, 0) // 7 + 1 == digits:
             more = [length >> 7 * digit & 0x7F | 0x80 for digit in range(digits - 1)]
             return bytes([_STRING_TAG, *more, length >> 7 * (digits - 1)])
-    raise ValueError("a value is no string")
+    raise ValueError("a value is not a string")
 
 
 def merged(chunks: Sequence[Value]) -> Value:
-    """The value that was cut into these chunks; each byte is copied once for each list around it.
+    """Joins the chunks of a value; each byte is copied once for each list around it.
 
     Raises:
-        ValueError: they are not of one kind, or of one that cannot be cut.
+        ValueError: the chunks differ in kind, or are of a kind that cannot be chunked.
     """
     first = chunks[0]
     for more in chunks[1:]:
@@ -134,7 +135,7 @@ def merged(chunks: Sequence[Value]) -> Value:
         return Value(string_value="".join([chunk.string_value for chunk in chunks]))
     whole = Value(list_value=ListValue())
     items = whole.list_value.values
-    open_ended: list[Value] = []  # the pieces of the last item as far as it goes
+    open_ended: list[Value] = []  # the chunks of the last item, which the next chunk may continue
     for chunk in chunks:
         rest = list(chunk.list_value.values)
         if rest and open_ended and _continues(open_ended[0], rest[0]):
@@ -151,7 +152,7 @@ def merged(chunks: Sequence[Value]) -> Value:
 
 def _continues(last: Value, first: Value) -> bool:
     kind = last.WhichOneof("kind")
-    return kind in _CUT and kind == first.WhichOneof("kind")
+    return kind in _CHUNKED_KINDS and kind == first.WhichOneof("kind")
 
 
 def _check(first: Value, more: Value) -> None:

@@ -1,9 +1,10 @@
-"""The messages of a query to records: the seam between what Spanner sends and what the reader works with.
+"""Decodes the messages of a query into records: the one entry point of this package.
 
-A query's messages come as the bytes of google.spanner.v1.PartialResultSet, many at once where many have come. Where
-the fast way of the dialect knows all of what it has before it, it makes columns of many rows at once. Where it does
-not, the rows are halved until what it does not know stands alone, and the plain walk takes that: what comes out is the
-same in either way, only as columns or as objects.
+A query's messages are the bytes of google.spanner.v1.PartialResultSet, as many at once as have arrived. There are two
+decoders for each dialect and partition mode. The column decoder turns many rows at once into Arrow columns. It declines
+a block that holds anything but ordinary data change records. Such a block is halved until the rows that it declines are
+alone, and these go to the row decoder, which accepts every valid row. Both give the same records, one as columns, the
+other as objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,23 +23,24 @@ from connector.decoding.row_fields import UnknownRecordError
 from connector.decoding.walk import Walk, walk
 
 FEW = 16 * 1024
-"""Bytes of rows that are cheaper to walk: columns cost some 200 us, however few their rows are."""
+"""Blocks of at most so many bytes go to the row decoder: columns have a fixed cost, however few rows they hold."""
 
 Item = Record | Changes
 Columns = Callable[[bytes, int], Changes | None]
-"""Takes the joined bytes of google.spanner.v1.PartialResultSets, and when they came, in nanoseconds since the epoch.
+"""Decodes many rows at once.
 
-It gives their rows, or None where it does not know what it has before it, chunks among it.
+Takes the joined bytes of google.spanner.v1.PartialResultSets, and the time at which they were received, in nanoseconds
+since the epoch. Returns their rows, or None where it declines them, for instance because of a chunked value.
 """
 
 
 class Decoder:
-    """Decodes the messages of one query, in their order; :func:`decoder` makes one for each.
+    """Decodes the messages of one query, in order; :func:`decoder` makes one for each query.
 
     Args:
-        walk: takes any row.
-        columns: takes many at once, or None where there is no such way.
-        knows: whether ``columns`` may take rows of a query with these google.spanner.v1.ResultSetMetadata.
+        walk: decodes any single row.
+        columns: decodes many rows at once; None if only ``walk`` is used.
+        knows: whether ``columns`` can decode the rows of a query with this google.spanner.v1.ResultSetMetadata.
     """
 
     def __init__(self, walk: Walk, columns: Columns | None, knows: Callable[[bytes | None], bool]) -> None:
@@ -49,10 +51,17 @@ class Decoder:
         self._values = ValueAssembler()
 
     def __call__(self, messages: Sequence[bytes], read_timestamp: int) -> list[Item]:
-        """What the messages hold, in order; ``read_timestamp`` is when they came, nanoseconds since the epoch.
+        """Decodes the query's next messages.
+
+        Args:
+            messages: the bytes of a google.spanner.v1.PartialResultSet each.
+            read_timestamp: when they were received, in nanoseconds since the epoch.
+
+        Returns:
+            The records that the messages complete, in order.
 
         Raises:
-            UnknownRecordError: a row that no version of the format describes.
+            UnknownRecordError: a row is not of the documented format.
         """
         try:
             if self._known and not self._values.pending:
@@ -60,9 +69,9 @@ class Decoder:
                 changes = self._columns_of(joined, read_timestamp)
                 if changes is not None:
                     return [changes]
-            begins = self._values.metadata is None
+            is_first = self._values.metadata is None
             values = self._values.values(messages)
-            if begins and self._columns is not None:
+            if is_first and self._columns is not None:
                 self._known = self._knows(self._values.metadata)
             return self._decoded(values, read_timestamp)
         except UnknownRecordError:
@@ -91,7 +100,7 @@ class Decoder:
 
 
 def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:
-    """Makes the decoders of the queries of a change stream; they share what they have learned of its tables."""
+    """Returns a factory of decoders, one for each query of a change stream; they share a cache of its column types."""
     walker = walk(dialect, partition_mode)
     if partition_mode == MUTABLE:
         messages = MutableColumns()

@@ -1,10 +1,9 @@
-"""Many GoogleSQL change stream rows at once to columns, without an object per row.
+"""The column decoder of the GoogleSQL dialect: many rows at once, without an object per row.
 
-Which fields a record has is fixed by the row type, which the query's metadata have and :func:`is_known` compares. All
-rows are parsed as one message (:mod:`connector.decoding.merging` says why that is fast), and then the mods of all
-records are. That what is found are the fields of records, each within its own,
-:mod:`connector.decoding.googlesql_frames` proves. Rows that are framed otherwise are left to the plain walk: NULLs,
-other records, and what no server should send.
+The row type, which is part of the query's metadata, fixes the fields of a record; :func:`is_known` compares it. All
+rows are parsed as one message, then the mods of all records (:mod:`connector.decoding.merging` explains why that is
+fast). :mod:`connector.decoding.googlesql_frames` proves that each parsed field belongs to its record. Blocks with any
+other row are left to the row decoder: NULLs, other kinds of records, and invalid rows.
 """
 
 from collections.abc import Callable
@@ -29,13 +28,13 @@ from connector.decoding.row_fields import integer
 _FIELDS = 13
 _COLUMN_TYPES, _MODS = 5, 6
 _STRINGS, _LISTS, _FLAGS = (0, 1, 2, 4, 7, 8, 9, 10, 11), (_COLUMN_TYPES, _MODS), (3, 12)
-"""Numbers of a data change record's fields, by what they are."""
+"""Numbers of a data change record's fields, by kind."""
 
 _FILLED = (1, 2, 7, 8)
-"""Of the strings those that hold something in every record, beside the table's name."""
+"""Numbers of the fields that are never empty, apart from the table's name."""
 
 _TEXTS = 3
-"""Of a mod."""
+"""JSON texts of a mod: its keys, new values and old values."""
 
 _Read = TypeVar("_Read")
 
@@ -50,32 +49,32 @@ _ROW = f"[{{[{_DATA}],[{{TIMESTAMP}}],[{_CHILD}]}}]"
 
 
 def is_known(metadata: bytes | None) -> bool:
-    """Whether a query's google.spanner.v1.ResultSetMetadata tell of the one column that this module knows."""
+    """Whether a query's google.spanner.v1.ResultSetMetadata describes the row type that this module decodes."""
     if metadata is None:
         return False
     fields = _Metadata.FromString(metadata).row_type.fields
-    return len(fields) == 1 and _outline(fields[0].type_) == _ROW
+    return len(fields) == 1 and _type_name(fields[0].type_) == _ROW
 
 
-def _outline(of: types.Type) -> str:
-    name = _NAMES.get(of.code, "of a later version")
+def _type_name(of: types.Type) -> str:
+    name = _NAMES.get(of.code, "unknown")
     if name == "ARRAY":
-        return f"[{_outline(of.array_element_type)}]"
+        return f"[{_type_name(of.array_element_type)}]"
     if name == "STRUCT":
-        return "{" + ",".join(_outline(field.type_) for field in of.struct_type.fields) + "}"
+        return "{" + ",".join(_type_name(field.type_) for field in of.struct_type.fields) + "}"
     return name
 
 
 _LEVELS = 5
 _Rows = merging("Value0", _LEVELS)
-"""Rows, which are arrays, of structs, of arrays, of records, whose fields are the last level."""
+"""Rows: arrays of structs of arrays of records, whose fields are the last level."""
 
 _Mods = merging("List0", 2)
-"""Lists of mods, of texts."""
+"""Lists of mods, which are lists of texts."""
 
 
 class _Texts:
-    """A field of all records."""
+    """A text field: its value in every record."""
 
     def __init__(self, texts: list[bytes]) -> None:
         self.texts = texts
@@ -83,13 +82,13 @@ class _Texts:
         self.lengths = np.array(len(texts[0])) if self._same else _lengths(texts)
 
     def array(self) -> pa.Array:
-        """The texts as strings."""
+        """Returns the texts as an array of strings."""
         if self._same:
             return repeated(self.texts[0].decode(), pa.string(), len(self.texts))
         return text_array(self.texts, self.lengths)
 
     def each(self, read: Callable[[bytes], _Read]) -> list[_Read]:
-        """What each is read as."""
+        """Returns the result of ``read`` for each text; equal texts are read once."""
         if self._same:
             return [read(self.texts[0])] * len(self.texts)
         known = {text: read(text) for text in set(self.texts)}
@@ -97,18 +96,18 @@ class _Texts:
 
 
 class GooglesqlColumns:
-    """Takes rows whose column :func:`is_known`."""
+    """Decodes many rows of a query whose metadata :func:`is_known`."""
 
     def __init__(self) -> None:
         self._assembler: Assembler[bytes] = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """The rows as columns; None where they are to be walked. See :data:`connector.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them. See :data:`connector.decoding.decoder.Columns`."""
         try:
             fields = _fields(messages)
             return None if fields is None else self._assembler.changes(fields, read_timestamp)
         except (DecodeError, IndexError, OverflowError, ValueError):
-            return None  # the walk tells what is wrong, or that nothing is
+            return None  # the row decoder finds the error, or accepts the rows
 
 
 def _fields(messages: bytes) -> Fields[bytes] | None:
@@ -156,7 +155,7 @@ def _fields(messages: bytes) -> Fields[bytes] | None:
 
 
 def _payloads(lists: list[bytes], lengths_of_lists: Int64s) -> tuple[Int64s, pa.Array] | None:
-    """How many mods each record has, and the texts of their keys, then of their new, then of their old values."""
+    """Returns each record's number of mods, and all keys, then all new values, then all old values of the mods."""
     joined = b"".join([*lists, PADDING])
     texts = list(_Mods.FromString(memoryview(joined)[: -len(PADDING)]).values.lists.values.string)
     if len(texts) % _TEXTS:

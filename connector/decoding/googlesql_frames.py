@@ -1,9 +1,8 @@
-"""Whether GoogleSQL rows are framed as rows of one data change record each are: field by field, and mod by mod.
+"""Proves that GoogleSQL rows hold exactly one data change record each, field by field and mod by mod.
 
-What :mod:`connector.decoding.merging` parses has lost its borders. Here they are proven, in all rows at once: what it
-found in the rows has lengths, of which follows where each tag and length stands that a writer of exactly these fields
-puts before it, and there each has to stand. What is framed otherwise, if only by a field more, is left to the plain
-walk.
+What :mod:`connector.decoding.merging` parses has lost its borders. The lengths of the parsed fields determine where
+each tag and length must be in the bytes if the rows hold exactly these fields. Here all those places are compared at
+once. Rows with any difference, such as one additional field, are left to the row decoder.
 """
 
 from collections.abc import Sequence
@@ -17,18 +16,18 @@ from connector.core.changes import Int64s
 _Words = npt.NDArray[np.uint64]
 
 _ITEM, _NULL, _STRING, _BOOL, _LIST = 0x0A, 0x08, 0x1A, 0x20, 0x32
-"""Tags: of a ListValue's item, and of the kinds of google.protobuf.Value."""
+"""Tags of a ListValue's item, and of the kinds of google.protobuf.Value."""
 
 _FIELDS = (
     _STRING, _STRING, _STRING, _BOOL, _STRING, _LIST, _LIST, _STRING, _STRING, _STRING, _STRING, _STRING, _BOOL,
 )  # fmt: skip
-"""Of a data change record."""
+"""Tags of a data change record's fields."""
 
 BOOL_BYTES = 1
-"""The length of what a BOOL's header stands before."""
+"""Bytes of a BOOL after its tag."""
 
-_BEHIND = 8
-_NO_OTHERS = np.array(
+_TRAILER_BYTES = 8
+_TRAILERS = np.array(
     [
         int.from_bytes(bytes((_ITEM, 2, *heartbeats, _ITEM, 2, *children)), "little")
         for heartbeats in ((_LIST, 0), (_NULL, 0))
@@ -36,32 +35,33 @@ _NO_OTHERS = np.array(
     ],
     np.uint64,
 )
-"""The eight bytes behind the array of the data change record: two arrays that are empty or NULL."""
+"""The bytes after the array of data change records: the other two arrays, each of which is empty or NULL."""
 
 _HEADER_BYTES = 8
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_HEADER_BYTES + 1)], np.uint64)
 
 _LONGEST = (1 << 21) - _HEADER_BYTES
-"""What has a header of eight bytes at most is shorter."""
+"""Contents shorter than this have a header of at most eight bytes."""
 
-_TABLED = 1 << 15
+_TABLE_LENGTHS = 1 << 15
 _TABLE_OF = np.zeros(256, np.int64)
-_TABLE_OF[[_LIST, _BOOL]] = _TABLED, 2 * _TABLED - BOOL_BYTES
-"""By tag: where the headers of a kind begin in the table of headers, which has a single one of a BOOL."""
+_TABLE_OF[[_LIST, _BOOL]] = _TABLE_LENGTHS, 2 * _TABLE_LENGTHS - BOOL_BYTES
+"""Where the headers with a tag begin in the table of headers; a BOOL has only one."""
 
 _FIELD_TAGS, _STRING_TAG, _LIST_TAG = np.array(_FIELDS)[:, None], np.array(_STRING), np.array(_LIST)
 
 
 def are_data_changes(rows: Sequence[bytes], joined: bytes, lengths: Int64s) -> bool:
-    """Whether each of the rows, bytes of a google.protobuf.Value, is one data change record of the known fields.
+    """Whether each row is exactly one data change record of the known fields.
 
     Args:
-        rows: the bytes of each.
-        joined: the rows, one behind the other.
-        lengths: of each field in all rows: of a string and a list the bytes it holds, of a BOOL :data:`BOOL_BYTES`.
+        rows: each row as the bytes of a google.protobuf.Value.
+        joined: the same rows, concatenated.
+        lengths: the content length of each field (first axis) in each row: the bytes of a string or list, or
+            :data:`BOOL_BYTES`.
 
     Raises:
-        IndexError: as one that is not.
+        IndexError: a row is something else.
     """
     sizes = list(map(len, rows))
     openings = list(map(_opening, sizes))
@@ -71,27 +71,27 @@ def are_data_changes(rows: Sequence[bytes], joined: bytes, lengths: Int64s) -> b
     row_sizes = np.array(sizes)
     stops = row_sizes.cumsum()
     starts = stops - row_sizes
-    stops -= _BEHIND
-    behind = words[stops]
-    if not bool((behind == _NO_OTHERS[0]).all() or np.isin(behind, _NO_OTHERS).all()):
+    stops -= _TRAILER_BYTES
+    trailers = words[stops]
+    if not bool((trailers == _TRAILERS[0]).all() or np.isin(trailers, _TRAILERS).all()):
         return False
     starts += np.fromiter(map(len, openings), np.int64, len(rows))
     headers, masks, items = _headers(lengths, _FIELD_TAGS)
     ends = items.cumsum(axis=0)
     ends += starts
-    return bool((ends[-1] == stops).all()) and _stand(words, ends - items, headers, masks)
+    return bool((ends[-1] == stops).all()) and _match(words, ends - items, headers, masks)
 
 
 def mod_counts(joined: bytes, lists: Int64s, lengths: Int64s) -> Int64s | None:
-    """How many mods each record has; None where a mod is anything but three strings.
+    """Returns each record's number of mods, or None if a mod is anything but three strings.
 
     Args:
-        joined: the bytes of all records' google.protobuf.ListValues of mods, with eight bytes or more behind them.
-        lists: how long each of these is.
-        lengths: of the strings, a mod after another.
+        joined: the bytes of all records' google.protobuf.ListValues of mods, followed by at least eight bytes.
+        lists: the length of each of these lists.
+        lengths: the lengths of the strings, a row for each mod.
 
     Raises:
-        IndexError: as where a mod is anything else.
+        IndexError: a mod is anything else.
     """
     stops = lists.cumsum()
     if not len(lengths):
@@ -107,9 +107,9 @@ def mod_counts(joined: bytes, lists: Int64s, lengths: Int64s) -> Int64s | None:
     begins = items.cumsum().reshape(items.shape) - items
     begins += (mods - inside).cumsum()[:, None]
     words = _words(joined)
-    if not _stand(words, ends - mods, mod_headers, mod_masks) or not _stand(words, begins, headers, masks):
+    if not _match(words, ends - mods, mod_headers, mod_masks) or not _match(words, begins, headers, masks):
         return None
-    if np.array_equal(ends, stops):  # most often it is one
+    if np.array_equal(ends, stops):  # the usual case: one mod for each record
         return np.ones(len(lists), np.int64)
     ends = np.append(0, ends)
     last = np.searchsorted(ends, stops)
@@ -117,21 +117,21 @@ def mod_counts(joined: bytes, lists: Int64s, lengths: Int64s) -> Int64s | None:
 
 
 def _words(data: bytes) -> _Words:
-    """The eight bytes from each place on, as a little-endian number."""
+    """Returns the eight bytes from each offset on, as a little-endian number."""
     return np.ndarray(len(data) - _HEADER_BYTES + 1, "<u8", data, strides=(1,))
 
 
-def _stand(words: _Words, at: Int64s, headers: _Words, masks: _Words) -> bool:
-    """Whether these headers stand at these places, as far as their masks go."""
+def _match(words: _Words, at: Int64s, headers: _Words, masks: _Words) -> bool:
+    """Whether the bytes at these offsets are these headers; a mask selects the bytes of a header."""
     found = words[at]
     found &= masks
     return bool((found == headers).all())
 
 
 def _headers(lengths: Int64s, tags: Int64s) -> tuple[_Words, _Words, Int64s]:
-    """Of items of a list with contents of these lengths: what stands before these, its mask, and the items' sizes."""
-    if int(lengths.max()) >= _TABLED:
-        return _made(lengths, tags)
+    """Returns the headers of list items with these content lengths, the headers' masks, and the items' sizes."""
+    if int(lengths.max()) >= _TABLE_LENGTHS:
+        return _built(lengths, tags)
     headers, masks, sizes = _table()
     at = lengths + _TABLE_OF[tags]
     return headers[at], masks[at], sizes[at]
@@ -139,13 +139,13 @@ def _headers(lengths: Int64s, tags: Int64s) -> tuple[_Words, _Words, Int64s]:
 
 @lru_cache(1)
 def _table() -> tuple[_Words, _Words, Int64s]:
-    lengths = np.arange(_TABLED)
-    of_kinds = _made(lengths, _STRING_TAG), _made(lengths, _LIST_TAG), _made(np.array([BOOL_BYTES]), np.array(_BOOL))
+    lengths = np.arange(_TABLE_LENGTHS)
+    of_kinds = _built(lengths, _STRING_TAG), _built(lengths, _LIST_TAG), _built(np.array([BOOL_BYTES]), np.array(_BOOL))
     headers, masks, sizes = (np.concatenate(some) for some in zip(*of_kinds, strict=True))
     return headers, masks, sizes
 
 
-def _made(lengths: Int64s, tags: Int64s) -> tuple[_Words, _Words, Int64s]:
+def _built(lengths: Int64s, tags: Int64s) -> tuple[_Words, _Words, Int64s]:
     inner, digits = _varint(lengths)
     has_length = tags != _BOOL
     inner, digits = inner * has_length, digits * has_length
@@ -156,7 +156,7 @@ def _made(lengths: Int64s, tags: Int64s) -> tuple[_Words, _Words, Int64s]:
 
 
 def _varint(numbers: Int64s) -> tuple[Int64s, Int64s]:
-    """The bytes of numbers, seven bits a byte, as those of one little-endian number, and how many they are."""
+    """Encodes numbers as varints, each as the bytes of a little-endian number; returns these and their sizes."""
     size = 1 + (numbers >= 1 << 7).astype(np.int64) + (numbers >= 1 << 14)
     word = numbers & 0x7F | (numbers & 0x7F << 7) << 1 | (numbers & 0x7F << 14) << 2
     word |= np.where(size > 1, 0x80, 0) | np.where(size > 2, 0x8000, 0)
@@ -165,11 +165,11 @@ def _varint(numbers: Int64s) -> tuple[Int64s, Int64s]:
 
 @lru_cache(65536)
 def _opening(size: int) -> bytes:
-    """What stands before the first field of a row's only record, in a row of so many bytes; a zero where none can."""
+    """Returns the bytes before the first field in a one-record row of ``size`` bytes; a zero byte if impossible."""
     opening = b""
     for level, tag in enumerate((_LIST, _ITEM, _LIST, _ITEM, _LIST, _ITEM, _LIST)):
         if level == 3:  # the array of data change records
-            size -= _BEHIND
+            size -= _TRAILER_BYTES
         header = _header(size, tag)
         if not header:
             return b"\0"
@@ -179,7 +179,7 @@ def _opening(size: int) -> bytes:
 
 
 def _header(size: int, tag: int) -> bytes:
-    """A tag and a length, such that with what they stand before they are so many bytes."""
+    """Returns a tag and a length that together with their content take ``size`` bytes; empty if impossible."""
     for digits in range(1, 5):
         length = size - 1 - digits
         if length >= 0 and max(length.bit_length() - 1, 0) // 7 + 1 == digits:

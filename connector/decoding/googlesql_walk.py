@@ -1,6 +1,7 @@
-"""The plain walk over a GoogleSQL row: ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>.
+"""The row decoder of the GoogleSQL dialect.
 
-Each of the three is an array of a struct. A mod's keys and values are JSON text, and are handed on as they came.
+A row is an ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>, and each of the three is an
+array of structs. A mod's keys and values are JSON texts, and are not changed.
 """
 
 from google.protobuf.struct_pb2 import ListValue, Value
@@ -49,18 +50,18 @@ _PAYLOADS = tuple(field.name for field in MOD)
 
 
 class GooglesqlWalk:
-    """Walks rows; column types repeat from record to record and are parsed once."""
+    """Decodes rows one at a time; column types repeat from record to record, and are parsed once."""
 
     def __init__(self) -> None:
         self._types: dict[bytes, tuple[ColumnType, ...]] = {}
 
     def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """The records of a row. See :data:`connector.decoding.walk.Walk`."""
+        """Returns the records of a row. See :data:`connector.decoding.walk.Walk`."""
         records: list[Record] = []
         for change in items(value, "a row"):
             data, heartbeats, children, *others = _CHANGE.values(change)
             if any(other.WhichOneof("kind") != NULL and items(other, "a new record") for other in others):
-                raise UnknownRecordError("a change record is of a kind that this version does not know")
+                raise UnknownRecordError("a change record is of an unknown kind")
             records += [self._data(item, read_timestamp) for item in data.list_value.values if not _is_null(item)]
             records += [_heartbeat(item) for item in heartbeats.list_value.values if not _is_null(item)]
             records += [_child_partitions(item) for item in children.list_value.values if not _is_null(item)]
@@ -99,10 +100,10 @@ class GooglesqlWalk:
 
 
 def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
-    """A GoogleSQL record's ``column_types``.
+    """Reads a GoogleSQL record's ``column_types``.
 
     Raises:
-        UnknownRecordError: they are of another form.
+        UnknownRecordError: they are not of the documented format.
     """
     return tuple(
         column_type(
@@ -116,7 +117,7 @@ def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
 
 
 def _is_null(record: Value) -> bool:
-    """Whether a record is there only as a struct of NULLs, as Apache Beam's reader knows it of records that are not."""
+    """Whether a record is a struct of NULLs, which means no record. Apache Beam's reader expects these too."""
     fields = record.list_value.values
     return len(fields) > 0 and all(field.WhichOneof("kind") == NULL for field in fields)
 

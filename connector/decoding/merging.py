@@ -1,12 +1,12 @@
-"""Parses many nested values as one: all strings of one depth in one list.
+"""Parses many nested values as one message: all strings of one nesting level become one list.
 
-A protocol buffer parser merges what occurs repeatedly of a message field that is declared singular, and bytes of
-messages that are joined parse as their merge. A google.protobuf.Value nests lists of values; the classes made here are
-wire-compatible with it, but declare each level singular. Parsed with one, any number of values are a single message, in
-which every string of one level stands in one repeated field, in the order of the bytes: the parser's inner loop does
-what would be a walk over an object for each value.
+A protocol buffer parser merges the occurrences of a message field that is declared singular, and joined messages parse
+as their merge. A google.protobuf.Value nests lists of values. The classes made here are wire-compatible with it, but
+declare each level singular. So any number of values parse as a single message. Each of its levels has one repeated
+field with the strings of that level, in the order of the bytes. This replaces an object for each value by the
+parser's inner loop.
 
-What is merged cannot be told apart any more: whoever parses so must know how much each value holds, and prove it.
+Merging loses the borders between values. A caller must know how much each value holds, and must prove it.
 """
 
 from google.protobuf.message import Message
@@ -14,19 +14,18 @@ from google.protobuf.message import Message
 from connector.decoding.message_class import Field, message_class
 
 _STRING, _FLAG, _LIST = 3, 4, 6
-"""Fields of google.protobuf.Value."""
+"""Field numbers of google.protobuf.Value."""
 
 
 def merging(top: str, depth: int) -> type[Message]:
-    """A class whose messages merge ``depth`` levels of values.
+    """Returns a message class that merges ``depth`` levels of values.
 
-    A level has the repeated fields ``string``, as bytes, and ``flag``, and the next level as ``lists.values``; in the
-    last one ``lists`` are the bytes of each ListValue. Values of other kinds are passed over.
+    A level has the repeated fields ``string``, as bytes, and ``flag``, and the next level as ``lists.values``. In the
+    last level ``lists`` is the bytes of each ListValue. Values of other kinds are skipped.
 
     Args:
-        top: what is parsed: ``Value0`` for joined values, ``List0`` for joined ListValues, whose first level is
-            ``values``.
-        depth: how many levels there are.
+        top: ``Value0`` to parse joined values; ``List0`` to parse joined ListValues, whose first level is ``values``.
+        depth: the number of levels.
     """
     messages: dict[str, list[Field]] = {}
     for number in range(depth):

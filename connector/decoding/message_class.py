@@ -1,7 +1,7 @@
-"""Protocol buffer classes that are wire-compatible with others, and read of their bytes only what is wanted.
+"""Builds protocol buffer classes that are wire-compatible with others, but parse only the fields that are needed.
 
-A field that is not described is passed over; one that is a message on the wire may be described as bytes, and is then
-copied, not parsed; and where a message field is described as singular, all that occurs of it is merged.
+A field that is not declared is skipped. A message field that is declared as bytes is copied, not parsed. A repeated
+message field that is declared singular is merged: the parser joins all its occurrences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +23,24 @@ _SCALARS = {
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """A scalar, singular; ``scalar`` is what a .proto file calls it."""
+    """A singular scalar; ``scalar`` is its type in a .proto file, such as ``int64``."""
 
     scalar: str
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """Messages of that name, repeated."""
+    """A repeated message; ``message`` is its name."""
 
     message: str
 
 
 Field = tuple[str, int, type | str | One | Many]
-"""A name, the number on the wire, and what it holds: scalars, repeated, or a message of that name, singular."""
+"""A field's name, its number, and its type: a Python type is a repeated scalar, a string names a singular message."""
 
 
 def message_class(top: str, messages: Mapping[str, Sequence[Field]]) -> type[Message]:
-    """The class of the message ``top``, one of ``messages``, each with its fields."""
+    """Returns the class of the message ``top``; ``messages`` has the fields of each message by its name."""
     file = FileDescriptorProto(name="described.proto", package="described", syntax="proto3")
     for name, fields in messages.items():
         message = file.message_type.add(name=name)

@@ -1,13 +1,12 @@
-"""The values of many mods of the MUTABLE_KEY_RANGE mode to JSON texts, without an object per value.
+"""Converts the values of many mods of the MUTABLE_KEY_RANGE mode to JSON texts, without an object per value.
 
 A mod of a google.spanner.v1.ChangeStreamRecord has a ModValue for each column: the column's index in the record's
-column metadata, which is left out where it is 0, and a google.protobuf.Value. Here all values of a block are looked at
-at once, as places in the joined bytes of its mods. What is of the common form is known by its tags and by lengths that
-add up: a string of which JSON escapes nothing, a number, a boolean, a NULL. Any other value is parsed alone and told
-as the plain walk tells it.
+column metadata, which is omitted where it is 0, and a google.protobuf.Value. All values of a block are examined at
+once, as offsets in the joined bytes of its mods. The common kinds are recognized by their tags and lengths: a string
+without characters that JSON escapes, a number, a boolean, a NULL. Every other value is parsed alone and converted as
+the row decoder converts it.
 
-Payloads are put together by one ``take`` from all the pieces of text that there are: what it copies is the payloads,
-one behind the other.
+One ``take`` from all fragments of text (names, values, braces) then writes all payloads, one after the other.
 """
 
 from collections.abc import Sequence
@@ -26,19 +25,19 @@ from connector.decoding.mutable_walk import json_number, proto_value
 Bytes = npt.NDArray[np.uint8]
 
 PADDING = bytes(32)
-"""Stands behind bytes in which fields are looked for, as far as one that is cut off could be read."""
+"""Appended to bytes that are searched for fields: reading a truncated last field stays within it."""
 
 _AT_ONCE = 128 * 1024
-"""Bytes of mods that are looked at together: what is made of them takes ten times their room for a moment.
+"""Bytes of mods that are converted together; this temporarily takes ten times as much memory.
 
-Where that is more than the allocator keeps, it asks the system for it each time, which takes longer than the rest.
+Larger blocks exceed what the allocator keeps, and the time of asking the system for memory then outweighs the rest.
 """
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _OneMod = message_class(
     "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("mods", 7, "Mod")], "Mod": [("keys", 1, bytes)]}
 )
-"""A ChangeStreamRecord: values are parsed as deep within one as they came, for a parser goes only so deep."""
+"""A ChangeStreamRecord with one mod. Values keep their depth, for parsers limit how deep messages nest."""
 
 _PAYLOADS = 3
 """A mod's fields are keys, old_values and new_values, numbered from 1."""
@@ -53,47 +52,47 @@ _CONSTANTS = (b"}", b"{}", b"null", b"false", b"true")
 _CLOSE, _EMPTY, _NULL, _FALSE = range(4)
 
 _BREAK = orjson.Fragment(b"\n")
-"""Stands between texts; it is in none of them, for JSON escapes it."""
+"""Separates texts; no text contains it, for JSON escapes it."""
 
 _VARINT_BYTES = 4
-"""Of the longest that is read here: no length of a message that comes has more."""
+"""Of the longest number that is read here: no length in a message from Spanner takes more bytes."""
 
 
 def varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
-    """The numbers that stand at these places, seven bits a byte, and where each ends; -1 for one that is too long."""
+    """Reads the varints at these offsets; returns them, -1 for one that is too long, and the offsets after them."""
     numbers, ends = data[at].astype(np.int64), at + 1
     longer = np.flatnonzero(numbers >= 0x80)
     for shift in range(7, 7 * _VARINT_BYTES, 7):
         if not len(longer):
             return numbers, ends
         more = data[ends[longer]].astype(np.int64)
-        numbers[longer] += (more - 1) << shift  # without the bit that said that there is more
+        numbers[longer] += (more - 1) << shift  # without the continuation bit
         ends[longer] += 1
         longer = longer[more >= 0x80]
     numbers[longer] = -1
     return numbers, ends
 
 
-def payloads(mods: Sequence[bytes], shapes: Int64s, columns: Sequence[Sequence[str]]) -> list[pa.StringArray]:
-    """The keys, the old and the new values of mods, each the text of a JSON object.
+def payloads(mods: Sequence[bytes], schemas: Int64s, columns: Sequence[Sequence[str]]) -> list[pa.StringArray]:
+    """Returns the keys, old values and new values of mods, each the text of a JSON object.
 
     Args:
-        mods: the bytes of each.
-        shapes: for each mod, which of ``columns`` it is of.
-        columns: the names of the columns of each shape; no shape has one twice.
+        mods: the bytes of each mod.
+        schemas: for each mod, the index of its record's schema in ``columns``.
+        columns: the names of the columns of each record schema; no schema has a name twice.
 
     Raises:
-        DecodeError, IndexError, TypeError, ValueError: a mod is of another form.
+        DecodeError, IndexError, TypeError, ValueError: a mod is not of the documented format.
     """
     ends = np.cumsum(np.fromiter(map(len, mods), np.int64, len(mods)))
     cuts = np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1
     parts = [
-        _payloads(mods[start:stop], shapes[start:stop], columns) for start, stop in pairwise([0, *cuts, len(mods)])
+        _payloads(mods[start:stop], schemas[start:stop], columns) for start, stop in pairwise([0, *cuts, len(mods)])
     ]
     return [pa.concat_arrays(some) for some in zip(*parts, strict=True)]
 
 
-def _payloads(mods: Sequence[bytes], shapes: Int64s, columns: Sequence[Sequence[str]]) -> list[pa.StringArray]:
+def _payloads(mods: Sequence[bytes], schemas: Int64s, columns: Sequence[Sequence[str]]) -> list[pa.StringArray]:
     if not mods:
         return [pa.array([], pa.string())] * _PAYLOADS
     data = np.frombuffer(bytearray(b"".join([*mods, PADDING])), np.uint8)
@@ -101,29 +100,35 @@ def _payloads(mods: Sequence[bytes], shapes: Int64s, columns: Sequence[Sequence[
     counts = np.array([len(names) for names in columns], np.int64)
     widest = int(counts.max(initial=0))
     mod, payload, begin, end = _values(data, ends, _PAYLOADS * widest)
-    column, piece, pieces = _pieces(data, begin, end)
-    shape, text = shapes[mod], payload * len(mods) + mod
-    if bool(((column < 0) | (column >= counts[shape])).any()):
-        raise ValueError("a value is of no column")
+    column, fragment, fragments = _fragments(data, begin, end)
+    schema, text = schemas[mod], payload * len(mods) + mod
+    if bool(((column < 0) | (column >= counts[schema])).any()):
+        raise ValueError("the column index of a value is out of range")
     cells = np.sort(text * widest + column)
     if bool((cells[1:] == cells[:-1]).any()):
         raise ValueError("a column has two values")
-    name = sum(map(len, pieces)) + 2 * ((np.cumsum(counts) - counts)[shape] + column)
-    texts = _objects(text, _PAYLOADS * len(mods), name, piece, pa.concat_arrays([*pieces, _names(columns)]))
+    name = sum(map(len, fragments)) + 2 * ((np.cumsum(counts) - counts)[schema] + column)
+    texts = _objects(text, _PAYLOADS * len(mods), name, fragment, pa.concat_arrays([*fragments, _names(columns)]))
     return [texts.slice(number * len(mods), len(mods)) for number in range(_PAYLOADS)]
 
 
 def _values(data: Bytes, ends: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Of each ModValue its mod, which payload it is of, where it begins and where it ends, in the order of the bytes.
+    """Returns each ModValue's mod, payload, start and end, in the order of the bytes.
 
-    Mods end where ``ends`` says, and have at most so many values.
+    Args:
+        data: the bytes of the mods.
+        ends: the offset at which each mod ends.
+        most: how many values a mod has at most.
+
+    Raises:
+        ValueError: a mod has more values, or is not of the documented format.
     """
     at, stop = np.append(0, ends[:-1]), ends
     found: list[Int64s] = []
     while len(at):  # the first values of all mods, then the second ones of those that have more
-        going = at < stop
-        if not going.all():
-            at, stop = at[going], stop[going]
+        unfinished = at < stop
+        if not unfinished.all():
+            at, stop = at[unfinished], stop[unfinished]
         if len(found) > most:
             raise ValueError("a mod has more values than columns")
         found.append(at)
@@ -134,39 +139,39 @@ def _values(data: Bytes, ends: Int64s, most: int) -> tuple[Int64s, Int64s, Int64
     end, payload = begin + length, (data[fields] - _FIRST_TAG) // _TAG_STEP
     known = (length >= 0) & (data[fields] == payload * _TAG_STEP + _FIRST_TAG) & (payload < _PAYLOADS)
     if not known.all() or not np.array_equal(end, np.append(fields, ends[-1])[1:]):
-        raise ValueError("a mod is of another form")
+        raise ValueError("a mod is not of the documented format")
     return np.searchsorted(ends, fields, "right"), payload.astype(np.int64), begin, end
 
 
-def _pieces(data: Bytes, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, list[pa.BinaryArray]]:
-    """Of each ModValue its column and which piece of text it is; and the pieces. It writes quotes into ``data``."""
+def _fragments(data: Bytes, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, list[pa.BinaryArray]]:
+    """Returns each ModValue's column and fragment, and the fragments; writes quotes into ``data``."""
     column, tag, at = _kinds(data, begin, end)
-    piece = np.full(len(begin), -1)
+    fragment = np.full(len(begin), -1)
 
     flags = np.flatnonzero((tag == _NULL_TAG) | (tag == _BOOL_TAG))
     is_bool, bit = tag[flags] == _BOOL_TAG, data[at[flags]].astype(np.int64)
     known = (end[flags] == at[flags] + 1) & (bit <= is_bool)
-    piece[flags] = np.where(known, np.where(is_bool, _FALSE + bit, _NULL), -1)
+    fragment[flags] = np.where(known, np.where(is_bool, _FALSE + bit, _NULL), -1)
 
     numbers = np.flatnonzero((tag == _NUMBER_TAG) & (end == at + _DOUBLE_BYTES))
     doubles = data[at[numbers][:, None] + np.arange(_DOUBLE_BYTES)].view("<f8").ravel().tolist()
-    piece[numbers] = len(_CONSTANTS) + np.arange(len(numbers))
+    fragment[numbers] = len(_CONSTANTS) + np.arange(len(numbers))
 
     plain, start = _plain_strings(data, tag, at, end)
-    others = np.flatnonzero((piece < 0) & ~plain)
+    others = np.flatnonzero((fragment < 0) & ~plain)
     values = _parsed([data[begin[one] : end[one]].tobytes() for one in others.tolist()])
     column[others] = [value.column_metadata_index for value in values]
-    piece[others] = len(_CONSTANTS) + len(numbers) + np.arange(len(others))
+    fragment[others] = len(_CONSTANTS) + len(numbers) + np.arange(len(others))
 
     texts = [*_CONSTANTS, *_dumped([*map(json_number, doubles), *map(proto_value, values)])]
-    piece[plain] = len(texts) + 2 * np.flatnonzero(plain)
-    return column, piece, [pa.array(texts, pa.binary()), _quoted(data, plain, begin, start, end)]
+    fragment[plain] = len(texts) + 2 * np.flatnonzero(plain)
+    return column, fragment, [pa.array(texts, pa.binary()), _quoted(data, plain, begin, start, end)]
 
 
 def _kinds(data: Bytes, begin: Int64s, end: Int64s) -> tuple[Int64s, Bytes, Int64s]:
-    """Of each ModValue its column, the tag of its value's only field, and where what follows the tag begins.
+    """Returns each ModValue's column, the tag of its value's only field, and the offset after that tag.
 
-    The tag is 0 where a ModValue is of another form than an index, or none, and a value.
+    The tag is 0 if a ModValue is anything but an optional index and a value.
     """
     has_index = data[begin] == _INDEX_TAG
     index, after = varints(data, begin + 1)
@@ -177,7 +182,7 @@ def _kinds(data: Bytes, begin: Int64s, end: Int64s) -> tuple[Int64s, Bytes, Int6
 
 
 def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:
-    """Which are strings of which JSON escapes nothing, and where their text starts."""
+    """Returns which values are strings without characters that JSON escapes, and where their texts start."""
     length, start = varints(data, at)
     plain = (tag == _STRING_TAG) & (length > 0) & (start + length == end)
     special = (data < _FIRST_PLAIN) | (data == _QUOTE) | (data == _BACKSLASH)
@@ -188,9 +193,9 @@ def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[np
 
 
 def _quoted(data: Bytes, plain: npt.NDArray[np.bool_], begin: Int64s, start: Int64s, end: Int64s) -> pa.BinaryArray:
-    """Two pieces of ``data`` for each ModValue: its string in quotes, and what stands before the next one.
+    """Returns two fragments of ``data`` for each ModValue: its string in quotes, and the bytes up to the next one.
 
-    There is room for the quotes: before a string stands its length, and behind it the next field's tag, or padding.
+    The quotes overwrite the string's length before it, and the next field's tag or the padding after it.
     """
     data[start[plain] - 1] = _QUOTE
     data[end[plain]] = _QUOTE
@@ -200,7 +205,7 @@ def _quoted(data: Bytes, plain: npt.NDArray[np.bool_], begin: Int64s, start: Int
 
 
 def _parsed(values: list[bytes]) -> Sequence[types.ChangeStreamRecord.DataChangeRecord.ModValue]:
-    """ModValues as messages, all in one record."""
+    """Parses ModValues, all in one record."""
     if not values:
         return ()
     record = _OneMod(data_change_record={"mods": {"keys": values}}).SerializeToString()
@@ -211,38 +216,38 @@ def _parsed(values: list[bytes]) -> Sequence[types.ChangeStreamRecord.DataChange
 
 
 def _names(columns: Sequence[Sequence[str]]) -> pa.BinaryArray:
-    """Two pieces for each column of each shape: its name where other members stand before it, and where none do."""
+    """Returns two fragments for each column of each record schema: its name as a later and as the first member."""
     names = _dumped([name for some in columns for name in some])
     return pa.array([b"%b%b:" % (before, name) for name in names for before in (b",", b"{")], pa.binary())
 
 
-def _objects(text: Int64s, count: int, name: Int64s, value: Int64s, pieces: pa.BinaryArray) -> pa.StringArray:
-    """So many objects' texts.
+def _objects(text: Int64s, count: int, name: Int64s, value: Int64s, fragments: pa.BinaryArray) -> pa.StringArray:
+    """Returns the JSON texts of objects.
 
     Args:
-        text: for each member of an object, which object it is of; those of one in their order.
-        count: how many objects there are.
-        name: for each member, which of the pieces is its name; the piece after it is its name as a first member.
-        value: for each member, which of the pieces is its value.
-        pieces: begin with :data:`_CONSTANTS`.
+        text: for each member, the index of its object; the members of an object are in order.
+        count: the number of objects.
+        name: for each member, the fragment of its name; the next fragment is its name as a first member.
+        value: for each member, the fragment of its value.
+        fragments: the texts; they begin with :data:`_CONSTANTS`.
     """
     order = np.argsort(text, kind="stable")
     text, sizes = text[order], np.bincount(text, minlength=count)
     ends = np.cumsum(sizes)
     number = np.arange(len(text))
-    last = 2 * ends + np.arange(count)  # the place of an object's brace, behind the names and values of all its members
+    last = 2 * ends + np.arange(count)  # the index of an object's brace, after the names and values of all its members
     wanted = np.empty(len(name) + len(value) + count, np.int64)
     wanted[last] = np.where(sizes, _CLOSE, _EMPTY)
     wanted[2 * number + text] = name[order] + (number == (ends - sizes)[text])
     wanted[2 * number + text + 1] = value[order]
-    taken = pieces.take(pa.array(wanted))
+    taken = fragments.take(pa.array(wanted))
     _, offsets, joined = taken.buffers()
     stops = np.frombuffer(offsets, np.int32)[np.concatenate((np.zeros(1, np.int64), last + 1))]
     whole = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(stops), joined])
-    return whole.cast(pa.string())  # which refuses what is no UTF-8
+    return whole.cast(pa.string())  # fails if it is not UTF-8
 
 
 def _dumped(values: Sequence[object]) -> list[bytes]:
-    """The JSON of each; all of it is written at once, for each writing takes a kilobyte of memory, however short."""
+    """Returns the JSON text of each value; all are written in one call, for each call takes a kilobyte of memory."""
     written = orjson.dumps([item for value in values for item in (value, _BREAK)])
     return written[1:-3].split(b",\n,")[: len(values)]

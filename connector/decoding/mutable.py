@@ -1,8 +1,8 @@
-"""Many rows of the MUTABLE_KEY_RANGE mode at once to columns, in both dialects.
+"""The column decoder of the MUTABLE_KEY_RANGE mode, for both dialects.
 
-Each is the base64 of a google.spanner.v1.ChangeStreamRecord. All of a block are parsed as one message, an object for
-each data change record; what is in a record as often as there are mods or columns stays bytes. The mods' values, most
-of what there is, are :mod:`connector.decoding.mod_values`' work.
+Each row is the base64 of a google.spanner.v1.ChangeStreamRecord. A block of rows is parsed as one message with an
+object for each data change record. A record's mods and column metadata stay bytes; :mod:`connector.decoding.mod_values`
+converts the mods' values.
 """
 
 from base64 import b64decode
@@ -30,7 +30,7 @@ from connector.decoding.mutable_walk import (
 )
 
 _DATA_TAG = 1 << 3 | 2
-"""Of the field data_change_record of a ChangeStreamRecord."""
+"""Tag of the field data_change_record of a ChangeStreamRecord."""
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 
@@ -56,22 +56,22 @@ _Records = message_class(
         "Timestamp": [("seconds", 1, One("int64")), ("nanos", 2, One("int32"))],
     },
 )
-"""Joined ChangeStreamRecords, whose data change records are repeated here."""
+"""Joined ChangeStreamRecords, parsed as one: here the data change record is a repeated field."""
 
 _ColumnMetadata = tuple[bytes, ...]
-_ReadsTypes = Callable[[_ColumnMetadata], tuple[ColumnType, ...]]
+_TypesReader = Callable[[_ColumnMetadata], tuple[ColumnType, ...]]
 _CACHED_TYPES = 10_000
 
 
 class MutableColumns:
-    """Takes rows of data change records."""
+    """Decodes many rows of data change records."""
 
     def __init__(self) -> None:
-        self._column_types: _ReadsTypes = lru_cache(_CACHED_TYPES)(_column_types)
+        self._column_types: _TypesReader = lru_cache(_CACHED_TYPES)(_column_types)
         self._assembler: Assembler[_ColumnMetadata] = Assembler(self._column_types)
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """The rows as columns; None where they are to be walked. See :data:`connector.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them. See :data:`connector.decoding.decoder.Columns`."""
         try:
             texts = strings(messages)
             if texts is None:
@@ -79,7 +79,7 @@ class MutableColumns:
             fields = self._fields([b64decode(text, validate=True) for text in texts])
             return None if fields is None else self._assembler.changes(fields, read_timestamp)
         except (DecodeError, IndexError, OverflowError, TypeError, ValueError):
-            return None  # the walk tells what is wrong, or that nothing is
+            return None  # the row decoder finds the error, or accepts the rows
 
     def _fields(self, rows: list[bytes]) -> Fields[_ColumnMetadata] | None:
         if not _are_data(rows):
@@ -91,12 +91,12 @@ class MutableColumns:
         codes = [numbers.setdefault(tuple(record.column_metadata), len(numbers)) for record in records]
         known = list(numbers)
         names = [[column.name for column in self._column_types(one)] for one in known]
-        if any(len(set(some)) < len(some) for some in names):
+        if any(len(set(columns)) < len(columns) for columns in names):
             return None
         mods = [list(record.mods) for record in records]
         counts = np.fromiter(map(len, mods), np.int64, len(mods))
-        shapes = np.repeat(np.array(codes, np.int64), counts)
-        keys, old_values, new_values = payloads(list(chain.from_iterable(mods)), shapes, names)
+        schemas = np.repeat(np.array(codes, np.int64), counts)
+        keys, old_values, new_values = payloads(list(chain.from_iterable(mods)), schemas, names)
         return Fields(
             commit_timestamp=np.array([nanoseconds(record.commit_timestamp) for record in records], np.int64),
             record_sequence=[record.record_sequence for record in records],
@@ -118,7 +118,7 @@ class MutableColumns:
 
 
 def _are_data(rows: list[bytes]) -> bool:
-    """Whether each row is a data change record and nothing else: the field's tag, its length, and as many bytes."""
+    """Whether each row is one data change record and nothing else: the field's tag, its length, and as many bytes."""
     data = np.frombuffer(b"".join([*rows, PADDING]), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
     starts = np.append(0, ends[:-1])
@@ -127,16 +127,16 @@ def _are_data(rows: list[bytes]) -> bool:
 
 
 def _column_types(raw: _ColumnMetadata) -> tuple[ColumnType, ...]:
-    """A record's column types.
+    """Reads a record's column types.
 
     Raises:
-        DecodeError: they are of another form.
+        DecodeError: the metadata cannot be parsed.
     """
     record = RawProtoRecord(data_change_record={"column_metadata": raw}).SerializeToString()
     return proto_column_types(_ChangeStreamRecord.FromString(record).data_change_record.column_metadata)
 
 
 def _named(numbers: list[int], name: Callable[[int], str]) -> list[str]:
-    """What the numbers are called; a ValueError where one is not."""
+    """Returns the numbers' names; ValueError if one is unknown."""
     known = {number: name(number) for number in set(numbers)}
     return [known[number] for number in numbers]

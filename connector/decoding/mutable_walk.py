@@ -1,8 +1,8 @@
-"""The plain walk over a row of the MUTABLE_KEY_RANGE mode: the base64 of a google.spanner.v1.ChangeStreamRecord.
+"""The row decoder of the MUTABLE_KEY_RANGE mode. A row is the base64 of a google.spanner.v1.ChangeStreamRecord.
 
-Both dialects have it so. Payloads are written out as JSON text. A field that a parser finds missing has its default in
-protocol buffers: where that is nothing a record can have, such as no timestamp, table or mod type, it is refused.
-Fields of a later version of the format are passed over, but not a record of a kind that this version does not know.
+Both dialects use it. Payloads are written as JSON texts. In protocol buffers a missing field has its default value;
+where a record cannot have that value, such as an empty table name or mod type, the row is rejected. Unknown fields
+belong to a later version of the format, and are ignored. A record of an unknown kind is rejected.
 """
 
 from base64 import b64decode
@@ -35,7 +35,7 @@ _Data = types.ChangeStreamRecord.DataChangeRecord
 RawProtoRecord = message_class(
     "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("column_metadata", 6, bytes)]}
 )
-"""A ChangeStreamRecord whose column metadata stay bytes: those of the last record, mostly, and known by them."""
+"""A ChangeStreamRecord whose column metadata stay bytes: they rarely change, and are the key of a cache."""
 
 _KINDS = {
     "data_change_record": 1,
@@ -45,23 +45,23 @@ _KINDS = {
     "partition_event_record": 5,
 }
 _Kinds = message_class("Record", {"Record": [(name, number, bytes) for name, number in _KINDS.items()]})
-"""A ChangeStreamRecord with all that came of each kind, where a parser takes the last one."""
+"""A ChangeStreamRecord with every record of each kind; the library's class keeps only the last one."""
 
 _MOD_TYPES = {number: name for name, number in _Data.pb().ModType.items() if number}
 _CAPTURES = {number: name for name, number in _Data.pb().ValueCaptureType.items() if number}
-"""Without 0, which is UNSPECIFIED, or a field that is missing."""
+"""Names by number. 0 is left out: it means UNSPECIFIED, or a missing field."""
 
 _NOT_FINITE = {inf: "Infinity", -inf: "-Infinity"}
 
 
 class MutableWalk:
-    """Walks rows; column metadata repeat from record to record and are read once."""
+    """Decodes rows one at a time; column metadata repeat from record to record, and are read once."""
 
     def __init__(self) -> None:
         self._types: dict[tuple[bytes, ...], tuple[ColumnType, ...]] = {}
 
     def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """The record of a row. See :data:`connector.decoding.walk.Walk`."""
+        """Returns a row's record. See :data:`connector.decoding.walk.Walk`."""
         if value.WhichOneof("kind") != STRING:
             raise UnknownRecordError("a row is not the bytes of a change record")
         try:
@@ -89,7 +89,7 @@ class MutableWalk:
                 return PartitionEndRecord(_nanoseconds(row, "end_timestamp"))
             case "partition_event_record":
                 return PartitionEventRecord(_nanoseconds(row, "commit_timestamp"), len(row.move_in_events))
-        raise UnknownRecordError("a change record is of a kind that this version does not know")
+        raise UnknownRecordError("a change record is of an unknown kind")
 
     def _data(self, row: _Data, raw: bytes, read_timestamp: int) -> DataChangeRecord:
         for name in ("record_sequence", "server_transaction_id", "table"):
@@ -134,31 +134,31 @@ def _check_is_one(raw: bytes) -> None:
 
 
 def mod_type(number: int) -> str:
-    """What a mod type is called.
+    """Returns a mod type's name.
 
     Raises:
-        UnknownRecordError: it is none.
+        UnknownRecordError: the number is not a mod type.
     """
     return _named(number, _MOD_TYPES, "mod_type")
 
 
 def value_capture_type(number: int) -> str:
-    """What a value capture type is called.
+    """Returns a value capture type's name.
 
     Raises:
-        UnknownRecordError: it is none.
+        UnknownRecordError: the number is not a value capture type.
     """
     return _named(number, _CAPTURES, "value_capture_type")
 
 
 def _named(number: int, names: dict[int, str], field: str) -> str:
     if number not in names:
-        raise UnknownRecordError(f"a data change record: {field} is of no known kind")
+        raise UnknownRecordError(f"a data change record: {field} is unknown")
     return names[number]
 
 
 def proto_column_types(metadata: Iterable[_Data.ColumnMetadata]) -> tuple[ColumnType, ...]:
-    """The ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode.
+    """Reads the ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode.
 
     Raises:
         UnknownRecordError: a column has no name or no type.
@@ -173,22 +173,22 @@ def _name(column: _Data.ColumnMetadata) -> str:
 
 
 def _type(found: types.Type) -> str:
-    """Spanner's type object; a code that the library does not know stays a number."""
+    """Returns Spanner's type as JSON; a code that the library does not know stays a number."""
     return type_of(orjson.dumps(MessageToDict(found, preserving_proto_field_name=True)))
 
 
 def _nanoseconds(row: Message, field: str) -> int:
-    """A timestamp that must be there: one that is not would pass for 1970."""
+    """Returns a timestamp that must be set: a missing one would be read as 1970."""
     if not row.HasField(field):
         raise UnknownRecordError(f"a change record has no {field}")
     return nanoseconds(getattr(row, field))
 
 
 def nanoseconds(at: Message) -> int:
-    """The nanoseconds since the epoch of a google.protobuf.Timestamp.
+    """Converts a google.protobuf.Timestamp to nanoseconds since the epoch.
 
     Raises:
-        UnknownRecordError: they have no room in 64 bits, or it has no seconds, which would pass for 1970.
+        UnknownRecordError: they do not fit in 64 bits, or seconds are missing, which would be read as 1970.
     """
     if at.seconds == 0 or not 0 <= at.nanos < SECOND:
         raise UnknownRecordError("a timestamp has no seconds, or too many nanoseconds")
@@ -200,7 +200,7 @@ def _object(columns: tuple[ColumnType, ...], values: Iterable[_Data.ModValue]) -
     for value in values:
         index = value.column_metadata_index
         if not 0 <= index < len(columns):
-            raise UnknownRecordError("a mod: column_metadata_index is of no column")
+            raise UnknownRecordError("a mod: column_metadata_index is out of range")
         name = columns[index].name
         if name in found:
             raise UnknownRecordError("a mod: a column has two values")
@@ -209,17 +209,17 @@ def _object(columns: tuple[ColumnType, ...], values: Iterable[_Data.ModValue]) -
 
 
 def proto_value(of: _Data.ModValue) -> object:
-    """What the value of a column is in JSON.
+    """Converts a column's value to JSON.
 
     Raises:
-        UnknownRecordError: it has none, or one that no column has.
+        UnknownRecordError: it is missing, or of a kind that no column has.
     """
-    # Most values are strings, and what is not a string has an empty one: so the kind need not be asked for.
+    # Most values are strings. The string of every other kind is empty, so the kind is looked up only then.
     return of.value.string_value or _json(of.value)
 
 
 def json_number(number: float) -> float | str:
-    """A number as Spanner has it in JSON, which knows none that is not finite."""
+    """Returns a number as Spanner writes it in JSON, which cannot express infinity and NaN as numbers."""
     return number if isfinite(number) else _NOT_FINITE.get(number, "NaN")
 
 
@@ -233,4 +233,4 @@ def _json(value: Value) -> object:
             return json_number(value.number_value)
         case ("bool_value" | "string_value") as kind:
             return getattr(value, kind)
-    raise UnknownRecordError("a mod: a value is of no known kind")  # missing is not NULL
+    raise UnknownRecordError("a mod: a value is of an unknown kind")  # missing is not NULL

@@ -1,4 +1,4 @@
-"""Many rows of the PostgreSQL dialect at once to columns: each is a JSON document, whose payloads stay its slices."""
+"""The column decoder of the PostgreSQL dialect: each row is a JSON document, and payloads stay slices of it."""
 
 import msgspec
 import numpy as np
@@ -13,14 +13,14 @@ from connector.decoding.row_fields import integer
 
 
 class PostgresqlColumns:
-    """Takes rows of data change records."""
+    """Decodes many rows of data change records."""
 
     def __init__(self) -> None:
         self._assembler = Assembler(postgresql_column_types)
         self._decode = postgresql_records().decode
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """The rows as columns; None where they are to be walked. See :data:`connector.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them. See :data:`connector.decoding.decoder.Columns`."""
         try:
             texts = strings(messages)
             if texts is None:
@@ -32,7 +32,7 @@ class PostgresqlColumns:
                 return None
             return self._assembler.changes(_fields(records), read_timestamp)
         except (DecodeError, IndexError, msgspec.DecodeError, OverflowError, ValueError):
-            return None  # the walk tells what is wrong, or that nothing is
+            return None  # the row decoder finds the error, or accepts the rows
 
 
 def _fields(records: list[PostgresqlData]) -> Fields[bytes]:

@@ -1,8 +1,8 @@
-"""The plain walk over a row of the PostgreSQL dialect: a JSON document of one of three members.
+"""The row decoder of the PostgreSQL dialect. A row is a JSON document with one of three members.
 
-Payloads are slices of the document. The classes here are the table of fields in JSON: what is missing, NULL or of
-another kind where its type does not allow it is refused. A member that stands twice counts as it stands last, as in
-PostgreSQL's own jsonb; members that are not named here are of a later version of the format, and are passed over.
+Payloads are slices of the document. The classes here define the fields: one that is missing, NULL or of the wrong kind
+is rejected unless its type allows it. Of a member that occurs twice the last one counts, as in PostgreSQL's jsonb.
+Members that are not named here belong to a later version of the format, and are ignored.
 """
 
 from typing import Annotated
@@ -35,9 +35,9 @@ from connector.decoding.row_fields import (
 
 _Filled = Annotated[str, msgspec.Meta(min_length=1)]
 _Integer = int | float | str
-"""An INT64 is a number here, which jsonb may write with a fraction, or a text, as everywhere else in Spanner."""
+"""An INT64 is a JSON number, which jsonb may write with a fraction, or a string, as elsewhere in Spanner."""
 
-# The garbage collector need not look at these: they are in no cycle, and there are many of them.
+# gc=False: these objects are many and never part of a cycle, so the garbage collector need not track them.
 
 
 class PostgresqlHeartbeat(msgspec.Struct, gc=False):
@@ -54,7 +54,7 @@ class PostgresqlChild(msgspec.Struct, gc=False):
 
 
 class PostgresqlChildPartitions(msgspec.Struct, gc=False):
-    """A child partitions record; the page's example has a number for its sequence."""
+    """A child partitions record; in Spanner's documented example its sequence is a number."""
 
     start_timestamp: str
     child_partitions: Annotated[list[PostgresqlChild], msgspec.Meta(min_length=1)]
@@ -65,7 +65,7 @@ _EMPTY = msgspec.Raw(NO_MEMBERS.encode())
 
 
 class PostgresqlMod(msgspec.Struct, gc=False):
-    """A mod; a payload that is null, or not there, is an object without members."""
+    """A mod; a payload that is null or missing means ``{}``."""
 
     keys: msgspec.Raw = _EMPTY
     new_values: msgspec.Raw = _EMPTY
@@ -100,7 +100,7 @@ class PostgresqlData(msgspec.Struct, gc=False):
 
 
 class PostgresqlRecord(msgspec.Struct, gc=False):
-    """A row's document, which has one of these."""
+    """A row's document: exactly one of the three is set."""
 
     data_change_record: PostgresqlData | None = None
     heartbeat_record: PostgresqlHeartbeat | None = None
@@ -108,7 +108,7 @@ class PostgresqlRecord(msgspec.Struct, gc=False):
 
 
 def postgresql_records() -> "msgspec.json.Decoder[PostgresqlRecord]":
-    """Reads a row's document."""
+    """Returns a decoder of rows' documents."""
     return msgspec.json.Decoder(PostgresqlRecord)
 
 
@@ -116,10 +116,10 @@ _COLUMNS: msgspec.json.Decoder[list[PostgresqlColumn]] = msgspec.json.Decoder(li
 
 
 def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
-    """A PostgreSQL record's ``column_types``, a JSON array.
+    """Reads a PostgreSQL record's ``column_types``, a JSON array.
 
     Raises:
-        msgspec.DecodeError, UnknownRecordError: they are of another form.
+        msgspec.DecodeError, UnknownRecordError: they are not of the documented format.
     """
     return tuple(
         column_type(c.name, type_of(bytes(c.type)), c.is_primary_key, integer(c.ordinal_position, "ordinal_position"))
@@ -128,14 +128,14 @@ def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
 
 
 class PostgresqlWalk:
-    """Walks rows; column types repeat from record to record and are parsed once."""
+    """Decodes rows one at a time; column types repeat from record to record, and are parsed once."""
 
     def __init__(self) -> None:
         self._record = postgresql_records()
         self._types: dict[bytes, tuple[ColumnType, ...]] = {}
 
     def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """The record of a row. See :data:`connector.decoding.walk.Walk`."""
+        """Returns a row's record. See :data:`connector.decoding.walk.Walk`."""
         if value.WhichOneof("kind") != STRING:
             raise UnknownRecordError("a row is not a JSON document")
         try:
@@ -149,11 +149,11 @@ class PostgresqlWalk:
                 return [HeartbeatRecord(timestamp(beat.timestamp, HEARTBEAT_TIMESTAMP))]
             if children is not None:
                 return [_child_partitions(children)]
-        except msgspec.MsgspecError as error:  # its text has the place and the kinds, and no value
+        except msgspec.MsgspecError as error:  # its message names the path and the kinds, and no value
             raise UnknownRecordError(f"a change record is not valid: {error}") from None
         except UnicodeDecodeError:
             raise UnknownRecordError("a change record is not UTF-8") from None
-        raise UnknownRecordError("a change record is of a kind that this version does not know")
+        raise UnknownRecordError("a change record is of an unknown kind")
 
     def _data(self, row: PostgresqlData, read_timestamp: int) -> DataChangeRecord:
         mods = tuple(

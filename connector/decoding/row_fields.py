@@ -1,8 +1,8 @@
-"""The fields of a change stream's records: of which kind each is, and which of them may be NULL. Pure.
+"""The fields of change records: the kind of each, which may be NULL, and the checks of their values. Pure.
 
-The fields are those of https://cloud.google.com/spanner/docs/change-streams/details. A value of another kind is never
-taken for nothing: it is an :class:`UnknownRecordError`, which names the field and the two kinds, and never the value.
-Fields behind the known ones are of a later version of the format, and are passed over.
+Source: https://cloud.google.com/spanner/docs/change-streams/details. A value of the wrong kind raises
+:class:`UnknownRecordError`, which names the field and both kinds, and never the value. Fields after the known ones
+belong to a later version of the format, and are ignored.
 """
 
 import re
@@ -20,7 +20,7 @@ from connector.core.timestamps import parse
 
 
 class UnknownRecordError(ValueError):
-    """A row has another form than the change stream page describes. Its text holds no value of the row."""
+    """A row is not of the format that Spanner documents. The message never contains a value of the row."""
 
 
 BOOL, LIST, STRING, NULL = "bool_value", "list_value", "string_value", "null_value"
@@ -34,10 +34,10 @@ class Field:
     """A field of a struct.
 
     Args:
-        name: as the page calls it.
-        kind: the kind of google.protobuf.Value in which GoogleSQL gives it.
+        name: its documented name.
+        kind: the kind of google.protobuf.Value that GoogleSQL sends.
         null: whether it may be NULL.
-        filled: whether a string or a list has something in it.
+        filled: whether a string or list must not be empty.
     """
 
     name: str
@@ -74,14 +74,14 @@ COLUMN_TYPE = (
     Field("ordinal_position", STRING),
 )
 MOD = (
-    # A table may have no key columns, and a capture type no old values: NULL, JSON's null and {} are one thing.
+    # A table may have no key columns, and a capture type no old values: NULL, JSON's null and {} mean the same.
     Field("keys", STRING, null=True),
     Field("new_values", STRING, null=True),
     Field("old_values", STRING, null=True),
 )
 HEARTBEAT = (Field("timestamp", STRING),)
 HEARTBEAT_TIMESTAMP = "a change record: the timestamp of a heartbeat record"
-"""What it is called where it is not a timestamp."""
+"""Its name in error messages."""
 
 CHILD_PARTITIONS = (
     Field("start_timestamp", STRING),
@@ -96,11 +96,11 @@ CHILD_PARTITION = (
 
 
 class Struct:
-    """Checks structs of one kind.
+    """Checks the fields of a struct.
 
     Args:
-        name: what the struct is called.
-        fields: those that it has, in order.
+        name: the struct's name in error messages.
+        fields: its fields, in order.
     """
 
     def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
@@ -110,10 +110,10 @@ class Struct:
         self._filled = [(number, field) for number, field in enumerate(fields) if field.filled]
 
     def values(self, of: Value) -> Sequence[Value]:
-        """The struct's fields, each of the kind that it has to be.
+        """Returns the values of the struct's fields.
 
         Raises:
-            UnknownRecordError: one is not, or is missing.
+            UnknownRecordError: a field is missing, empty or of the wrong kind.
         """
         found: Sequence[Value] = items(of, self._name)
         kinds = [value.WhichOneof("kind") for value in found]
@@ -134,10 +134,10 @@ class Struct:
 
 
 def items(value: Value, name: str) -> Sequence[Value]:
-    """The items of a list.
+    """Returns the items of a list; ``name`` names the value in an error.
 
     Raises:
-        UnknownRecordError: it is not a list.
+        UnknownRecordError: the value is not a list.
     """
     kind = value.WhichOneof("kind")
     if kind != LIST:
@@ -147,7 +147,7 @@ def items(value: Value, name: str) -> Sequence[Value]:
 
 
 def _called(kind: str | None) -> str:
-    return _KINDS.get(kind or "", "of no known kind")
+    return _KINDS.get(kind or "", "of an unknown kind")
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -155,21 +155,21 @@ SMALLEST, LARGEST = -(2**63), 2**63 - 1
 
 
 def integer(of: float | str, name: str) -> int:
-    """An INT64, which comes as the text of its digits, or in JSON as a number, perhaps with a fraction of zero.
+    """Reads an INT64, which is a string of digits, or in JSON a number, possibly with a fraction of zero.
 
     Raises:
-        UnknownRecordError: it is not a whole number of 64 bits.
+        UnknownRecordError: it is not an integer of 64 bits.
     """
     if not (_INTEGER.fullmatch(of) if isinstance(of, str) else of == of // 1):
-        raise UnknownRecordError(f"{name} is not a whole number")
+        raise UnknownRecordError(f"{name} is not an integer")
     return in_64_bits(int(of), name)
 
 
 def timestamp(text: str, name: str) -> int:
-    """A TIMESTAMP's nanoseconds since the epoch.
+    """Reads a TIMESTAMP as nanoseconds since the epoch.
 
     Raises:
-        UnknownRecordError: it is not a valid timestamp, or has no room in 64 bits.
+        UnknownRecordError: it is not a valid timestamp, or its nanoseconds do not fit in 64 bits.
     """
     try:
         found = parse(text)
@@ -179,18 +179,18 @@ def timestamp(text: str, name: str) -> int:
 
 
 def in_64_bits(number: int, name: str) -> int:
-    """The number.
+    """Returns the number if it fits.
 
     Raises:
-        UnknownRecordError: it has no room in 64 bits.
+        UnknownRecordError: it does not fit in 64 bits.
     """
     if not SMALLEST <= number <= LARGEST:
-        raise UnknownRecordError(f"{name} has no room in 64 bits")
+        raise UnknownRecordError(f"{name} does not fit in 64 bits")
     return number
 
 
 def type_of(text: str | bytes) -> str:
-    """A column's type in canonical JSON; one that this version does not know passes through.
+    """Returns a column's type as canonical JSON; unknown type codes are kept.
 
     Raises:
         UnknownRecordError: it is not a JSON object with a code.
@@ -208,10 +208,10 @@ NO_MEMBERS = "{}"
 
 
 def payload(text: str, name: str) -> str:
-    """The text of a payload's JSON object; JSON's null, which a table without key columns has, is one without members.
+    """Returns the text of a payload's JSON object; JSON's null, sent for a table without key columns, becomes ``{}``.
 
-    It is taken by its first and last character, for Spanner's JSON type has checked what is between them. What has
-    others is parsed, and stands without what was around it.
+    A text that begins and ends with braces is accepted without parsing: Spanner's JSON type guarantees that it is
+    valid. Any other text is parsed, and its surrounding whitespace is removed.
 
     Raises:
         UnknownRecordError: it is not a JSON object.
@@ -240,13 +240,13 @@ _CACHED_TYPES = 10_000
 
 
 def size(mods: tuple[Mod, ...]) -> int:
-    """Bytes that a record with these mods takes in memory, about."""
+    """Returns roughly how many bytes a record with these mods takes in memory."""
     text = sum(getsizeof(mod.keys) + getsizeof(mod.new_values) + getsizeof(mod.old_values) for mod in mods)
     return _RECORD_OVERHEAD + text + _MOD_OVERHEAD * len(mods)
 
 
 def remember(cache: dict[_Raw, tuple[ColumnType, ...]], raw: _Raw, known: tuple[ColumnType, ...]) -> None:
-    """Keeps column types by the form in which they came; a cache that is full begins anew."""
+    """Caches column types by their encoded form; a full cache is cleared first."""
     if len(cache) >= _CACHED_TYPES:
         cache.clear()
     cache[raw] = known

@@ -1,8 +1,8 @@
-"""The plain walk over a change stream's rows: one row's value to records, one walk a dialect and partition mode.
+"""The row decoders: each walks over one row's value and returns its records. One a dialect and partition mode.
 
-It takes whatever the service may send, in the order in which google.spanner.v1 defines it, and refuses everything
-else. :mod:`connector.decoding.decoder` takes it wherever a faster way cannot tell what it has before it, and that way
-must give the same records. Payloads are handed on as they came.
+A row decoder accepts every row of the documented format, and rejects every other row with an error. It defines what a
+row means: the column decoders, which :mod:`connector.decoding.decoder` prefers, must give the same records. Payloads
+are not changed.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from connector.decoding.row_fields import UnknownRecordError
 __all__ = ["UnknownRecordError", "Walk", "walk"]
 
 Walk = Callable[[Value, int], list[Record]]
-"""Takes a row's one value and the time it was received, nanoseconds since the epoch.
+"""Takes a row's only value, and the time at which it was received, in nanoseconds since the epoch.
 
-Raises :class:`UnknownRecordError` where the row has another form.
+Raises :class:`UnknownRecordError` if the row is not of the documented format.
 """
 
 
 def walk(dialect: Dialect, partition_mode: str) -> Walk:
-    """The walk of a dialect and a partition mode; each call makes one with a cache of its own."""
+    """Returns a new row decoder for a dialect and partition mode, with its own cache of column types."""
     if partition_mode == MUTABLE:
         return MutableWalk()
     return PostgresqlWalk() if dialect is POSTGRESQL else GooglesqlWalk()

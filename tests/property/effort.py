@@ -1,4 +1,4 @@
-"""How long a property is tried: short and alike in every run, or for as long as one likes."""
+"""How many examples a property is tested with: few, and the same in every run; or as many as one asks for."""
 
 import os
 
@@ -6,14 +6,14 @@ from hypothesis import HealthCheck, settings
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 SHARE = float(os.environ.get("PROPERTY_SHARE", "1"))
-"""Of the examples, where not all are worth their time."""
+"""The share of the examples to run, for slow environments."""
 
 
 def effort(examples: int) -> settings:
-    """So many examples, the same in every run; with ``PROPERTY_EXAMPLES=10000`` so many, and others in every run."""
+    """So many examples, the same in every run; ``PROPERTY_EXAMPLES=10000`` runs as many random ones instead."""
     return settings(
         max_examples=EXAMPLES or max(round(examples * SHARE), 1),
-        deadline=None,  # of a machine that others use, too
+        deadline=None,  # the machine may be shared
         print_blob=True,
         derandomize=not EXAMPLES,
         database=None,

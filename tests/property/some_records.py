@@ -1,4 +1,4 @@
-"""Data change records for properties: few different timestamps, transactions and tables, so that many are equal."""
+"""Draws data change records with few different timestamps, transactions and tables, so that many are equal."""
 
 from dataclasses import replace
 from random import Random
@@ -12,7 +12,7 @@ from tests.connector.builders import AT, column
 TABLES = ("Singers", "music.Albums", "Älben", "")
 TRANSACTIONS = ("a", "b", "ä", "")
 SEQUENCES = ("0", "1", "00000002", "10", "9", "٣", "", "a", "-1", str(2**63 - 1), str(2**63), str(2**70))
-"""Numbers of any length, and what is none."""
+"""Numbers of any length, and texts that are not numbers."""
 
 INSTANTS = tuple(AT + step for step in (0, 1, 2, 1000, 10**9, MINUTE, 2 * MINUTE))
 COLUMNS = (

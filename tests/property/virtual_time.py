@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer whenever nothing else is to be done: hours pass in moments."""
+"""An event loop whose time jumps to the next timer whenever no task is ready: simulated hours take milliseconds."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class NothingWillHappenError(AssertionError):
-    """Every task waits, and for no timer: in real time it would hang."""
+    """Every task waits, and none for a timer: in real time the program would hang."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -21,13 +21,13 @@ class _Selector(selectors.DefaultSelector):
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise NothingWillHappenError("every task waits, and for no timer")
+                raise NothingWillHappenError("every task waits, and none for a timer")
             self.passed += max(timeout, 0.0)
         return ready
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Its ``time()`` begins at zero and passes only in sleeps; threads must not be used in it."""
+    """Its ``time()`` begins at zero, and advances only while all tasks sleep. Threads must not be used in it."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
@@ -36,8 +36,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.passed
 
-    def stand_still(self, seconds: float) -> None:
-        """Time passes, and nothing is done in it, as when a process is stopped."""
+    def stall(self, seconds: float) -> None:
+        """Advances the time while no task runs, as when the process is stopped."""
         self._virtual.passed += seconds
 
 

@@ -20,7 +20,7 @@ from emulator.scripted.server import ScriptedServer
 from tests.faults.link import linked
 from tests.integration.commands import manifests
 from tests.integration.delivered import assert_sound
-from tests.property.reading.test_whole_reader import of_seed
+from tests.property.reading.whole_reader import of_seed
 from tests.soak.between import Between
 from tests.soak.faults.late_server import LateServer
 from tests.soak.live_sink import LiveSink
@@ -60,7 +60,7 @@ def run_in_one_process(seed: int) -> Outcome:
         reader.run()
     except Exception:  # noqa: BLE001 - whatever it is, it is the seed's failure
         failure = traceback.format_exc(limit=-6)
-    told = Counter({f"in one process: {name}": number for name, number in reader.told.items()})
+    told = Counter({f"in one process: {name}": number for name, number in reader.counts.items()})
     told["in one process: mods"] = sum(len(change.mods) for change in reader.scenario.history.changes())
     return Outcome("one process", seed, time.monotonic() - began, failure, told)
 

@@ -1,4 +1,4 @@
-"""Whole columns of fields are read as each field alone."""
+"""Whole columns of fields are read with the same result as each field alone."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,13 @@ FIRST, LAST = parse("0001-01-01T00:00:00Z"), parse("9999-12-31T23:59:59.99999999
 
 
 def written(nanos: int, digits: int, zone: str = "Z") -> str:
-    """The moment with so many digits of its second."""
+    """Formats a timestamp with so many digits of its second."""
     fraction = f"{nanos % 10**9:09}"[:digits]
     return format_rfc3339(nanos)[:19] + (f".{fraction}" if fraction else "") + zone
 
 
 def outcome(texts: list[str]) -> list[int] | None:
-    """What one by one they are, or None where one is no timestamp of 64 bits."""
+    """Returns the timestamps read one by one, or None if one is not valid or does not fit in 64 bits."""
     try:
         found = [parse(text) for text in texts]
     except ValueError:
@@ -42,29 +42,29 @@ def check(texts: list[str]) -> None:
         assert timestamps(texts).tolist() == wanted
 
 
-moments = st.integers(0, LARGEST) | st.integers(1_790_000_000 * 10**9, 1_790_000_002 * 10**9)
+instants = st.integers(0, LARGEST) | st.integers(1_790_000_000 * 10**9, 1_790_000_002 * 10**9)
 digits = st.integers(0, 9)
 zones = st.sampled_from(("Z", "z", "+00:00", "-07:30", "+0530", "+01", ""))
 odd = st.sampled_from((*"0059:;/-+.,TtZz x_", "٣", "é", "\0", ""))
 
 
 @effort(200)
-@given(st.lists(moments, min_size=1, max_size=12), digits, zones)
+@given(st.lists(instants, min_size=1, max_size=12), digits, zones)
 def test_timestamps_of_one_precision_are_read_as_one_by_one(some: list[int], precision: int, zone: str) -> None:
     check([written(nanos, precision, zone) for nanos in some])
 
 
 @effort(200)
-@given(st.lists(st.builds(written, moments, digits, zones), min_size=1, max_size=6))
-def test_timestamps_of_any_form_are_read_or_refused_as_one_by_one(texts: list[str]) -> None:
+@given(st.lists(st.builds(written, instants, digits, zones), min_size=1, max_size=6))
+def test_timestamps_of_any_format_are_read_or_rejected_as_one_by_one(texts: list[str]) -> None:
     check(texts)
 
 
 @effort(200)
 @given(
-    st.lists(moments, min_size=1, max_size=4), digits, zones, st.integers(0, 3), st.integers(0, 36), odd, st.booleans()
+    st.lists(instants, min_size=1, max_size=4), digits, zones, st.integers(0, 3), st.integers(0, 36), odd, st.booleans()
 )
-def test_a_character_that_is_wrong_is_noticed_wherever_it_stands(
+def test_a_wrong_character_is_noticed_in_any_place(
     some: list[int], precision: int, zone: str, which: int, at: int, character: str, replaces: bool
 ) -> None:
     texts = [written(nanos, precision, zone) for nanos in some]
@@ -79,11 +79,11 @@ def test_a_character_that_is_wrong_is_noticed_wherever_it_stands(
 @example([-LARGEST, -LARGEST - 1, FIRST], 9, "Z")
 @example([LARGEST, LARGEST - 1], 9, "-01")
 @example([LARGEST + 1, LARGEST], 9, "+01")
-def test_a_timestamp_beyond_64_bits_is_refused_and_becomes_no_other(some: list[int], precision: int, zone: str) -> None:
+def test_a_timestamp_beyond_64_bits_is_rejected(some: list[int], precision: int, zone: str) -> None:
     check([written(nanos, precision, zone) for nanos in some])
 
 
-def test_texts_that_are_as_long_together_as_timestamps_are_not_taken_for_them() -> None:
+def test_texts_whose_total_length_is_that_of_timestamps_are_rejected() -> None:
     text = "2026-01-02T03:04:05.123456789Z"
     check([text[:-1], text + "Z"])
     check([text * 2, ""])
@@ -109,8 +109,8 @@ def fields(count: int) -> Fields[bytes]:
     )
 
 
-def test_shapes_are_learned_once_and_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.decoding.assembler._SHAPES", 3)
+def test_column_types_are_read_once_until_the_cache_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connector.decoding.assembler._CACHED_SCHEMAS", 3)
     read: list[bytes] = []
 
     def column_types(raw: bytes) -> tuple[ColumnType, ...]:
@@ -126,7 +126,7 @@ def test_shapes_are_learned_once_and_forgotten_where_there_are_too_many(monkeypa
     assert read[:3] == [b"0", b"1", b"2"]
 
 
-def test_the_row_type_of_the_immutable_mode_is_known_and_no_other() -> None:
+def test_only_the_googlesql_row_type_of_the_immutable_mode_is_known() -> None:
     assert is_known(METADATA["googlesql"])
     assert is_known(metadata("googlesql", "IMMUTABLE_KEY_RANGE", "Everything"))
     assert not is_known(metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"))

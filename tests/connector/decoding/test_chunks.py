@@ -1,4 +1,4 @@
-"""Values from messages in which they were cut into chunks."""
+"""Values that messages hold in chunks are joined."""
 
 from unittest.mock import patch
 
@@ -9,7 +9,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.decoding import chunks as rows
+from connector.decoding import chunks
 from connector.decoding.chunks import ValueAssembler, merged
 
 Node = str | bool | None | list["Node"]
@@ -19,8 +19,8 @@ _PartialResultSet = types.PartialResultSet.pb()
 
 
 def message(*nodes: Node, chunked: bool = False) -> bytes:
-    told: bytes = _PartialResultSet(values=map(value, nodes), chunked_value=chunked).SerializeToString()
-    return told
+    encoded: bytes = _PartialResultSet(values=map(value, nodes), chunked_value=chunked).SerializeToString()
+    return encoded
 
 
 def nodes_of(values: list[bytes]) -> list[Node]:
@@ -62,11 +62,11 @@ def node(of: Value) -> Node:
         ([], ["a"], ["a"]),
     ],
 )
-def test_a_chunk_continues_as_the_api_reference_says(first: Node, second: Node, whole: Node) -> None:
+def test_chunks_are_joined_as_in_the_examples_of_the_api_reference(first: Node, second: Node, whole: Node) -> None:
     assert node(merged([value(first), value(second)])) == whole
 
 
-def test_chunks_of_different_kinds_are_refused() -> None:
+def test_chunks_of_different_kinds_are_rejected() -> None:
     with pytest.raises(ValueError, match="continued by one of kind"):
         merged([value("a"), value([])])
     assembler = ValueAssembler()
@@ -75,7 +75,7 @@ def test_chunks_of_different_kinds_are_refused() -> None:
 
 
 def _split(whole: Node, at: int) -> tuple[Node, Node, int]:
-    """Cuts a value after ``at`` characters, wherever in it they are; also says how many characters it took."""
+    """Cuts a value after ``at`` of its characters, at any depth; also returns the characters of the first part."""
     if isinstance(whole, str):
         cut = min(at, len(whole))
         return whole[:cut], whole[cut:], cut
@@ -97,7 +97,7 @@ nodes = st.recursive(
 
 
 @given(nodes, st.integers(0, 60))
-def test_a_value_cut_anywhere_is_whole_again(whole: Node, at: int) -> None:
+def test_a_value_in_two_chunks_is_joined_wherever_it_was_cut(whole: Node, at: int) -> None:
     first, rest, _ = _split(whole, at)
     if not rest or not first:
         return
@@ -107,7 +107,7 @@ def test_a_value_cut_anywhere_is_whole_again(whole: Node, at: int) -> None:
     assert nodes_of(apart) == nodes_of(together) == [whole]
 
 
-def test_of_many_messages_the_values_come_in_order() -> None:
+def test_the_values_of_many_messages_are_in_order() -> None:
     found = ValueAssembler().values([message("a", ["b"]), message(), message(None), message("d")])
     assert nodes_of(found) == ["a", ["b"], None, "d"]
 
@@ -128,30 +128,30 @@ def test_a_chunk_may_span_three_messages() -> None:
     assert nodes_of(apart) == nodes_of(ValueAssembler().values(parts)) == ["x", "abc", "y"]
 
 
-def test_between_chunks_may_lie_a_message_without_values() -> None:
+def test_a_message_without_values_may_be_between_chunks() -> None:
     parts = [message("a", chunked=True), message(), message("b")]
     assert nodes_of(ValueAssembler().values(parts)) == ["ab"]
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_bytes_that_are_not_a_message_are_rejected() -> None:
     with pytest.raises(DecodeError):
         ValueAssembler().values([b"\xff"])
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_value_in_many_chunks_is_copied_as_often_as_one_in_few(nested: bool) -> None:
-    """What is joined is counted, not timed: each piece once for each list around it, however many pieces there are."""
+def test_a_value_in_many_chunks_is_copied_no_more_than_one_in_few(nested: bool) -> None:
+    """Joined bytes are counted, not timed: each chunk once for each list around it, however many chunks there are."""
 
-    def joined(chunks: int) -> int:
+    def joined(count: int) -> int:
         assembler, whole = ValueAssembler(), "x" * 8000
-        step = len(whole) // chunks
+        step = len(whole) // count
         texts = [whole[at : at + step] for at in range(0, len(whole), step)]
         parts: list[Node] = [[[text]] if nested else text for text in texts]
-        with patch.object(rows, "merged", wraps=rows.merged) as merges:
+        with patch.object(chunks, "merged", wraps=chunks.merged) as merges:
             found = [
                 value
                 for number, part in enumerate(parts)
-                for value in assembler.values([message(part, chunked=number + 1 < chunks)])
+                for value in assembler.values([message(part, chunked=number + 1 < count)])
             ]
         assert nodes_of(found) == [[[whole]] if nested else whole]
         return sum(chunk.ByteSize() for call in merges.call_args_list for chunk in call.args[0])
@@ -160,7 +160,7 @@ def test_a_value_in_many_chunks_is_copied_as_often_as_one_in_few(nested: bool) -
 
 
 @given(st.lists(nodes, min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
-def test_a_value_cut_many_times_is_whole_again(whole: list[Node], ats: list[int]) -> None:
+def test_a_value_in_many_chunks_is_joined(whole: list[Node], ats: list[int]) -> None:
     parts: list[Node] = [list(whole)]
     for at in ats:
         first, rest, _ = _split(parts[-1], at)

@@ -1,4 +1,4 @@
-"""A table with ``PRIMARY KEY()`` has one row at most and no key columns: its changes spoil nothing on their way."""
+"""Changes of a table with ``PRIMARY KEY()``, which has at most one row and no key columns, are read and written."""
 
 import json
 from collections.abc import Callable
@@ -14,19 +14,18 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry
 from connector.core.text_columns import objects, splice
-from connector.decoding import decoder as decode
 from connector.decoding.decoder import decoder
 from connector.decoding.row_fields import UnknownRecordError
 from connector.decoding.walk import walk
-from connector.envelope.envelope import EnvelopeBuilder
+from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
 from tests.connector.builders import record
-from tests.connector.envelope.test_envelope import SOURCE
 from tests.property.decoding.change_rows import DataChange, Json, Style, googlesql, postgresql, text, value
 from tests.property.decoding.framed import field
 from tests.property.decoding.row_types import METADATA
 
+SOURCE = Source("project", "instance", "database", "Everything", "public")
 V = ColumnType("V", '{"code":"STRING"}', False, 1)
 
 
@@ -36,7 +35,7 @@ def change(keys: str, new: str = '{"V":"a"}', old: str = "{}") -> DataChange:
         record_sequence="00000000",
         server_transaction_id="tx",
         is_last_record_in_transaction_in_partition=True,
-        shape=("Keyless", [("V", '{"code":"STRING"}', False, 1)]),
+        table=("Keyless", [("V", '{"code":"STRING"}', False, 1)]),
         mods=[(keys, new, old)],
         mod_type="INSERT",
         value_capture_type="NEW_ROW",
@@ -68,9 +67,9 @@ both = pytest.mark.parametrize(("dialect", "rows"), [("googlesql", googlesql_row
 
 
 def read(dialect: str, row: Value, monkeypatch: pytest.MonkeyPatch) -> list[DataChangeRecord]:
-    """What the walk and the fast way make of a row."""
+    """Returns a row's record from the row decoder, and from the column decoder."""
     of = GOOGLESQL if dialect == "googlesql" else POSTGRESQL
-    monkeypatch.setattr(decode, "FEW", 0)
+    monkeypatch.setattr("connector.decoding.decoder.FEW", 0)
     fast = decoder(of, IMMUTABLE)()
     fast([field(1, METADATA[dialect])], 0)
     (found,) = fast([field(2, row.SerializeToString())], 0)
@@ -82,10 +81,10 @@ def read(dialect: str, row: Value, monkeypatch: pytest.MonkeyPatch) -> list[Data
 
 @both
 @pytest.mark.parametrize("keys", ["null", "{}", "{ }", None])
-def test_keys_that_are_null_empty_or_missing_are_one_thing(
+def test_keys_that_are_null_empty_or_missing_mean_the_same(
     dialect: str, rows: Rows, keys: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if dialect == "googlesql" and keys is None:  # NULL, which the fast way leaves to the walk
+    if dialect == "googlesql" and keys is None:  # NULL, which the column decoder declines
         (walked,) = walk(GOOGLESQL, IMMUTABLE)(rows(change("{}"), None), 0)
         assert isinstance(walked, DataChangeRecord)
         assert walked.mods == (Mod("{}", '{"V":"a"}', "{}"),)
@@ -97,21 +96,21 @@ def test_keys_that_are_null_empty_or_missing_are_one_thing(
 
 @both
 @pytest.mark.parametrize("payload", ["[]", "5", "true", '"x"', '["a"]'])
-def test_a_payload_that_is_not_an_object_is_refused_and_its_text_not_shown(
+def test_a_payload_that_is_not_an_object_is_rejected_without_showing_its_text(
     dialect: str, rows: Rows, payload: str
 ) -> None:
-    with pytest.raises(UnknownRecordError, match="new_values is not a JSON object") as refused:
+    with pytest.raises(UnknownRecordError, match="new_values is not a JSON object") as raised:
         walk(GOOGLESQL if dialect == "googlesql" else POSTGRESQL, IMMUTABLE)(rows(change("{}", payload), "{}"), 0)
-    assert payload not in str(refused.value).replace("5", "")
+    assert payload not in str(raised.value).replace("5", "")
 
 
 @pytest.mark.parametrize("payload", ["", "nul", "{", '{"a":1', "x"])
-def test_a_payload_that_is_not_json_is_refused(payload: str) -> None:
+def test_a_payload_that_is_not_json_is_rejected(payload: str) -> None:
     with pytest.raises(UnknownRecordError):
         walk(GOOGLESQL, IMMUTABLE)(googlesql_rows(change("{}", payload), "{}"), 0)
 
 
-def test_what_stands_around_an_object_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whitespace_around_an_object_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     (walked,) = walk(GOOGLESQL, IMMUTABLE)(googlesql_rows(change("{}", ' {"V":"a"}\n'), " null "), 0)
     assert isinstance(walked, DataChangeRecord)
     assert walked.mods == (Mod("{}", '{"V":"a"}', "{}"),)
@@ -128,7 +127,7 @@ MIXED = (
     record(record_sequence="2"),
     record(table_name="Keyless", column_types=(V,), mods=(Mod("null", "null", '{"V":"a"}'),), mod_type="DELETE"),
 )
-"""As a decoder of an earlier version might have handed it on."""
+"""Records as a decoder of an earlier version may have returned them."""
 
 
 def test_payloads_of_a_table_without_key_columns_are_json_beside_those_of_others() -> None:
@@ -138,18 +137,18 @@ def test_payloads_of_a_table_without_key_columns_are_json_beside_those_of_others
     assert batch.column("before").to_pylist() == [None, None, '{"V":"a"}']
 
 
-def test_events_and_opencdc_records_of_it_have_no_keys_and_no_error() -> None:
+def test_events_and_opencdc_records_of_a_keyless_table_have_no_keys() -> None:
     batch, registry = built(*MIXED)
     events = [orjson.loads(line) for line in EventWriter(registry.by_key).lines(batch)]
     assert [event["source_metadata"]["primary_keys"] for event in events] == [[], ["Id"], []]
     assert [event["payload"] for event in events] == [{"V": "a"}, {"Id": 1, "Name": "a"}, {"V": "a"}]
-    assert len({event["uuid"] for event in events}) == 3 - 1  # two of these records have one sequence
+    assert len({event["uuid"] for event in events}) == 3 - 1  # two of these records have the same sequence
     changes = [orjson.loads(line) for line in OpenCdcWriter(registry.by_key).lines(batch)]
     assert [one["key"] for one in changes] == [{}, {"Id": 1}, {}]
     assert [one["payload"]["after"] for one in changes] == [{"V": "a"}, {"Id": 1, "Name": "a"}, None]
 
 
-def test_nothing_is_spliced_that_is_not_an_object() -> None:
+def test_only_objects_are_spliced() -> None:
     odd = pa.array(["null", ' {"a":1} ', '{"b":2}', "{}"], pa.string())
     assert objects(odd).to_pylist() == ["{}", '{"a":1}', '{"b":2}', "{}"]
     assert splice(objects(odd), odd.slice(2).take(pa.array([0, 0, 0, 1]))).to_pylist() == [

@@ -1,4 +1,4 @@
-"""Change stream rows of both dialects to the same records."""
+"""The row decoders read the rows of both dialects and modes as the same records."""
 
 from base64 import b64encode
 from typing import Any
@@ -142,7 +142,7 @@ def test_heartbeats_are_read_in_both_dialects() -> None:
 
 
 @pytest.mark.parametrize("parents", [[], None, [None], ["p", "q"]])
-def test_child_partitions_have_no_parents_where_they_are_empty_or_null(parents: list[str | None] | None) -> None:
+def test_child_partitions_have_no_parents_if_these_are_empty_or_null(parents: list[str | None] | None) -> None:
     expected = frozenset(parent for parent in parents or [] if parent)
     wanted = [ChildPartitionsRecord(parse(AT), "00000001", (ChildPartition("c", expected),))]
     assert walk(GOOGLESQL, IMMUTABLE)(googlesql(children=[[AT, "00000001", [["c", parents]]]]), 0) == wanted
@@ -155,7 +155,7 @@ def test_child_partitions_have_no_parents_where_they_are_empty_or_null(parents: 
 
 
 @pytest.mark.parametrize("row", [[[[["x"]], [], []]], [["y"]], [[[], [], [], [["new"]]]]])
-def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> None:
+def test_a_googlesql_row_that_is_not_valid_is_rejected_not_skipped(row: Any) -> None:
     with pytest.raises(UnknownRecordError):
         walk(GOOGLESQL, IMMUTABLE)(ParseDict(row, Value()), 0)
 
@@ -163,14 +163,14 @@ def test_a_googlesql_row_of_another_form_is_refused_not_skipped(row: Any) -> Non
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"data_change_record":{}}', '{"heartbeat_record":{"timestamp":"x"}}', '{"new_record":{}}']
 )
-def test_a_postgresql_row_of_another_form_is_refused_not_skipped(text: str) -> None:
+def test_a_postgresql_row_that_is_not_valid_is_rejected_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
         walk(POSTGRESQL, IMMUTABLE)(Value(string_value=text), 0)
 
 
 ChangeStreamRecord = types.ChangeStreamRecord
 DataChange = ChangeStreamRecord.DataChangeRecord
-MOMENT = {"seconds": parse(AT) // 10**9, "nanos": 123456789}
+COMMIT = {"seconds": parse(AT) // 10**9, "nanos": 123456789}
 
 
 def of_proto(record: Any) -> Value:
@@ -204,7 +204,7 @@ def test_a_data_change_record_of_the_mutable_mode_has_every_field_and_payloads_i
     found = mutable(
         ChangeStreamRecord(
             data_change_record=DataChange(
-                commit_timestamp=MOMENT,
+                commit_timestamp=COMMIT,
                 record_sequence="00000001",
                 server_transaction_id="tx",
                 is_last_record_in_transaction_in_partition=True,
@@ -247,25 +247,25 @@ def test_a_data_change_record_of_the_mutable_mode_has_every_field_and_payloads_i
 
 
 def test_the_other_records_of_the_mutable_mode_are_read() -> None:
-    started = ChangeStreamRecord.PartitionStartRecord(start_timestamp=MOMENT, partition_tokens=["a", "b"])
+    started = ChangeStreamRecord.PartitionStartRecord(start_timestamp=COMMIT, partition_tokens=["a", "b"])
     moved = ChangeStreamRecord.PartitionEventRecord(
-        commit_timestamp=MOMENT,
+        commit_timestamp=COMMIT,
         move_in_events=[{"source_partition_token": "b"}],
         move_out_events=[{"destination_partition_token": "c"}, {"destination_partition_token": "d"}],
     )
-    ended = ChangeStreamRecord.PartitionEndRecord(end_timestamp=MOMENT, partition_token="a")
-    beat = ChangeStreamRecord.HeartbeatRecord(timestamp=MOMENT)
+    ended = ChangeStreamRecord.PartitionEndRecord(end_timestamp=COMMIT, partition_token="a")
+    beat = ChangeStreamRecord.HeartbeatRecord(timestamp=COMMIT)
     assert mutable(ChangeStreamRecord(partition_start_record=started)) == PartitionStartRecord(parse(AT), ("a", "b"))
     assert mutable(ChangeStreamRecord(partition_event_record=moved)) == PartitionEventRecord(parse(AT), 1)
     assert mutable(ChangeStreamRecord(partition_end_record=ended)) == PartitionEndRecord(parse(AT))
     assert mutable(ChangeStreamRecord(heartbeat_record=beat)) == HeartbeatRecord(parse(AT))
 
 
-def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() -> None:
+def test_a_type_that_the_library_does_not_know_is_kept_as_its_number() -> None:
     column = DataChange.ColumnMetadata(name="N")
     DataChange.ColumnMetadata.pb(column).type_.code = 99
     record = DataChange(
-        commit_timestamp=MOMENT, record_sequence="0", server_transaction_id="tx", table="T", column_metadata=[column],
+        commit_timestamp=COMMIT, record_sequence="0", server_transaction_id="tx", table="T", column_metadata=[column],
         mod_type=10, value_capture_type=10,
     )  # fmt: skip
     found = mutable(ChangeStreamRecord(data_change_record=record))
@@ -279,17 +279,17 @@ def test_a_type_that_the_library_does_not_know_passes_through_as_its_number() ->
         ChangeStreamRecord(heartbeat_record={}),
         ChangeStreamRecord(data_change_record={"mod_type": 10, "value_capture_type": 10}),
         ChangeStreamRecord(partition_start_record={"partition_tokens": ["a"]}),
-        ChangeStreamRecord(partition_start_record={"start_timestamp": MOMENT}),
+        ChangeStreamRecord(partition_start_record={"start_timestamp": COMMIT}),
         ChangeStreamRecord(partition_end_record={"partition_token": "a"}),
         ChangeStreamRecord(partition_event_record={"partition_token": "a"}),
     ],
 )
-def test_a_record_without_its_timestamp_or_its_tokens_is_refused_and_does_not_pass_for_1970(record: Any) -> None:
+def test_a_record_without_a_timestamp_or_tokens_is_rejected(record: Any) -> None:
     with pytest.raises(UnknownRecordError):
         walk(GOOGLESQL, MUTABLE)(of_proto(record), 0)
 
 
 @pytest.mark.parametrize("text", ["", "?", "!!!!", b64encode(b"\x0a\x02\x12").decode()])
-def test_a_row_of_the_mutable_mode_of_another_form_is_refused_not_skipped(text: str) -> None:
+def test_a_row_of_the_mutable_mode_that_is_not_valid_is_rejected_not_skipped(text: str) -> None:
     with pytest.raises(UnknownRecordError):
         walk(GOOGLESQL, MUTABLE)(Value(string_value=text), 0)

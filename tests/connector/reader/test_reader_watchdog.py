@@ -223,7 +223,7 @@ def test_a_process_that_was_stopped_asks_nothing_anew() -> None:
         assert isinstance(loop, VirtualTimeLoop)
         for _ in range(3):
             await asyncio.sleep(40)
-            loop.stand_still(7200)
+            loop.stall(7200)
         await asyncio.sleep(40)
         assert running.lag < 3
 

@@ -153,7 +153,7 @@ def test_a_reader_that_stood_still_for_longer_than_a_window_goes_on_from_the_clo
         for _ in range(3):
             await asyncio.sleep(100)
             assert made.lag < 5
-            loop.stand_still(HOUR)
+            loop.stall(HOUR)
             await asyncio.sleep(10)
             assert made.lag < 5
 

@@ -124,7 +124,7 @@ def test_a_time_in_which_the_process_stood_still_is_no_silence() -> None:
         async with watched() as watchdog:
             with watchdog:
                 await asyncio.sleep(5)
-                loop.stand_still(7200)
+                loop.stall(7200)
                 await asyncio.sleep(LIMIT - 1)
             began = now()
             with pytest.raises(TimeoutError), watchdog:

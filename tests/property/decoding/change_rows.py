@@ -1,7 +1,7 @@
-"""Rows of change streams as Spanner might send them, and as it never would, in both dialects.
+"""Generates rows of change streams in both dialects, as Spanner might send them, and as it never would.
 
-A row is told as a :data:`Node`, the tree of its one value: in GoogleSQL arrays and structs are lists, in the PostgreSQL
-dialect it is the text of a JSON document.
+A row is a :data:`Node`, the tree of its only value. In GoogleSQL arrays and structs are lists; in the PostgreSQL
+dialect a row is the text of a JSON document.
 """
 
 import json
@@ -24,14 +24,14 @@ _NESTED = (
     '{"code":"STRUCT","struct_type":{"fields":[{"name":"a","type":{"code":"ARRAY","array_element_type":'
     '{"code":"PROTO","proto_type_fqn":"a.B"}}}]}}'
 )
-SHAPES: tuple[tuple[str, list[tuple[str, str, bool, int]]], ...] = (
+TABLES: tuple[tuple[str, list[tuple[str, str, bool, int]]], ...] = (
     ("Singers", [("Id", '{"code":"INT64"}', True, 1), ("Name", '{"code":"STRING"}', False, 2)]),
     ("Singers", [("Id", '{"code": "INT64"}', True, 1)]),
     ("music.Älben", [("Ärger €🎸", '{"arrayElementType":{"code":"JSON"},"code":"ARRAY"}', False, 7)]),
     ("Nested", [("N", _NESTED, False, 3), ("Id", '{"code":"NEW","x":[1.5,null]}', True, -1)]),
     ("Bare", []),
 )
-"""Tables and their column types: the same table with others, other texts of the same, types of later versions."""
+"""Tables and their column types: one table in two versions, one type in two texts, types of later versions."""
 
 TEXTS = (
     "{}", "{}", '{"Id":"1"}', '{"Id":"1","Name":null}', '{ "F" : 1.50e0 , "S":"\\u0041\\n" }', '{"Ä":"€🎸"}', "{ }",
@@ -42,20 +42,20 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON text that stands in a document as it is."""
+    """A JSON text that is inserted in a document unchanged."""
 
     text: str
 
 
 @dataclass(slots=True)
 class DataChange:
-    """A data change record of either dialect; fields are in the order of the row type."""
+    """A data change record of either dialect; the fields are in the order of the row type."""
 
     commit_timestamp: str
     record_sequence: str
     server_transaction_id: str
     is_last_record_in_transaction_in_partition: bool
-    shape: tuple[str, list[tuple[str, str, bool, int]]]
+    table: tuple[str, list[tuple[str, str, bool, int]]]
     mods: list[tuple[str, str, str]]
     mod_type: str
     value_capture_type: str
@@ -82,12 +82,12 @@ Change = DataChange | Heartbeat | Children
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How different the records of a stream are."""
+    """How much the records of a stream differ."""
 
     precisions: Sequence[int] = (6,)
     zones: Sequence[str] = ("Z",)
     back: Sequence[int] = (0,)
-    """Steps back in time."""
+    """Steps back in time, in nanoseconds."""
     kinds: Sequence[str] = ("data",)
 
 
@@ -111,7 +111,7 @@ def _data(random: Random) -> DataChange:
         record_sequence=random.choice(_SEQUENCES),
         server_transaction_id=random.choice(_TRANSACTIONS),
         is_last_record_in_transaction_in_partition=random.random() < 0.5,
-        shape=random.choice(SHAPES),
+        table=random.choice(TABLES),
         mods=[_mod(random) for _ in range(random.choice((0, 1, 1, 1, 1, 2, 5)))],
         mod_type=random.choice(("INSERT", "UPDATE", "DELETE")),
         value_capture_type=random.choice(("NEW_ROW", "OLD_AND_NEW_VALUES")),
@@ -138,12 +138,12 @@ _POOLS: dict[str, st.SearchStrategy[Change]] = {
     "children": st.sampled_from([_children(_RANDOM) for _ in range(50)]),
     "heartbeat": st.just(Heartbeat("")),
 }
-"""Drawn once, for it takes Hypothesis as long to draw ten fields as a decoder to decode ten records."""
+"""Generated once: Hypothesis takes as long to draw ten fields as a decoder to decode ten records."""
 
 
 @st.composite
 def changes(draw: st.DrawFn, spread: Spread, *, least: int = 0, most: int = 12) -> list[Change]:
-    """Records of a partition in the order of a query's answer, which is that of time where nothing steps back."""
+    """Draws records of a partition in the order in which a query returns them: that of time, unless one steps back."""
     precision, zone = draw(st.sampled_from(spread.precisions)), draw(st.sampled_from(spread.zones))
     alike = draw(st.booleans())
     at = AT
@@ -157,18 +157,18 @@ def changes(draw: st.DrawFn, spread: Spread, *, least: int = 0, most: int = 12) 
     return found
 
 
-def _at(one: Change, moment: str) -> Change:
+def _at(one: Change, timestamp: str) -> Change:
     match one:
         case Heartbeat():
-            return Heartbeat(moment)
+            return Heartbeat(timestamp)
         case Children():
-            return replace(one, start_timestamp=moment)
+            return replace(one, start_timestamp=timestamp)
         case _:
-            return replace(one, commit_timestamp=moment)
+            return replace(one, commit_timestamp=timestamp)
 
 
 def written(nanos: int, precision: int, zone: str) -> str:
-    """A moment's text with so many digits of a second; what they do not hold is cut off."""
+    """Formats a timestamp with so many digits of a second; further digits are cut off."""
     fraction = f"{nanos % 10**9:09}"[:precision]
     return format_rfc3339(nanos)[:19] + (f".{fraction}" if fraction else "") + zone
 
@@ -177,14 +177,14 @@ def written(nanos: int, precision: int, zone: str) -> str:
 
 
 def googlesql(of: Change) -> list[Node]:
-    """A change record: a struct of three arrays, one of which has an element."""
+    """Returns a change record: a struct of three arrays, one of which has an element."""
     match of:
         case Heartbeat():
             return [[], [[of.timestamp]], []]
         case Children():
             children: list[Node] = [[token, None if parents is None else [*parents]] for token, parents in of.children]
             return [[], [], [[of.start_timestamp, of.record_sequence, children]]]
-    table, columns = of.shape
+    table, columns = of.table
     data: list[Node] = [
         of.commit_timestamp,
         of.record_sequence,
@@ -209,7 +209,7 @@ Document = dict[str, Any]
 
 
 def postgresql(of: Change) -> Document:
-    """A change record: an object of one member."""
+    """Returns a change record: an object with one member."""
     match of:
         case Heartbeat():
             return {"heartbeat_record": {"timestamp": of.timestamp}}
@@ -223,7 +223,7 @@ def postgresql(of: Change) -> Document:
                 "child_partitions": children,
             }
             return {"child_partitions_record": record}
-    table, columns = of.shape
+    table, columns = of.table
     data: Document = {
         "column_types": [
             {"is_primary_key": key, "name": name, "ordinal_position": position, "type": Json(kind)}
@@ -247,7 +247,7 @@ def postgresql(of: Change) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How JSON is written: what stands around values, and whether all of it is ASCII."""
+    """How JSON is written: the whitespace around values, and whether all of it is ASCII."""
 
     space: str = ""
     ascii: bool = False
@@ -257,7 +257,7 @@ STYLES = (Style(), Style(), Style(" "), Style("\r\n\t", ascii=True), Style(ascii
 
 
 def text(node: Any, style: Style) -> str:
-    """A document's text."""
+    """Writes a document as JSON."""
     space = style.space
     match node:
         case Json():
@@ -275,7 +275,7 @@ def text(node: Any, style: Style) -> str:
 
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
-    """Where there are values in a tree of lists and objects: what they are in, and at which index or key."""
+    """Returns the places of all values in a tree of lists and objects: the container, and the index or key."""
     found = []
     inner = enumerate(tree) if isinstance(tree, list) else tree.items() if isinstance(tree, dict) else ()
     for at, item in inner:
@@ -285,14 +285,14 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def changed(draw: st.DrawFn, trees: list[Any], change: Callable[[Any, Any], None]) -> None:
-    """Changes the trees in one place."""
+    """Changes the trees in one drawn place."""
     where = [place for tree in trees for place in places(tree)]
     if where:
         change(*where[draw(st.integers(0, len(where) - 1))])
 
 
 def value(node: Node) -> Value:
-    """A node as Spanner encodes it."""
+    """Encodes a node as Spanner does."""
     match node:
         case bool():
             return Value(bool_value=node)
@@ -307,7 +307,7 @@ def value(node: Node) -> Value:
 
 
 def some_rows(dialect: str, random: Random, count: int) -> list[Value]:
-    """So many rows of one record each, most of them data change records, in the order of their timestamps."""
+    """Generates rows of one record each, most of them data change records, in the order of their timestamps."""
     found = []
     for number in range(count):
         make = random.choice((_data, _data, _data, _data, _children, lambda _: Heartbeat("")))

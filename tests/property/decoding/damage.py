@@ -1,4 +1,4 @@
-"""Damage to bytes and text, drawn from a seed, and what of a row's value is left of its type."""
+"""Damages bytes and texts at random, and says whether a damaged row is still of its type."""
 
 from random import Random
 
@@ -15,40 +15,40 @@ _KINDS = {
     types.TypeCode.TIMESTAMP: "string_value",
 }
 
-_TELLING = b'\x00\x08\x12\x1a "2{}[],:\\Z.09eE-\xff'
-"""Tags of a Value's kinds, and what has a meaning in JSON, timestamps and numbers."""
+_MEANINGFUL = b'\x00\x08\x12\x1a "2{}[],:\\Z.09eE-\xff'
+"""Tags of a Value's kinds, and the characters that have a meaning in JSON, timestamps and numbers."""
 
 
 def damaged(random: Random, whole: bytes, other: bytes) -> bytes:
-    """The bytes with one or some of them flipped, changed, dropped, doubled, or put there from another message."""
+    """Flips, changes, drops, inserts or doubles one or some of the bytes, or copies some from another message."""
     for _ in range(random.choice((1, 1, 1, 1, 2, 5))):
         start = random.randrange(len(whole) + 1)
         stop = start + random.choice((1, 1, 1, 2, 10, 200))
-        piece, first = whole[start:stop], random.randrange(len(other) + 1)
+        part, first = whole[start:stop], random.randrange(len(other) + 1)
         match random.choice(("flip", "flip", "change", "change", "copy", "drop", "insert", "double")):
-            case "flip":  # the length stays what the bytes before it say
-                piece = bytes(byte ^ 1 << random.randrange(8) for byte in piece[:1]) + piece[1:]
+            case "flip":  # the length stays as encoded before
+                part = bytes(byte ^ 1 << random.randrange(8) for byte in part[:1]) + part[1:]
             case "change":
-                piece = bytes(random.choice(_TELLING) for _ in piece[:1]) + piece[1:]
+                part = bytes(random.choice(_MEANINGFUL) for _ in part[:1]) + part[1:]
             case "copy":
-                piece = (other[first : first + len(piece)] + piece)[: len(piece)]
+                part = (other[first : first + len(part)] + part)[: len(part)]
             case "drop":
-                piece = b""
+                part = b""
             case "insert":
-                piece = random.randbytes(random.randrange(1, 4)) + piece
+                part = random.randbytes(random.randrange(1, 4)) + part
             case "double":
-                piece += piece
-        whole = whole[:start] + piece + whole[stop:]
+                part += part
+        whole = whole[:start] + part + whole[stop:]
     return whole
 
 
 def garbled(random: Random, text: str, other: str) -> str:
-    """The text damaged where it stays text."""
+    """Damages a text; the result is still a text."""
     return damaged(random, text.encode(), other.encode()).decode(errors="ignore")
 
 
 def is_of(row: bytes, metadata: bytes) -> bool:
-    """Whether a row's value is one that a typed engine can send: encoded as one encodes it, and of the row's type."""
+    """Whether a typed engine can send the row: its value is encoded canonically, and of the row's type."""
     try:
         value = Value.FromString(row)
     except (DecodeError, ValueError):

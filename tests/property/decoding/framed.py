@@ -1,4 +1,4 @@
-"""Rows as messages: every way of framing them that google.spanner.v1.PartialResultSet leaves a server."""
+"""Frames rows as messages, in every way that google.spanner.v1.PartialResultSet allows a server."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ _PartialResultSet = types.PartialResultSet.pb()
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field of a message: its tag, its length, seven bits a byte, and its content."""
+    """Encodes a field of a message: its tag, its length as a varint, and its content."""
     length, encoded = len(content), bytes([number << 3 | 2])
     while length > 0x7F:
         encoded += bytes([length & 0x7F | 0x80])
@@ -22,21 +22,21 @@ def field(number: int, content: bytes) -> bytes:
 def message(
     nodes: Sequence[Node], *, chunked: bool = False, metadata: bytes | None = None, token: bytes = b""
 ) -> bytes:
-    """A message of these values."""
-    told: bytes = _PartialResultSet(
+    """Encodes a message with these values."""
+    encoded: bytes = _PartialResultSet(
         values=map(value, nodes), chunked_value=chunked, resume_token=token
     ).SerializeToString()
-    return told if metadata is None else field(1, metadata) + told
+    return encoded if metadata is None else field(1, metadata) + encoded
 
 
 @st.composite
 def framed(draw: st.DrawFn, rows: Sequence[Node], metadata: bytes | None) -> list[bytes]:
-    """The messages of an answer that begins with ``metadata``."""
+    """Draws the messages of an answer; the first one has ``metadata``."""
     together = draw(st.sampled_from((1, 2, 5, 100)))
     chunks, bare = draw(st.sampled_from((0, 0, 3, 1))), draw(st.sampled_from((0, 0, 4)))
     found: list[bytes] = []
 
-    def tell(nodes: Sequence[Node], *, chunked: bool = False) -> None:
+    def send(nodes: Sequence[Node], *, chunked: bool = False) -> None:
         token = b"resume" * (len(found) % 2) if not chunked else b""
         found.append(message(nodes, chunked=chunked, metadata=None if found else metadata, token=token))
         if bare and draw(st.integers(1, bare)) == 1:
@@ -44,23 +44,23 @@ def framed(draw: st.DrawFn, rows: Sequence[Node], metadata: bytes | None) -> lis
 
     held: list[Node] = []
     for row in rows:
-        pieces = [row]
-        while chunks and len(pieces) < 6 and draw(st.integers(1, chunks)) == 1:
-            pieces[-1:] = cut(draw, pieces[-1])
-        for piece in pieces[:-1]:
-            tell([*held, piece], chunked=True)
+        parts = [row]
+        while chunks and len(parts) < 6 and draw(st.integers(1, chunks)) == 1:
+            parts[-1:] = cut(draw, parts[-1])
+        for part in parts[:-1]:
+            send([*held, part], chunked=True)
             held = []
-        held.append(pieces[-1])
+        held.append(parts[-1])
         if len(held) >= together:
-            tell(held)
+            send(held)
             held = []
     if held or not found:
-        tell(held)
+        send(held)
     return found
 
 
 def cut(draw: st.DrawFn, node: Node) -> tuple[Node, Node]:
-    """Two chunks of a string or a list, cut anywhere; neighbours that would be merged are not cut apart."""
+    """Cuts a string or a list in two chunks anywhere but between items that merging would join."""
     if isinstance(node, str):
         at = draw(st.integers(0, len(node)))
         return node[:at], node[at:]
@@ -73,7 +73,7 @@ def cut(draw: st.DrawFn, node: Node) -> tuple[Node, Node]:
 
 
 def cuts(node: Node) -> Iterator[tuple[Node, Node]]:
-    """Every way of cutting a string or a list into two chunks."""
+    """Yields every way of cutting a string or a list into two chunks."""
     if isinstance(node, str):
         yield from ((node[:at], node[at:]) for at in range(len(node) + 1))
     elif isinstance(node, list):
@@ -94,7 +94,7 @@ def _merge(node: list[Node], at: int) -> bool:
 
 @st.composite
 def lists(draw: st.DrawFn, messages: Sequence[bytes]) -> list[list[bytes]]:
-    """The messages in the lists in which they are given to a decoder: none, one or many."""
+    """Draws the lists in which messages are given to a decoder: of none, one or many."""
     found: list[list[bytes]] = [[]]
     most = draw(st.sampled_from((1, 3, 1000)))
     for one in messages:

@@ -1,7 +1,7 @@
-"""Rows of the MUTABLE_KEY_RANGE mode, as Spanner might send them and as it never would, made of bytes.
+"""Generates rows of the MUTABLE_KEY_RANGE mode from bytes, as Spanner might send them, and as it never would.
 
-A row is the base64 of a google.spanner.v1.ChangeStreamRecord. What is made here may hold every kind of value in every
-place and, where it is odd, encodings that a parser takes although no writer of Spanner's makes them.
+A row is the base64 of a google.spanner.v1.ChangeStreamRecord. A row may hold every kind of value in every place. An odd
+row holds encodings that parsers accept, but no writer of Spanner's makes, or that are not valid.
 """
 
 import struct
@@ -31,7 +31,7 @@ ESCAPED = ("", '"', "\\", '{"a": "b"}', "a\nb", "\0", "\x1f", "tab\there", "end\
 
 
 def number(of: float) -> bytes:
-    """A google.protobuf.Value that is a number."""
+    """Encodes a google.protobuf.Value that is a number."""
     return b"\x11" + struct.pack("<d", of)
 
 
@@ -40,7 +40,7 @@ VALUES = (
     listed([]), listed([text("1"), NULL, number(0.5)]),
     listed([number(float("nan")), listed([TRUE, listed([])]), text('"')]),
 )  # fmt: skip
-"""Google's libraries encode them so."""
+"""Values as Google's libraries encode them."""
 
 ODD_VALUES = (
     b"", b"\x08\x01", b"\x08\x80\x00", b"\x20\x02", b"\x20\x81\x00", b"\x1a\x81\x00a", NULL + text("a"),
@@ -50,16 +50,16 @@ ODD_VALUES = (
     b"\x1a\xff\xff\xff", b"\x1a\xff\xff\xff\xff\x0f", field(3, b"\xc3\x28"), field(3, b"\xed\xa0\x80"),
     listed([field(3, b"\xff")]), b"\x0b\x0c", b"\x1a", b"\x00", text("a") + b"\x00",
 )  # fmt: skip
-"""A parser takes some of them, and the others are to be refused."""
+"""Values of which a parser accepts some; the others are to be rejected."""
 
 
 def mod_value(index: int, value: bytes) -> bytes:
-    """A ModValue."""
+    """Encodes a ModValue."""
     return number_field(1, index) + field(2, value)
 
 
 def _odd_mod_value(random: Random, index: int, value: bytes) -> bytes:
-    """A ModValue that no writer makes."""
+    """Encodes a ModValue in a way that no writer does."""
     return random.choice(
         (
             b"",
@@ -91,7 +91,7 @@ def _column(name: str, position: int, *, key: bool = False, code: int = 6) -> by
     return encoded
 
 
-SHAPES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
+TABLES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("Singers", tuple(_column(f"C{at}", at + 1, key=at == 0) for at in range(5))),
     ("Singers", tuple(_column(f"C{at}", at + 1, key=at == 0) for at in range(3))),
     ("music.Älben", (_column("Ärger €🎸", 1, key=True), _column('quo"te\\\n', 2), _column("Z", 3, code=99))),
@@ -101,12 +101,12 @@ SHAPES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
 """Tables and their columns, as bytes of ColumnMetadata."""
 
 _TWICE = (_column("A", 1, key=True), _column("B", 2), _column("A", 3))
-"""Two columns of one name, of which JSON has the last."""
+"""Two columns have the same name; a JSON object keeps the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How different records are: how often what is in a mod is odd, and what else there may be."""
+    """How much records differ: how often a mod's content is odd, and which kinds of records there are."""
 
     odd: float = 0.0
     back: Sequence[int] = (0,)
@@ -122,22 +122,22 @@ _STEPS = (0, 0, 1, 1000, 10**6, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A data change record but for its commit timestamp; fields are its others' bytes."""
+    """A data change record without its commit timestamp: the bytes of all other fields."""
 
     fields: bytes
 
     def row(self, at: int) -> bytes:
-        """The whole row's bytes."""
+        """Returns the bytes of the whole row."""
         return field(1, field(1, timestamp(at)) + self.fields)
 
 
 def timestamp(at: int) -> bytes:
-    """A google.protobuf.Timestamp."""
+    """Encodes a google.protobuf.Timestamp."""
     return number_field(1, at // SECOND) + number_field(2, at % SECOND)
 
 
 def _mod(random: Random, columns: int, odd: float) -> bytes:
-    """A mod of some of the columns, each at most once in each payload; what is odd may be otherwise."""
+    """Generates a mod of some of the columns, each at most once in a payload unless the mod is odd."""
     payloads = []
     for payload in (1, 2, 3):
         few = random.sample(range(columns), min(columns, random.choice((0, 0, 1, 2, 5, 140))))
@@ -155,8 +155,8 @@ def _mod(random: Random, columns: int, odd: float) -> bytes:
 
 
 def data(random: Random, odd: float = 0.0) -> Data:
-    """A data change record of any shape."""
-    table, columns = random.choice(SHAPES)
+    """Generates a data change record of any table."""
+    table, columns = random.choice(TABLES)
     if random.random() < odd / 3:
         columns = random.choice((_TWICE, (b"\x0a\x01\xff",), (field(1, b"N") + field(2, b"\x08\x63"),)))
     fields = [
@@ -182,18 +182,18 @@ def data(random: Random, odd: float = 0.0) -> Data:
 
 
 def others(at: int) -> tuple[bytes, ...]:
-    """Records of every other kind."""
-    moment = field(1, timestamp(at))
+    """Returns a record of every other kind."""
+    start = field(1, timestamp(at))
     return (
-        field(2, moment),
-        field(3, moment + field(2, b"00000001") + field(3, b"c") + field(3, b"d")),
-        field(4, moment + field(2, b"00000001") + field(3, b"c")),
-        field(5, moment + field(2, b"00000001") + field(3, b"c") + field(4, field(1, b"d"))),
+        field(2, start),
+        field(3, start + field(2, b"00000001") + field(3, b"c") + field(3, b"d")),
+        field(4, start + field(2, b"00000001") + field(3, b"c")),
+        field(5, start + field(2, b"00000001") + field(3, b"c") + field(4, field(1, b"d"))),
     )
 
 
 def odd_rows(at: int, one: Data) -> tuple[bytes, ...]:
-    """Rows that are to be refused, and some that hold more than one thing."""
+    """Returns rows that are not valid, and some that hold more than one record."""
     whole = one.row(at)
     return (
         b"", field(6, b"new"), field(1, one.fields), field(1, b""), whole + field(6, b"new"), field(6, b"") + whole,
@@ -205,12 +205,12 @@ def odd_rows(at: int, one: Data) -> tuple[bytes, ...]:
 
 _RANDOM = Random(7)
 _POOLS = {odd: st.sampled_from([data(_RANDOM, odd) for _ in range(400)]) for odd in (0.0, 0.1)}
-"""Drawn once, as those of :mod:`tests.property.decoding.change_rows` are."""
+"""Generated once, as those of :mod:`tests.property.decoding.change_rows` are."""
 
 
 @st.composite
 def rows(draw: st.DrawFn, spread: Spread) -> list[bytes]:
-    """The bytes of a partition's rows in the order of time, where nothing steps back."""
+    """Draws the bytes of a partition's rows, in the order of time unless one steps back."""
     at, found = AT, []
     for kind in draw(st.lists(st.sampled_from(spread.kinds), max_size=12)):
         at += draw(st.sampled_from(_STEPS)) - draw(st.sampled_from(spread.back))
@@ -226,5 +226,5 @@ def rows(draw: st.DrawFn, spread: Spread) -> list[bytes]:
 
 
 def in_base64(row: bytes) -> str:
-    """A row's value."""
+    """Returns a row's value."""
     return b64encode(row).decode()

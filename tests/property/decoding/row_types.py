@@ -1,4 +1,4 @@
-"""The row type of a change stream, as the official emulator sent it, and others that differ from it in one place."""
+"""The row type of a change stream as the official emulator sent it, and types that differ from it in one place."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,16 +8,16 @@ from google.cloud.spanner_v1 import types
 from benchmarks.replay.sample import Sample
 
 METADATA = {dialect: Sample.of(dialect).metadata for dialect in ("googlesql", "postgresql")}
-"""By dialect."""
+"""The bytes of the google.spanner.v1.ResultSetMetadata, by dialect."""
 
 _Metadata = types.ResultSetMetadata.pb()
 _Type = types.Type.pb()
 _LATER = 99
-"""A type code that this version's library does not know."""
+"""A type code that the library does not know."""
 
 
 def _structs(node: Any) -> Iterator[Any]:
-    """The row type, and every struct in it."""
+    """Yields the row type, and every struct in it."""
     if not isinstance(node, _Type):
         yield node
     elif node.code == types.TypeCode.STRUCT:
@@ -32,7 +32,7 @@ def _structs(node: Any) -> Iterator[Any]:
 
 
 def _types(node: Any) -> Iterator[Any]:
-    """Every type in a row type."""
+    """Yields every type in a row type."""
     for struct in _structs(node):
         for field in struct.fields:
             yield field.type_
@@ -41,7 +41,7 @@ def _types(node: Any) -> Iterator[Any]:
 
 
 def other_row_types() -> Iterator[bytes]:
-    """Each differs from the known one in one place."""
+    """Yields the metadata of row types that differ from the known one in one place each."""
     known = _Metadata.FromString(METADATA["googlesql"]).row_type
     for code in (types.TypeCode.NUMERIC, _LATER):
         for number in range(len(list(_types(known)))):

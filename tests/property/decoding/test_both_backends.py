@@ -1,4 +1,4 @@
-"""Both ways of decoding are the same in protobuf's other backend, too, which is written in Python and slow."""
+"""Both decoders give the same records with protobuf's other backend too, which is written in Python and slow."""
 
 import os
 import subprocess
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TESTS = tuple(f"tests/property/test_{name}.py" for name in ("decoders", "damaged_messages", "mutable_decoders"))
+TESTS = [
+    str(Path(__file__).with_name(f"test_{name}.py")) for name in ("decoders", "damaged_messages", "mutable_decoders")
+]
 _BACKEND = "from google.protobuf.internal import api_implementation; print(api_implementation.Type())"
 
 
@@ -18,20 +20,20 @@ def python(backend: str, *arguments: str, **more: str) -> "subprocess.CompletedP
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def decoders_keep_their_promises(backend: str, **effort: str) -> None:
-    asked = python(backend, "-c", _BACKEND)
-    if asked.stdout.strip() != backend:
-        pytest.skip(f"this protobuf has no backend {backend}: {asked.stdout or asked.stderr}")
+def decoders_pass_their_tests(backend: str, **effort: str) -> None:
+    found = python(backend, "-c", _BACKEND)
+    if found.stdout.strip() != backend:
+        pytest.skip(f"this protobuf has no backend {backend}: {found.stdout or found.stderr}")
     run = python(backend, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, **effort)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_decoders_keep_their_promises_with_protobufs_python_backend() -> None:
-    decoders_keep_their_promises("python", PROPERTY_SHARE="0.1", DAMAGED_SEEDS="60")
+def test_decoders_pass_their_tests_with_the_python_backend_of_protobuf() -> None:
+    decoders_pass_their_tests("python", PROPERTY_SHARE="0.1", DAMAGED_SEEDS="60")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("backend", "examples"), [("upb", 5000), ("python", 1000)])
-def test_decoders_keep_their_promises_for_long(backend: str, examples: int) -> None:
-    decoders_keep_their_promises(backend, PROPERTY_EXAMPLES=str(examples), DAMAGED_SEEDS=str(2 * examples))
+def test_decoders_pass_a_campaign_of_their_tests_with_each_backend(backend: str, examples: int) -> None:
+    decoders_pass_their_tests(backend, PROPERTY_EXAMPLES=str(examples), DAMAGED_SEEDS=str(2 * examples))

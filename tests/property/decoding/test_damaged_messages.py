@@ -1,6 +1,6 @@
-"""Messages that were damaged: nothing crashes, and what a typed engine could have sent is the same in both ways.
+"""Damaged messages crash nothing, and both decoders agree on every message that a typed engine could send.
 
-A campaign: ``DAMAGED_SEEDS=100000 pytest tests/property/decoding/test_damaged_messages.py``. A failure tells its seed.
+A campaign: ``DAMAGED_SEEDS=100000 pytest tests/property/decoding/test_damaged_messages.py``. A failure names its seed.
 """
 
 import os
@@ -24,12 +24,12 @@ from tests.property.decoding.two_ways import UNKNOWN, Lists, Side, both_dialects
 SEEDS = int(os.environ.get("DAMAGED_SEEDS", "400"))
 
 Damage = Callable[[Side, Random, list[list[bytes]]], list[bytes]]
-"""Takes rows by the message in which they are, and gives damaged messages."""
+"""Takes the rows of each message, and returns damaged messages."""
 
 
 @cache
 def rows_of(dialect: str) -> list[bytes]:
-    """Real rows of both lengths and of an announcement, and made ones of every kind of record."""
+    """Real rows with one and with fifty mods, a real announcement, and generated rows with every kind of record."""
     sample = Sample.of(dialect)
     real = [*sample.records[1], sample.announcement, *sample.records[50]]
     made = some_rows(dialect, Random(7), 60)
@@ -41,7 +41,7 @@ def of_rows(rows: list[bytes]) -> bytes:
 
 
 def answer(side: Side, random: Random) -> list[list[bytes]]:
-    """The rows of a query's answer, by the message in which they are."""
+    """Draws the rows of each message of a query's answer."""
     rows = rows_of(side.name)
     found = []
     for _ in range(random.randrange(1, 5)):
@@ -51,7 +51,7 @@ def answer(side: Side, random: Random) -> list[list[bytes]]:
 
 
 def in_bytes(side: Side, random: Random, rows: list[list[bytes]]) -> list[bytes]:
-    """Damage that may be anywhere, in the framing, too."""
+    """Damages any bytes, those of the framing included."""
     messages = [of_rows(some) for some in rows]
     at = random.randrange(len(messages))
     messages[at] = damaged(random, messages[at], random.choice(messages))
@@ -59,7 +59,7 @@ def in_bytes(side: Side, random: Random, rows: list[list[bytes]]) -> list[bytes]
 
 
 def in_a_row(side: Side, random: Random, rows: list[list[bytes]]) -> list[bytes]:
-    """Damage within a row's value."""
+    """Damages the bytes of a row's value."""
     some = random.choice(rows)
     at = random.randrange(len(some))
     some[at] = damaged(random, some[at], random.choice(some))
@@ -67,7 +67,7 @@ def in_a_row(side: Side, random: Random, rows: list[list[bytes]]) -> list[bytes]
 
 
 def in_a_text(side: Side, random: Random, rows: list[list[bytes]]) -> list[bytes]:
-    """Damage to a string of a row, that of the whole document in the PostgreSQL dialect."""
+    """Damages a string of a row; in the PostgreSQL dialect that is the whole document."""
     some = random.choice(rows)
     at = random.randrange(len(some))
     value = Value.FromString(some[at])
@@ -86,7 +86,7 @@ def _strings(value: Value) -> list[Value]:
 
 @pytest.mark.parametrize("damage", [in_bytes, in_a_row, in_a_text])
 @both_dialects
-def test_damaged_messages_are_read_as_the_plain_walk_reads_them_or_refused(side: Side, damage: Damage) -> None:
+def test_both_decoders_agree_on_damaged_messages(side: Side, damage: Damage) -> None:
     happened: Counter[str] = Counter()
     for seed in range(SEEDS):
         random = Random(f"{seed} of {damage.__name__}")
@@ -97,20 +97,20 @@ def test_damaged_messages_are_read_as_the_plain_walk_reads_them_or_refused(side:
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-    assert min(happened["the same"], happened["refused"]) > SEEDS // 40, happened
+    assert min(happened["the same"], happened["rejected"]) > SEEDS // 40, happened
 
 
 def compared(side: Side, lists: Lists) -> str:
     if is_typed(side, lists):
-        return "refused" if [UNKNOWN] in check(side, lists) else "the same"
+        return "rejected" if [UNKNOWN] in check(side, lists) else "the same"
     found = records(fast_items(side, lists))  # nothing but UnknownRecordError was raised
     if UNKNOWN in found:
-        return "refused"
+        return "rejected"
     return "untyped" if found != [one for some in outcome(side.plain(), lists) for one in some] else "untyped, the same"
 
 
 def is_typed(side: Side, lists: Lists) -> bool:
-    """Whether all rows are of the row type that the metadata tell."""
+    """Whether all rows are of the row type in the metadata."""
     try:
         assembler = ValueAssembler()
         return all(is_of(row, side.metadata) for some in lists for row in assembler.values(some))
@@ -119,8 +119,8 @@ def is_typed(side: Side, lists: Lists) -> bool:
 
 
 @both_dialects
-def test_a_field_or_a_payload_that_is_no_utf_8_is_refused(side: Side) -> None:
-    """Members of a PostgreSQL document that no version knows are passed over unread, and may be anything."""
+def test_a_field_or_a_payload_that_is_not_utf_8_is_rejected(side: Side) -> None:
+    """Unknown members of a PostgreSQL document are ignored, and may hold anything."""
     tried = 0
     for row in some_rows(side.name, Random(3), 12):
         for leaf in _strings(row):
@@ -138,7 +138,7 @@ def test_a_field_or_a_payload_that_is_no_utf_8_is_refused(side: Side) -> None:
 
 @both_dialects
 @pytest.mark.parametrize("odd", ["9" * 19, "9" * 30, "-" + "9" * 30, "9" * 5000, " 1", "1_0", "٣", "1.0", "1e3", ""])
-def test_numbers_of_any_length_are_the_same_in_both_ways(side: Side, odd: str) -> None:
+def test_both_decoders_agree_on_numbers_of_any_length(side: Side, odd: str) -> None:
     tried = 0
     for row in some_rows(side.name, Random(3), 4):
         for leaf in _strings(row):
@@ -152,7 +152,7 @@ def test_numbers_of_any_length_are_the_same_in_both_ways(side: Side, odd: str) -
 
 
 @both_dialects
-def test_what_is_nested_deeper_than_a_parser_goes_is_refused(side: Side) -> None:
+def test_values_nested_deeper_than_a_parser_allows_are_rejected(side: Side) -> None:
     row = field(3, b'{"data_change_record":' + b"[" * 100_000)
     for _ in range(200 if side.name == "googlesql" else 0):
         row = field(6, field(1, row))

@@ -1,4 +1,4 @@
-"""The fast way of decoding gives what the plain walk gives, whatever comes and however it is framed.
+"""The column decoders give the same records as the row decoders, for any rows and any framing.
 
 For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property/decoding/test_decoders.py``.
 """
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
-from connector.decoding import decoder as decode
+from connector.decoding.decoder import FEW, Decoder
 from connector.decoding.googlesql import GooglesqlColumns
 from connector.decoding.walk import walk
 from tests.property.decoding.change_rows import (
     ANY,
-    SHAPES,
     STYLES,
+    TABLES,
     TYPICAL,
     Change,
     Children,
@@ -31,34 +31,34 @@ from tests.property.decoding.change_rows import (
     Style,
     changed,
     changes,
+    googlesql,
     places,
+    postgresql,
     text,
 )
-from tests.property.decoding.change_rows import googlesql as googlesql_row
-from tests.property.decoding.change_rows import postgresql as postgresql_row
 from tests.property.decoding.framed import cuts, framed, lists, message
 from tests.property.decoding.row_types import other_row_types
 from tests.property.decoding.two_ways import SIDES, Side, both_dialects, check, fast_items, outcome, records
 from tests.property.effort import SHARE, effort
 
-FEWS = (0, 2000, decode.FEW)
-"""Up to how many bytes rows are walked: none, few, as it is."""
+FEWS = (0, 2000, FEW)
+"""Bytes of rows up to which the row decoder is used: none, few, and the default."""
 
 Oddity = Callable[[st.DrawFn, list[Any]], None]
 
 
 @st.composite
 def rows(draw: st.DrawFn, side: Side, some: list[Change], odd: Oddity) -> list[Node]:
-    """The records as rows, one or some of them a row, with oddities in them."""
+    """Draws rows with one or several records each, and with oddities."""
     if side.name == "googlesql":
-        structs: list[Any] = [googlesql_row(one) for one in some]
-        together = 1 if odd is even else draw(st.sampled_from((1, 1, 1, 2, 5)))  # which is walked
+        structs: list[Any] = [googlesql(one) for one in some]
+        together = 1 if odd is even else draw(st.sampled_from((1, 1, 1, 2, 5)))  # such rows are left to the row decoder
         found: list[Any] = [structs[at : at + together] for at in range(0, len(structs), together)]
         if together == 5:  # records of several kinds in one struct, and arrays of several
             found = [[[[one for struct in row for one in struct[kind]] for kind in range(3)]] for row in found]
         odd(draw, found)
         return found
-    documents = [postgresql_row(one) for one in some]
+    documents = [postgresql(one) for one in some]
     odd(draw, documents)
     style = draw(st.sampled_from(STYLES))
     return [text(document, style) for document in documents]
@@ -66,17 +66,17 @@ def rows(draw: st.DrawFn, side: Side, some: list[Change], odd: Oddity) -> list[N
 
 @st.composite
 def answers(draw: st.DrawFn, side: Side, spread: Spread, odd: Oddity, described: bytes | None) -> list[list[bytes]]:
-    """The answer to a query, in the lists in which it comes."""
+    """Draws the answer to a query, in the lists in which a decoder receives it."""
     some = draw(changes(spread))
     return draw(lists(draw(framed(draw(rows(side, some, odd)), described))))
 
 
 def even(_: st.DrawFn, __: list[Any]) -> None:
-    """Nothing is odd."""
+    """Leaves the rows as they are."""
 
 
 def typed(draw: st.DrawFn, trees: list[Any]) -> None:
-    """What a typed engine may send: NULL wherever it likes, other texts, fewer or more elements of an array."""
+    """Changes rows as a typed engine may: NULL anywhere, other texts, fewer or more elements of an array."""
     for _ in range(draw(st.integers(0, 3))):
         change = draw(st.sampled_from((_null, _text, _huge, _emptied)))
         changed(draw, trees, partial(change, draw))
@@ -99,7 +99,7 @@ def _huge(_: st.DrawFn, of: Any, at: Any) -> None:
 
 
 def _emptied(_: st.DrawFn, of: Any, at: Any) -> None:
-    """An array, which is one of structs that begin with a string; structs hold as much as their type says."""
+    """Empties an array of structs that begin with a string; a struct always has all fields of its type."""
     if isinstance(of[at], list) and all(isinstance(item, dict) or _begins_with_text(item) for item in of[at]):
         of[at] = []
 
@@ -109,7 +109,7 @@ def _begins_with_text(item: Any) -> bool:
 
 
 def other(draw: st.DrawFn, trees: list[Any]) -> None:
-    """One thing in a data change record that this version does not know: something more, less, or of another kind."""
+    """Changes one thing in a data change record to an unknown one: an item more, one less, or one of another kind."""
     change = draw(st.sampled_from((_more, _more, _less, _number, _number_as_text, _kind)))
     changed(draw, [one for tree in trees for one in _data(tree)], partial(change, draw))
 
@@ -147,7 +147,7 @@ def _kind(draw: st.DrawFn, of: Any, at: Any) -> None:
 @both_dialects
 @effort(120)
 @given(st.data())
-def test_typical_records_are_columns_however_they_are_framed(side: Side, data: st.DataObject) -> None:
+def test_typical_records_become_columns_whatever_their_framing(side: Side, data: st.DataObject) -> None:
     given = data.draw(answers(side, TYPICAL, even, side.metadata))
     wanted = check(side, given)
     assert all(isinstance(item, Changes) for item in fast_items(side, given))
@@ -157,17 +157,17 @@ def test_typical_records_are_columns_however_they_are_framed(side: Side, data: s
 @both_dialects
 @effort(250)
 @given(st.data(), st.sampled_from(FEWS))
-def test_records_of_any_kind_and_order_are_the_same_in_both_ways(side: Side, data: st.DataObject, few: int) -> None:
+def test_both_decoders_give_the_same_records_of_any_kind_and_order(side: Side, data: st.DataObject, few: int) -> None:
     check(side, data.draw(answers(side, ANY, typed, side.metadata)), few)
 
 
 @both_dialects
 @effort(200)
 @given(st.data(), st.booleans())
-def test_records_that_are_not_of_their_row_type_are_the_same_or_refused_in_both_ways(
+def test_both_decoders_agree_on_records_that_are_not_of_their_row_type(
     side: Side, data: st.DataObject, typical: bool
 ) -> None:
-    """No typed engine sends such."""
+    """No typed engine sends such rows."""
     check(side, data.draw(answers(side, TYPICAL if typical else ANY, other, side.metadata)))
 
 
@@ -177,7 +177,9 @@ def other_metadata() -> list[bytes | None]:
 
 @effort(100)
 @given(st.data(), st.sampled_from(other_metadata()), st.sampled_from((even, typed, other)))
-def test_rows_of_another_row_type_are_walked(data: st.DataObject, described: bytes | None, odd: Oddity) -> None:
+def test_rows_of_another_row_type_are_left_to_the_row_decoder(
+    data: st.DataObject, described: bytes | None, odd: Oddity
+) -> None:
     side = SIDES["googlesql"]
     given = data.draw(answers(side, TYPICAL, odd, described))
     check(side, given)
@@ -189,7 +191,7 @@ RICH = DataChange(
     record_sequence="00000001",
     server_transaction_id="ä€🎸",
     is_last_record_in_transaction_in_partition=True,
-    shape=SHAPES[2],
+    table=TABLES[2],
     mods=[('{"Id":"1"}', '{"Ä":"€🎸"}', "{}"), ('{"Id":"2"}', "{}", '{ "S" : "}{" }')],
     mod_type="UPDATE",
     value_capture_type="OLD_AND_NEW_VALUES",
@@ -205,15 +207,15 @@ OTHERS = (Children("2026-01-02T03:04:59.5Z", "00000002", [("c", ["p", None])]), 
 
 @both_dialects
 @pytest.mark.parametrize("one", [RICH, *OTHERS], ids=lambda one: type(one).__name__)
-def test_a_null_is_the_same_in_both_ways_wherever_it_stands(side: Side, one: Change) -> None:
+def test_both_decoders_agree_on_a_null_in_any_place(side: Side, one: Change) -> None:
     def row(change: Change, null: int | None = None) -> Node:
-        tree: Any = [googlesql_row(change)] if side.name == "googlesql" else postgresql_row(change)
+        tree: Any = [googlesql(change)] if side.name == "googlesql" else postgresql(change)
         if null is not None:
             of, at = places(tree)[null]
             of[at] = None
         return tree if side.name == "googlesql" else text(tree, Style())
 
-    count = len(places([googlesql_row(one)] if side.name == "googlesql" else postgresql_row(one)))
+    count = len(places([googlesql(one)] if side.name == "googlesql" else postgresql(one)))
     for null in range(count):
         nodes = [row(RICH), row(RICH), row(one, null), row(RICH), row(one)]
         check(side, [[message(nodes, metadata=side.metadata)]])
@@ -221,8 +223,8 @@ def test_a_null_is_the_same_in_both_ways_wherever_it_stands(side: Side, one: Cha
 
 
 @both_dialects
-def test_a_row_that_is_cut_in_two_is_the_same_wherever_it_is_cut(side: Side) -> None:
-    row: Node = [googlesql_row(RICH)] if side.name == "googlesql" else text(postgresql_row(RICH), Style(" "))
+def test_a_row_in_two_chunks_is_the_same_wherever_it_was_cut(side: Side) -> None:
+    row: Node = [googlesql(RICH)] if side.name == "googlesql" else text(postgresql(RICH), Style(" "))
     (wanted,) = outcome(side.plain(), [[message([row] * 3, metadata=side.metadata)]])
     tried = 0
     for left, right in islice(cuts(row), 0, None, round(1 / SHARE)):
@@ -235,17 +237,17 @@ def test_a_row_that_is_cut_in_two_is_the_same_wherever_it_is_cut(side: Side) -> 
     assert tried > 400 * SHARE
 
 
-def test_a_query_is_asked_for_its_row_type_once() -> None:
-    """It takes longer than to walk a row."""
-    asked: list[bytes | None] = []
+def test_the_row_type_of_a_query_is_checked_once() -> None:
+    """The check takes longer than decoding a row."""
+    checked: list[bytes | None] = []
     described = next(other_row_types())
 
-    def knows(told: bytes | None) -> bool:
-        asked.append(told)
+    def knows(metadata: bytes | None) -> bool:
+        checked.append(metadata)
         return False
 
-    of = decode.Decoder(walk(GOOGLESQL, IMMUTABLE), GooglesqlColumns(), knows)
-    rows_ = [message([[googlesql_row(RICH)]], metadata=described if first else None) for first in (True, False, False)]
+    of = Decoder(walk(GOOGLESQL, IMMUTABLE), GooglesqlColumns(), knows)
+    rows_ = [message([[googlesql(RICH)]], metadata=described if first else None) for first in (True, False, False)]
     for one in rows_:
         assert len(of([one], 0)) == 1
-    assert asked == [described]
+    assert checked == [described]

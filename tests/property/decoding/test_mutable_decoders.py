@@ -1,6 +1,6 @@
-"""The fast way of decoding the MUTABLE_KEY_RANGE mode gives what the plain walk gives, whatever comes, or nothing.
+"""In the MUTABLE_KEY_RANGE mode the column decoder gives the same records as the row decoder, or declines the rows.
 
-Rows are made of bytes, so there is no oddity for which the two may differ. For a campaign:
+Rows are arbitrary bytes here, and the two must agree on all of them. For a campaign:
 ``PROPERTY_EXAMPLES=10000 DAMAGED_SEEDS=100000 pytest tests/property/decoding/test_mutable_decoders.py``.
 """
 
@@ -16,9 +16,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
-from connector.decoding import decoder as decode
 from connector.decoding import mod_values
+from connector.decoding.decoder import FEW
 from emulator.scripted.wire import FALSE, field, listed, number_field, text
+from tests.property.decoding import mutants
 from tests.property.decoding.change_rows import AT, Node
 from tests.property.decoding.damage import damaged, garbled
 from tests.property.decoding.framed import framed, lists, message
@@ -26,7 +27,7 @@ from tests.property.decoding.mutable_rows import (
     ANY,
     ODD,
     ODD_VALUES,
-    SHAPES,
+    TABLES,
     TYPICAL,
     VALUES,
     Spread,
@@ -40,23 +41,22 @@ from tests.property.decoding.mutable_rows import (
 )
 from tests.property.decoding.two_ways import MUTABLE_SIDE, UNKNOWN, Lists, check, fast_items
 from tests.property.effort import effort
-from tests.property.reading import mutants
 
 SEEDS = int(os.environ.get("DAMAGED_SEEDS", "1000"))
-FEWS = (0, 2000, decode.FEW)
+FEWS = (0, 2000, FEW)
 AT_ONCE = (1, 200, mod_values._AT_ONCE)
-"""Bytes of mods that are looked at together: one mod, some, as it is."""
+"""Bytes of mods that are converted together: one mod, some mods, and the default."""
 
 
 @st.composite
 def answers(draw: st.DrawFn, spread: Spread) -> list[list[bytes]]:
-    """The answer to a query, in the lists in which it comes."""
+    """Draws the answer to a query, in the lists in which a decoder receives it."""
     nodes: list[Node] = [in_base64(row) for row in draw(rows(spread))]
     return draw(lists(draw(framed(nodes, MUTABLE_SIDE.metadata))))
 
 
 def answered(*some: bytes) -> Lists:
-    """Rows in one message."""
+    """Returns an answer with these rows in one message."""
     return [[message([in_base64(row) for row in some], metadata=MUTABLE_SIDE.metadata)], []]
 
 
@@ -70,7 +70,7 @@ def at_once(most: int) -> AbstractContextManager[object]:
 
 @effort(150)
 @given(st.data(), st.sampled_from(AT_ONCE))
-def test_typical_records_are_columns_however_they_are_framed(drawn: st.DataObject, most: int) -> None:
+def test_typical_records_become_columns_whatever_their_framing(drawn: st.DataObject, most: int) -> None:
     given = drawn.draw(answers(TYPICAL))
     with at_once(most):
         wanted = check(MUTABLE_SIDE, given)
@@ -80,19 +80,19 @@ def test_typical_records_are_columns_however_they_are_framed(drawn: st.DataObjec
 
 @effort(250)
 @given(st.data(), st.sampled_from(FEWS))
-def test_records_of_any_kind_and_order_are_the_same_in_both_ways(drawn: st.DataObject, few: int) -> None:
+def test_both_decoders_give_the_same_records_of_any_kind_and_order(drawn: st.DataObject, few: int) -> None:
     check(MUTABLE_SIDE, drawn.draw(answers(ANY)), few)
 
 
 @effort(400)
 @given(st.data(), st.sampled_from(AT_ONCE))
-def test_records_that_no_writer_makes_are_the_same_or_refused_in_both_ways(drawn: st.DataObject, most: int) -> None:
+def test_both_decoders_agree_on_records_that_no_writer_makes(drawn: st.DataObject, most: int) -> None:
     given = drawn.draw(answers(ODD))
     with at_once(most):
         check(MUTABLE_SIDE, given)
 
 
-def record(*mods: bytes, columns: tuple[bytes, ...] = SHAPES[0][1], at: int = AT) -> bytes:
+def record(*mods: bytes, columns: tuple[bytes, ...] = TABLES[0][1], at: int = AT) -> bytes:
     content = [
         field(2, b"1"),
         field(3, b"tx"),
@@ -105,7 +105,7 @@ def record(*mods: bytes, columns: tuple[bytes, ...] = SHAPES[0][1], at: int = AT
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_a_value_is_the_same_wherever_it_stands(value: bytes) -> None:
+def test_a_value_is_the_same_in_any_place(value: bytes) -> None:
     one, another = mod_value(0, value), mod_value(2, text("b"))
     given = answered(
         *(record(field(payload, one)) for payload in (1, 2, 3)),
@@ -118,7 +118,7 @@ def test_a_value_is_the_same_wherever_it_stands(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", ODD_VALUES)
-def test_an_odd_value_is_the_same_or_refused_and_spoils_no_other(value: bytes) -> None:
+def test_both_decoders_agree_on_an_odd_value_and_its_neighbours(value: bytes) -> None:
     typical = record(field(1, mod_value(0, text("1"))))
     for odd in (mod_value(1, value), mod_value(0, value), value):
         check(MUTABLE_SIDE, answered(typical, record(field(3, odd)), typical))
@@ -126,18 +126,18 @@ def test_an_odd_value_is_the_same_or_refused_and_spoils_no_other(value: bytes) -
         check(MUTABLE_SIDE, [*answered(typical), [message([in_base64(record(field(3, odd)))])], *answered(typical)])
 
 
-def test_lists_are_read_as_deep_as_a_parser_goes_and_refused_beyond() -> None:
-    refused = []
+def test_lists_are_read_up_to_the_depth_that_a_parser_allows() -> None:
+    rejected = []
     value = text("1")
     for _ in range(60):
-        refused.append([UNKNOWN] in check(MUTABLE_SIDE, answered(record(field(3, mod_value(1, value))))))
+        rejected.append([UNKNOWN] in check(MUTABLE_SIDE, answered(record(field(3, mod_value(1, value))))))
         value = listed([value])
-    assert refused == sorted(refused)
-    assert set(refused) == {True, False}
+    assert rejected == sorted(rejected)
+    assert set(rejected) == {True, False}
 
 
 @pytest.mark.parametrize("number", range(len(odd_rows(AT, data(Random(1))))))
-def test_an_odd_row_is_the_same_or_refused_and_makes_up_for_no_other(number: int) -> None:
+def test_both_decoders_agree_on_an_odd_row_and_its_neighbours(number: int) -> None:
     typical = record(field(1, mod_value(0, text("1"))))
     odd = odd_rows(AT, data(Random(1)))[number]
     check(MUTABLE_SIDE, answered(typical, odd, typical))
@@ -145,15 +145,15 @@ def test_an_odd_row_is_the_same_or_refused_and_makes_up_for_no_other(number: int
         check(MUTABLE_SIDE, answered(odd, beside))
 
 
-def test_what_is_no_data_change_record_stands_between_columns() -> None:
+def test_another_kind_of_record_is_returned_between_columns() -> None:
     typical = record(field(1, mod_value(0, text("1"))))
     for other in others(AT):
         found = fast_items(MUTABLE_SIDE, answered(typical, other, typical))
         assert [isinstance(item, Changes) for item in found] == [True, False, True]
 
 
-def test_values_of_no_column_or_of_one_that_has_one_are_the_same_or_refused() -> None:
-    columns = SHAPES[0][1]
+def test_both_decoders_agree_on_column_indexes_that_are_out_of_range_or_repeated() -> None:
+    columns = TABLES[0][1]
     for first in range(7):
         for second in range(7):
             mod = field(3, mod_value(first, text("a"))) + field(3, mod_value(second, text("b")))
@@ -164,13 +164,13 @@ def test_values_of_no_column_or_of_one_that_has_one_are_the_same_or_refused() ->
 
 
 @pytest.mark.parametrize("odd", ["", "=", "AAAA=", "AA=A", "A", "AAA", "A\nAAA", "ä", "AA-_", "CgA", "CgA=", "CgA=="])
-def test_a_row_that_is_no_base64_is_refused(odd: str) -> None:
+def test_a_row_that_is_not_base64_is_rejected(odd: str) -> None:
     given = [[message([in_base64(record()), odd], metadata=MUTABLE_SIDE.metadata)]]
     assert [UNKNOWN] in check(MUTABLE_SIDE, given)
 
 
 @pytest.mark.parametrize("odd", [None, True, 1.5, [], ["CgA="]])
-def test_a_row_that_is_no_string_is_the_same_or_refused(odd: Node) -> None:
+def test_both_decoders_agree_on_a_row_that_is_not_a_string(odd: Node) -> None:
     check(MUTABLE_SIDE, [[message([in_base64(record()), odd, in_base64(record())], metadata=MUTABLE_SIDE.metadata)]])
 
 
@@ -182,7 +182,7 @@ def pool() -> list[bytes]:
 
 
 @pytest.mark.parametrize("within", ["the record", "the text"])
-def test_damaged_rows_are_read_as_the_plain_walk_reads_them_or_refused(within: str) -> None:
+def test_both_decoders_agree_on_damaged_rows(within: str) -> None:
     happened: Counter[str] = Counter()
     for seed in range(SEEDS):
         random = Random(f"{seed} of {within}")
@@ -198,12 +198,12 @@ def test_damaged_rows_are_read_as_the_plain_walk_reads_them_or_refused(within: s
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-        happened["refused" if [UNKNOWN] in wanted else "the same"] += 1
-    assert min(happened["the same"], happened["refused"]) > SEEDS // 100, happened
+        happened["rejected" if [UNKNOWN] in wanted else "the same"] += 1
+    assert min(happened["the same"], happened["rejected"]) > SEEDS // 100, happened
 
 
-@pytest.mark.parametrize("mutant", mutants.OF_MOD_VALUES, ids=lambda mutant: mutant.__name__)
-def test_a_broken_rule_of_mod_values_is_caught(mutant: mutants.Broken) -> None:
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mutant_of_the_column_decoder_is_caught(mutant: mutants.Mutant) -> None:
     @settings(effort(1000), max_examples=1000, phases=[Phase.generate])
     @given(st.data())
     def differs(drawn: st.DataObject) -> None:

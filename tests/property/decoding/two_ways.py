@@ -1,4 +1,4 @@
-"""Both ways of decoding side by side: with columns, and with the plain walk alone, which is the oracle."""
+"""Compares a decoder that uses columns with the row decoder alone, which is the oracle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,6 @@ import pytest
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord, Record
-from connector.decoding import decoder as decode
 from connector.decoding.decoder import Decoder, Item, decoder
 from connector.decoding.googlesql import is_known
 from connector.decoding.row_fields import UnknownRecordError
@@ -21,12 +20,19 @@ READ = 1_790_000_000_123_456_789
 UNKNOWN = "unknown"
 
 Lists = Sequence[Sequence[bytes]]
-"""The messages of a query, in the lists in which a decoder is given them."""
+"""The messages of a query, in the lists in which a decoder receives them."""
 
 
 @dataclass(frozen=True, repr=False)
 class Side:
-    """A form of rows: what makes a stream's decoders in the fast way, one in the plain way, and queries' metadata."""
+    """A form of rows and its decoders.
+
+    Args:
+        name: of the form.
+        fast: returns a stream's factory of decoders that use columns.
+        plain: returns a decoder that uses the row decoder alone.
+        metadata: of the form's queries.
+    """
 
     name: str
     fast: Callable[[], Callable[[], Decoder]]
@@ -57,19 +63,19 @@ MUTABLE_SIDE = Side(
     lambda: Decoder(walk(GOOGLESQL, MUTABLE), None, lambda _: True),
     metadata("googlesql", "MUTABLE_KEY_RANGE", "Everything"),
 )
-"""The MUTABLE_KEY_RANGE mode, in which rows are alike in both dialects."""
+"""The MUTABLE_KEY_RANGE mode, whose rows are the same in both dialects."""
 
 both_dialects = pytest.mark.parametrize("side", SIDES.values(), ids=SIDES)
 
 
 def fast_items(side: Side, given: Lists) -> list[Item | str]:
-    """What comes out of a decoder for which no row is too small to be columns."""
-    with patch.object(decode, "FEW", 0):
+    """Returns the items of a decoder that uses columns however small the rows are."""
+    with patch("connector.decoding.decoder.FEW", 0):
         return [item for items in _items(side.fast()(), given) for item in items]
 
 
 def _items(of: Decoder, given: Lists) -> list[list[Item | str]]:
-    """What comes out of each list; nothing more after what is unknown."""
+    """Returns the items of each list, up to the first unknown row."""
     found: list[list[Item | str]] = []
     for some in given:
         try:
@@ -80,30 +86,33 @@ def _items(of: Decoder, given: Lists) -> list[list[Item | str]]:
 
 
 def outcome(of: Decoder, given: Lists) -> list[list[Record | str]]:
-    """What comes out of each list as records, but for what they are accounted with."""
+    """Returns the records of each list, without their sizes."""
     return [records(items) for items in _items(of, given)]
 
 
 def records(items: Sequence[Item | str]) -> list[Record | str]:
-    """The records in columns, and those beside them."""
+    """Returns the items as records, without their sizes."""
     each = [one for item in items for one in (item.records() if isinstance(item, Changes) else (item,))]
     return [replace(one, size=0) if isinstance(one, DataChangeRecord) else one for one in each]
 
 
 def check(side: Side, given: Lists, few: int = 0) -> list[list[Record | str]]:
-    """Holds two queries of one stream, the second of which finds what the first one has learned, against the oracle.
+    """Compares two queries of one stream with the oracle; the second one finds the first one's caches filled.
 
     Args:
-        side: the dialect.
-        given: what both queries are answered.
-        few: up to how many bytes rows are walked.
+        side: the form of the rows.
+        given: the answer to both queries.
+        few: the bytes of rows up to which the row decoder is used.
+
+    Returns:
+        The records of each list.
 
     Raises:
         AssertionError: they differ.
     """
     wanted = outcome(side.plain(), given)
     new = side.fast()
-    with patch.object(decode, "FEW", few):
+    with patch("connector.decoding.decoder.FEW", few):
         assert outcome(new(), given) == wanted
         assert outcome(new(), given) == wanted
     return wanted

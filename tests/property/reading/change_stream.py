@@ -1,7 +1,7 @@
-"""A model of a Spanner change stream: what is true, and what a query of it returns.
+"""A model of a Spanner change stream: its history, and what a query of it returns.
 
-Everything is drawn from one seed. Commit timestamps lie one nanosecond, seconds or minutes apart, and many are
-equal; partitions split, merge, move, do two of these at once, and may live for no time at all.
+Everything is drawn from one seed. Commit timestamps are one nanosecond, seconds or minutes apart, and many are equal.
+Partitions split, merge, move, do two of these at once, and may end in the instant in which they start.
 """
 
 from collections import defaultdict
@@ -23,15 +23,15 @@ _STEPS = (1, 1, 1, 1, 2, 3, 1000, SECOND, 25 * SECOND, MINUTE - 1, MINUTE, 2 * M
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How large and how rough a history is."""
+class HistoryOptions:
+    """How large a history is, and how often its partitions change."""
 
     instants: int = 14
     churn: int = 8
     transactions: int = 14
     first_partitions: int = 2
-    zero_lives: bool = True
-    """Whether a partition may end in the instant that it starts."""
+    empty_partitions: bool = True
+    """Whether a partition may end in the instant in which it starts."""
 
 
 @dataclass(slots=True)
@@ -49,17 +49,17 @@ class TruePartition:
 
 
 class ChangeStream:
-    """The whole truth of one change stream, from its first instant to ``horizon``; reading begins at ``start``."""
+    """The history of one change stream, from its first instant to ``horizon``; reading begins at ``start``."""
 
-    def __init__(self, rng: Random, shape: Shape) -> None:
+    def __init__(self, rng: Random, options: HistoryOptions) -> None:
         self.partitions: dict[str, TruePartition] = {}
         self._rng = rng
-        self._shape = shape
+        self._options = options
         self.instants = self._instants()
         self.horizon = self.instants[-1]
         self.start = rng.choice(self.instants[: max(2, len(self.instants) // 4)]) + rng.choice((0, 0, 1))
         self.first = self.start + rng.choice((0, 0, 0, 1, 2, 1000, MINUTE))
-        """Where what the initial query returns begins; Google's own example has it a second after the start."""
+        """The start of the partitions that the initial query returns; a second after the start in Google's example."""
         self._churn()
         self.records = self._transactions()
         self.by_token: dict[str, list[DataChangeRecord]] = defaultdict(list)
@@ -72,7 +72,7 @@ class ChangeStream:
         )
 
     def initial(self, at: int) -> list[ChildPartitionsRecord]:
-        """What the initial query at ``at`` returns: the partitions alive soon after, each in a record of its own."""
+        """Returns what the initial query at ``at`` returns: the partitions alive soon after, each in its own record."""
         at += self.first - self.start
         alive = [p.token for p in self.partitions.values() if p.covers(at)]
         return [
@@ -84,7 +84,7 @@ class ChangeStream:
         rng = self._rng
         at = rng.randrange(10, 40) * MINUTE + rng.choice((-2, -1, 0, 1, SECOND))
         out = [at]
-        while len(out) < self._shape.instants:
+        while len(out) < self._options.instants:
             at += rng.choice(_STEPS)
             out.append(at)
             if rng.random() < 0.2:  # a minute's last nanosecond, or the next one's first
@@ -95,13 +95,13 @@ class ChangeStream:
 
     def _churn(self) -> None:
         rng, first = self._rng, self.instants[0]
-        ranges = [self._born(first, frozenset()) for _ in range(self._shape.first_partitions)]
-        events = sorted(rng.choice(self.instants[1:]) for _ in range(self._shape.churn))
+        ranges = [self._born(first, frozenset()) for _ in range(self._options.first_partitions)]
+        events = sorted(rng.choice(self.instants[1:]) for _ in range(self._options.churn))
         for at in events:
             width, heirs = rng.choice(((1, 2), (1, 2), (1, 3), (2, 1), (2, 1), (3, 1), (1, 1), (2, 2)))
             place = rng.randrange(len(ranges))
             parents = ranges[place : place + width]
-            if not self._shape.zero_lives and any(p.start == at for p in parents):
+            if not self._options.empty_partitions and any(p.start == at for p in parents):
                 continue
             names = frozenset(p.token for p in parents)
             children = [self._born(at, names) for _ in range(heirs)]
@@ -111,7 +111,7 @@ class ChangeStream:
             ranges[place : place + width] = children
 
     def _born(self, start: int, parents: frozenset[str]) -> TruePartition:
-        # Tokens sort in no way that tells of lineage.
+        # The order of tokens has nothing to do with lineage.
         token = f"{self._rng.randrange(16**4):04x}-p{len(self.partitions)}"
         partition = TruePartition(token, start, parents)
         self.partitions[token] = partition
@@ -132,7 +132,7 @@ class ChangeStream:
     def _transactions(self) -> list[tuple[str, DataChangeRecord]]:
         rng = self._rng
         out: list[tuple[str, DataChangeRecord]] = []
-        for number in range(self._shape.transactions):
+        for number in range(self._options.transactions):
             at = rng.choice(self.instants)
             touched = self._touched(at)
             places = [token for token in touched for _ in range(rng.randint(1, 2))]
@@ -167,12 +167,12 @@ class ChangeStream:
 
 
 def identity(record: DataChangeRecord) -> tuple[str, str]:
-    """What tells a record from every other."""
+    """Returns what identifies a record."""
     return (record.server_transaction_id, record.record_sequence)
 
 
 def history(record: DataChangeRecord) -> tuple[int, str, int]:
-    """The order of the database's history, told without the code under test."""
+    """Returns a record's place in the order of the history, without the code under test."""
     return (record.commit_timestamp, record.server_transaction_id, int(record.record_sequence))
 
 
@@ -181,9 +181,9 @@ class End:
 
 
 class Query:
-    """One query of one partition: it returns records up to Spanner's clock, and heartbeats when it likes.
+    """One query of one partition: it returns records up to Spanner's clock, and heartbeats at random.
 
-    Both bounds are inclusive. Transactions of one commit timestamp may come in another order each time.
+    Both bounds are inclusive. Transactions with the same commit timestamp may be in another order each time.
     """
 
     def __init__(self, stream: ChangeStream, rng: Random, token: str, *, start: int, end: int | None, now: int) -> None:
@@ -195,7 +195,7 @@ class Query:
         self._proved = start - 1
         self._last = start
         if end is not None and start > end:
-            raise AssertionError(f"INVALID_ARGUMENT: {token!r} is asked from {start} to {end}")
+            raise AssertionError(f"INVALID_ARGUMENT: {token!r} is queried from {start} to {end}")
         if token == INITIAL_TOKEN:
             self._covers: int | None = start
             self._data: list[DataChangeRecord] = []
@@ -204,7 +204,9 @@ class Query:
             return
         partition = stream.partitions[token]
         if start < partition.start or (partition.end is not None and start > partition.end):
-            raise AssertionError(f"OUT_OF_RANGE: {token} covers {partition.start} to {partition.end}, asked at {start}")
+            raise AssertionError(
+                f"OUT_OF_RANGE: {token} covers {partition.start} to {partition.end}, queried at {start}"
+            )
         self._covers = partition.end
         most = stream.horizon if end is None else end
         data = [record for record in stream.by_token[token] if start <= record.commit_timestamp <= most]
@@ -218,19 +220,19 @@ class Query:
         )
 
     def omit(self) -> None:
-        """It will end at its end with OK, and leave out what its partition ends with."""
+        """Makes it end at its bound with OK, without the records that end its partition."""
         self._children = []
         self._ends_in_children = False
 
     @property
     def may_end_for_nothing(self) -> bool:
-        """Whether Spanner may end it with OK here, though the partition has not finished."""
+        """Whether Spanner may end it with OK now although the partition has not finished."""
         if self.token == INITIAL_TOKEN:
             return self.announced == 0
         return self.announced == 0 and (self.end is None or self.sent_at < self.end)
 
     def next(self, now: int) -> Record | End | None:
-        """The next message, or None while there is nothing new."""
+        """Returns the next record, the end, or None if there is nothing new."""
         beat = self._heartbeat(now)
         if beat is not None and self._rng.random() < 0.3:
             return beat

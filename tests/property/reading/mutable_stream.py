@@ -1,7 +1,7 @@
 """The model of a change stream in the MUTABLE_KEY_RANGE mode.
 
-Partitions are announced by others that live on, keys move between them, and an end record ends them. Every query has
-an end, at most half an hour past Spanner's clock and its start.
+Partitions are announced by others that stay alive, keys move between them, and an end record ends them. Every query
+has an end, at most half an hour after Spanner's clock and its start.
 """
 
 from collections import defaultdict
@@ -34,10 +34,10 @@ def instant_of(item: Item) -> int:
 
 
 class MutableStream(ChangeStream):
-    """The truth; a partition's ``parents`` are those that announce it, its ``end`` the instant after its end record.
+    """The history; a partition's ``parents`` are those that announce it, its ``end`` the instant after its end record.
 
-    A key's changes lie on the partition that owns it: up to a move's instant on the one it leaves, from then on on the
-    other, where a partition that starts at that instant may have it at once.
+    A key's changes are on the partition that owns it: up to a move's instant on the source, afterwards on the
+    destination. A partition that starts at that instant may own the key at once.
     """
 
     keys = 12
@@ -53,10 +53,10 @@ class MutableStream(ChangeStream):
         rng, first = self._rng, self.instants[0]
         self.items: dict[str, list[Item]] = defaultdict(list)
         self._owners: list[list[tuple[int, str]]] = []
-        """Of each key, from which instants on which partition owns it."""
-        living = [self._born(first, frozenset()) for _ in range(self._shape.first_partitions)]
+        """Each key's owners: the instant from which on a partition owns it, and the partition's token."""
+        living = [self._born(first, frozenset()) for _ in range(self._options.first_partitions)]
         self._owners = [[(first, rng.choice(living).token)] for _ in range(self.keys)]
-        for at in sorted(rng.choice(self.instants[1:]) for _ in range(self._shape.churn)):
+        for at in sorted(rng.choice(self.instants[1:]) for _ in range(self._options.churn)):
             what = rng.choice(("start", "start", "move", "move", "end"))
             if what == "start":
                 living += self._start(at, living)
@@ -64,7 +64,7 @@ class MutableStream(ChangeStream):
                 self._move(at, rng.choice(living), rng.choice(living))
             elif len(living) > 1:
                 ending = rng.choice(living)
-                if self._shape.zero_lives or ending.start < at:
+                if self._options.empty_partitions or ending.start < at:
                     living.remove(ending)
                     self._end(at, ending, rng.choice(living))
 
@@ -104,7 +104,7 @@ class MutableStream(ChangeStream):
         return [token for since, token in self._owners[key] if since <= at][-1]
 
     def all_items(self, token: str) -> list[Item]:
-        """What the partition holds, in order but for what shares an instant; the end record is the last."""
+        """Returns the partition's records in the order of their instants; the end record is the last."""
         items = [*self.by_token[token], *self.items[token]]
         items.sort(key=instant_of)
         end = self.partitions[token].end
@@ -117,7 +117,7 @@ class MutableQuery(Query):
     def __init__(self, stream: ChangeStream, rng: Random, token: str, *, start: int, end: int | None, now: int) -> None:
         assert isinstance(stream, MutableStream)
         assert end is not None, "INVALID_ARGUMENT: a query without an end"
-        assert start <= end <= max(start, now) + WINDOW, f"INVALID_ARGUMENT: {token!r} is asked from {start} to {end}"
+        assert start <= end <= max(start, now) + WINDOW, f"INVALID_ARGUMENT: {token!r} is queried from {start} to {end}"
         self.token, self.sent_at, self.end, self._rng = token, now, end, rng
         self.announced = 0
         self._proved, self._last = start - 1, start
@@ -127,9 +127,9 @@ class MutableQuery(Query):
         else:
             partition = stream.partitions[token]
             self._covers = partition.end
-            life = f"{token} covers {partition.start} to {partition.end}, asked at {start}"
+            span = f"{token} covers {partition.start} to {partition.end}, queried at {start}"
             inside = partition.start <= start and (partition.end is None or start < partition.end)
-            assert inside, f"OUT_OF_RANGE: {life}"
+            assert inside, f"OUT_OF_RANGE: {span}"
             items = [item for item in stream.all_items(token) if start <= instant_of(item) <= end]
         ties = {id(item): (isinstance(item, PartitionEndRecord), rng.random()) for item in items}
         items.sort(key=lambda item: (instant_of(item), ties[id(item)]))
@@ -143,7 +143,7 @@ class MutableQuery(Query):
         if beat is not None and self._rng.random() < 0.3:
             return beat
         if self._items:
-            # The initial query returns what starts a little later at once, as Google's own example has it.
+            # The initial query returns partitions that start a little later at once, as in Google's example.
             if instant_of(self._items[-1]) > now and self.token != INITIAL_TOKEN:
                 return beat
             item = self._items.pop()

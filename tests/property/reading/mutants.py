@@ -1,8 +1,6 @@
-"""The rules, each broken by hand: what the properties must catch."""
+"""Mutants of the core: each breaks one rule, and the properties must catch it."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterable
 from unittest.mock import patch
 
 import numpy as np
@@ -19,8 +17,6 @@ from connector.core.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from connector.decoding import mod_values
-from connector.decoding import mutable as mutable_columns
 from tests.property.reading.change_stream import Query
 from tests.property.reading.reading import MutableReading, Reading
 
@@ -132,7 +128,7 @@ class QueryStartsBeforeThePartition(PartitionGraph):
         return max(self[token].progress, self._floor)
 
 
-class InitialQueryGoesOn(PartitionGraph):
+class InitialQueryContinues(PartitionGraph):
     def query_start(self, token: str) -> int:
         return max(super().query_start(token), self[token].progress)
 
@@ -173,7 +169,7 @@ class ColumnsThatAreKnownAreHeldAgain(EpochBuffer):
         return super().add_all(token, changes, progress=0)
 
 
-class ColumnsThatAreLateAreNotTold(EpochBuffer):
+class LateColumnsAreNotReported(EpochBuffer):
     def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
         held, _ = super().add_all(token, changes, progress=progress)
         return held, held.part(0, 0)
@@ -199,7 +195,7 @@ class ColumnsPassWhole(EpochBuffer):
 
 
 class ColumnsAreCutWhereThereIsRoom(EpochBuffer):
-    """Among the records of one commit timestamp, too."""
+    """Even among the records of one commit timestamp."""
 
     def take(self) -> Epoch | None:
         with patch("connector.core.epoch._fitting", _fitting):
@@ -279,7 +275,7 @@ class AnnouncersAreParents(PartitionGraph):
             self._partitions[started].parents = frozenset({token})
 
 
-class StartsThatComeAgainAreNew(PartitionGraph):
+class RedeliveredStartsAreNew(PartitionGraph):
     def started(self, token: str, record: PartitionStartRecord) -> None:
         partition = self._partitions[token]
         proven, partition.progress = partition.progress, min(partition.progress, record.start_timestamp - 1)
@@ -315,13 +311,13 @@ class EveryWindowIsProven(MutableReading):
 
 
 MUTABLE_MUTANTS = {
-    WindowsFinishPartitions, AnnouncersAreParents, StartsThatComeAgainAreNew, StartProvesItsInstant,
+    WindowsFinishPartitions, AnnouncersAreParents, RedeliveredStartsAreNew, StartProvesItsInstant,
     MoveProvesItsInstant, EndIsExclusive, EndRecordsAreForgotten,
 }  # fmt: skip
 
 
 OF_COLUMNS = (
-    ColumnsThatAreKnownAreHeldAgain, ColumnsThatAreLateAreNotTold, ColumnsWithWhatIsKnownAreDropped,
+    ColumnsThatAreKnownAreHeldAgain, LateColumnsAreNotReported, ColumnsWithWhatIsKnownAreDropped,
     ColumnsAreDiscardedWhole, ColumnsPassWhole, ColumnsAreCutWhereThereIsRoom,
 )  # fmt: skip
 
@@ -335,54 +331,8 @@ def _reading(graph: type[PartitionGraph] = PartitionGraph, buffer: type[EpochBuf
 def _all() -> Iterable[type[Reading]]:
     yield from (DataProvesItsInstant, ForgetsAtTheReceivedWatermark, EveryCleanEndProvesTheEnd, EveryWindowIsProven)
     yield from (_reading(graph=graph) for graph in PartitionGraph.__subclasses__())
-    buffers = set(EpochBuffer.__subclasses__()) - {ColumnsThatAreLateAreNotTold}  # nothing is ever late in the model
+    buffers = set(EpochBuffer.__subclasses__()) - {LateColumnsAreNotReported}  # nothing is ever late in the model
     yield from (_reading(buffer=buffer) for buffer in sorted(buffers, key=lambda buffer: buffer.__name__))
 
 
 MUTANTS = tuple(_all())
-
-
-Broken = Callable[[], AbstractContextManager[object]]
-"""Breaks a rule for as long as a context is open."""
-
-
-def nothing_below_a_space_is_escaped() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "_FIRST_PLAIN", 0)
-
-
-def backslashes_are_not_escaped() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "_BACKSLASH", ord('"'))
-
-
-def numbers_that_are_not_finite_are_null() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "json_number", float)
-
-
-def enumerations_have_any_number() -> AbstractContextManager[object]:
-    return patch.object(mutable_columns, "_named", lambda numbers, _: [str(number) for number in numbers])
-
-
-def old_values_are_the_new_ones() -> AbstractContextManager[object]:
-    def swapped(*arguments: Any) -> list[pa.StringArray]:
-        keys, old_values, new_values = mod_values.payloads(*arguments)
-        return [keys, new_values, old_values]
-
-    return patch.object(mutable_columns, "payloads", swapped)
-
-
-def every_record_is_of_the_first_shape() -> AbstractContextManager[object]:
-    def of_one(mods: Any, shapes: Any, columns: Any) -> list[pa.StringArray]:
-        return mod_values.payloads(mods, np.zeros_like(shapes), columns)
-
-    return patch.object(mutable_columns, "payloads", of_one)
-
-
-def rows_may_hold_anything_beside() -> AbstractContextManager[object]:
-    return patch.object(mutable_columns, "_are_data", lambda _: True)
-
-
-OF_MOD_VALUES = (
-    nothing_below_a_space_is_escaped, backslashes_are_not_escaped, numbers_that_are_not_finite_are_null,
-    enumerations_have_any_number, old_values_are_the_new_ones, every_record_is_of_the_first_shape,
-    rows_may_hold_anything_beside,
-)  # fmt: skip

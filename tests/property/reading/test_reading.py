@@ -1,4 +1,4 @@
-"""The pure core against the model. For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property``."""
+"""The pure core is compared with the model. For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property``."""
 
 import os
 from collections import Counter
@@ -7,19 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.property.reading.change_stream import Shape
+from tests.property.reading.change_stream import HistoryOptions
 from tests.property.reading.mutants import MUTANTS
 from tests.property.reading.reading import MutableReading, Reading, Roughness
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
-shapes = st.builds(
-    Shape,
+histories = st.builds(
+    HistoryOptions,
     instants=st.integers(3, 24),
     churn=st.integers(0, 16),
     transactions=st.integers(1, 30),
     first_partitions=st.integers(1, 4),
-    zero_lives=st.booleans(),
+    empty_partitions=st.booleans(),
 )
 roughness = st.builds(
     Roughness,
@@ -41,34 +41,36 @@ thorough = settings(
 
 @pytest.mark.parametrize("kind", [Reading, MutableReading])
 @thorough
-@given(seed=st.integers(0, 2**32), shape=shapes, rough=roughness, ends=st.integers(0, 3))
-def test_every_history_is_delivered_once_in_commit_order_whatever_happens(
-    kind: type[Reading], seed: int, shape: Shape, rough: Roughness, ends: int
+@given(seed=st.integers(0, 2**32), options=histories, rough=roughness, ends=st.integers(0, 3))
+def test_every_history_is_delivered_once_in_commit_order_through_disturbances(
+    kind: type[Reading], seed: int, options: HistoryOptions, rough: Roughness, ends: int
 ) -> None:
     note(f"seed {seed}")
-    reading = kind(seed, shape, rough, ends)
+    reading = kind(seed, options, rough, ends)
     reading.run()
     reading.check_forgotten()
 
 
 def of_seed(kind: type[Reading], seed: int) -> Reading:
-    shape = Shape(instants=6 + seed % 14, churn=seed % 13, transactions=5 + seed % 20, first_partitions=1 + seed % 3)
-    return kind(seed, shape, Roughness(), ends=seed % 3)
+    options = HistoryOptions(
+        instants=6 + seed % 14, churn=seed % 13, transactions=5 + seed % 20, first_partitions=1 + seed % 3
+    )
+    return kind(seed, options, Roughness(), ends=seed % 3)
 
 
 @pytest.mark.parametrize("kind", [Reading, MutableReading])
-def test_the_model_shows_all_that_can_happen(kind: type[Reading]) -> None:
-    told: Counter[str] = Counter()
+def test_the_model_covers_every_kind_of_disturbance(kind: type[Reading]) -> None:
+    counts: Counter[str] = Counter()
     for seed in range(100):
         reading = of_seed(kind, seed)
         reading.run()
-        told += reading.told
+        counts += reading.counts
     happened = {"epochs", "crashes", "breaks", "breaks among announcements", "clean ends without children", "columns"}
-    assert happened | {"omissions"} <= set(told)
+    assert happened | {"omissions"} <= set(counts)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_rule_is_caught(mutant: type[Reading]) -> None:
+def test_a_mutant_of_the_core_is_caught(mutant: type[Reading]) -> None:
     for seed in range(2000):
         try:
             of_seed(mutant, seed).run()

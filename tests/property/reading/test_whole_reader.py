@@ -12,68 +12,43 @@ from connector.core.changes import Changes
 from connector.core.epoch import EpochBuffer
 from connector.core.partitions import PartitionGraph
 from connector.core.records import DataChangeRecord
-from connector.core.timestamps import SECOND
-from connector.decoding import decoder as decode
 from emulator.scenario.history import PartitionMode
-from emulator.scenario.scenario import Scenario, steady
+from emulator.scenario.scenario import steady
 from emulator.scripted.fault_plan import RECOVERABLE
 from tests.property.reading import mutants
-from tests.property.reading.whole_reader import ORIGIN, WholeReader
+from tests.property.reading.whole_reader import ORIGIN, WholeReader, of_seed
 
 SEEDS = int(os.environ.get("WHOLE_READER_SEEDS", "80"))
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 
-def of_seed(seed: int) -> WholeReader:
-    """A reader of a history drawn from the seed: its length, its churn and how rough it goes too."""
-    hours = seed % 8 == 7
-    scenario = Scenario.generate(
-        seed,
-        origin=ORIGIN,
-        seconds=7200 if hours else (5, 60)[seed % 2],
-        value_capture_type=None,
-        transactions=40 + seed % 160,
-        churn=seed % 40,
-        first_partitions=1 + seed % 5,
-    )
-    heartbeat = 30 * SECOND if hours else SECOND
-    budget = 20_000 if seed % 3 else 1024 * 1024
-    return WholeReader(seed, scenario, crashes=seed % 5, heartbeat=heartbeat, budget=budget)
-
-
-def run(reader: WholeReader) -> None:
-    """Every other eight seeds all rows that can be columns are, however few they are."""
-    with patch.object(decode, "FEW", 0 if reader.seed // 8 % 2 else decode.FEW):
-        reader.run()
-
-
 def test_random_histories_are_delivered_once_in_commit_order_through_faults_and_crashes() -> None:
-    told: Counter[str] = Counter()
-    with counted(told):
+    counts: Counter[str] = Counter()
+    with counted(counts):
         for seed in range(SEEDS):
             reader = of_seed(seed)
             try:
-                run(reader)
+                reader.run()
             except BaseException as error:
                 error.add_note(f"seed {seed}")
                 raise
-            told += reader.told
-            told += reader.scenario.churn
+            counts += reader.counts
+            counts += reader.scenario.churn
     happened = {kind.value for kind in RECOVERABLE} | {"crashes", "splits", "merges", "moves", "starts", "ends"}
-    assert happened | {"columns", "records"} <= set(told), "something was never tried"
+    assert happened | {"columns", "records"} <= set(counts), "a disturbance never happened"
 
 
 @contextmanager
-def counted(told: Counter[str]) -> Iterator[None]:
-    """Counts the data change records that come as columns, and those that come as records."""
+def counted(counts: Counter[str]) -> Iterator[None]:
+    """Counts the data change records that are received as columns, and as records."""
 
     class Counted(EpochBuffer):
         def add(self, token: str, record: DataChangeRecord, *, progress: int) -> bool:
-            told["records"] += 1
+            counts["records"] += 1
             return super().add(token, record, progress=progress)
 
         def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
-            told["columns"] += len(changes)
+            counts["columns"] += len(changes)
             return super().add_all(token, changes, progress=progress)
 
     with patch("connector.reader.scheduler.EpochBuffer", Counted):
@@ -109,14 +84,14 @@ def test_thousands_of_partitions_that_split_and_merge_are_read_through_faults_an
         mutants.ColumnsThatAreKnownAreHeldAgain,
     ],
 )
-def test_a_broken_rule_is_caught_in_the_whole_reader(
+def test_a_mutant_of_the_core_is_caught_in_the_whole_reader(
     mutant: type[PartitionGraph | EpochBuffer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "PartitionGraph" if issubclass(mutant, PartitionGraph) else "EpochBuffer"
     monkeypatch.setattr(f"connector.reader.scheduler.{name}", mutant)
     for seed in range(20):
         try:
-            run(of_seed(seed))
+            of_seed(seed).run()
         except Exception:  # noqa: BLE001 - a mutant may fail in any way
             return
         except ExceptionGroup:

@@ -1,6 +1,8 @@
-"""The whole reader, gRPC and the disk apart, on virtual time: scheduler, queries, decoder, graph and epochs are the
-real ones, and read a scripted Spanner with faults. It dies at random moments with all that it remembers, and goes on
-from what was sealed last."""
+"""Runs the whole reader on virtual time, without gRPC and disk.
+
+The scheduler, queries, decoder, graph and epochs are the real ones, and read a scripted Spanner with faults. The reader
+crashes at random times, loses its memory, and continues from the last sealed epoch.
+"""
 
 import asyncio
 import json
@@ -10,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from random import Random
 from typing import cast
+from unittest.mock import patch
 
 import grpc
 import orjson
@@ -20,7 +23,7 @@ from connector.core.epoch import Epoch, incomplete_transactions, minute_end
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
-from connector.decoding.decoder import decoder
+from connector.decoding.decoder import FEW, decoder
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import Range, Scheduler
@@ -45,7 +48,7 @@ Delivered = tuple[int, str, str, str, tuple[str, ...]]
 
 
 class EngineClient:
-    """A client whose server is in the same loop, without a network between."""
+    """A client whose server runs in the same event loop, without a network."""
 
     def __init__(self, engine: ScriptedSpanner) -> None:
         self._engine = engine
@@ -63,7 +66,7 @@ class EngineClient:
 
 
 class Memory:
-    """An epoch sink that keeps what it was given; what is given twice, or in parts, fails at once."""
+    """An epoch sink that keeps epochs in memory; it fails at once if one is delivered twice, or in parts."""
 
     def __init__(self, start: int, random: Random) -> None:
         self.watermark = start - 1
@@ -110,10 +113,12 @@ def canonical(*parts: object) -> str:
 
 
 class WholeReader:
-    """Reads a scenario from its origin to its horizon, with faults and ``crashes`` in between.
+    """Reads a scenario from its origin to its horizon, with faults and ``crashes``.
+
+    With ``in_columns`` all rows are decoded as columns where possible, however few they are.
 
     Raises:
-        AssertionError: something was lost, came twice, out of order or in parts, or it came to a standstill.
+        AssertionError: something was lost, duplicated, out of order or split, or the reader is stalled.
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class WholeReader:
         faults: FaultPlan | None = None,
         heartbeat: int = SECOND,
         budget: int = 1024 * 1024,
+        in_columns: bool = False,
     ) -> None:
         self.seed = seed
         self.scenario = scenario
@@ -133,13 +139,15 @@ class WholeReader:
         self.heartbeat = heartbeat
         self.budget = budget
         self.crashes = crashes
-        self.told: Counter[str] = Counter()
+        self.in_columns = in_columns
+        self.counts: Counter[str] = Counter()
         self.most_open = 0
         self.metrics: list[ReaderMetrics] = []
 
     def run(self) -> None:
-        random.seed(self.seed)  # the pauses before a query is sent again
-        virtual_time.run(self._run())
+        random.seed(self.seed)  # the pauses before a query is retried
+        with patch("connector.decoding.decoder.FEW", 0 if self.in_columns else FEW):
+            virtual_time.run(self._run())
 
     async def _run(self) -> None:
         history = self.scenario.history
@@ -154,16 +162,16 @@ class WholeReader:
             died = task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
-                await task  # tells what failed
-            self.told["crashes"] += died
+                await task  # raises what failed
+            self.counts["crashes"] += died
         async with asyncio.timeout(4 * length + 3600):
             await self._reader(engine, sink, clock).run()
         self.most_open = engine.most_open
         engine.close()
-        self.told["epochs"] += sink.epochs
-        self.told.update(self.faults.struck)
+        self.counts["epochs"] += sink.epochs
+        self.counts.update(self.faults.struck)
         wanted = [of_change(change) for change in history.in_commit_order()]
-        assert sink.delivered == wanted, "something was lost, came twice or out of order"
+        assert sink.delivered == wanted, "something was lost, duplicated or out of order"
         assert sink.watermark >= history.horizon
         assert all(metrics.late_records == metrics.incomplete_transactions == 0 for metrics in self.metrics)
 
@@ -198,3 +206,24 @@ class WholeReader:
             metrics=metrics,
             heartbeat=self.heartbeat,
         )
+
+
+def of_seed(seed: int) -> WholeReader:
+    """Returns a reader of a history that is drawn from the seed, as are its faults and its crashes.
+
+    For every other eight seeds all rows are decoded as columns where possible.
+    """
+    hours = seed % 8 == 7
+    scenario = Scenario.generate(
+        seed,
+        origin=ORIGIN,
+        seconds=7200 if hours else (5, 60)[seed % 2],
+        value_capture_type=None,
+        transactions=40 + seed % 160,
+        churn=seed % 40,
+        first_partitions=1 + seed % 5,
+    )
+    heartbeat = 30 * SECOND if hours else SECOND
+    budget = 20_000 if seed % 3 else 1024 * 1024
+    in_columns = seed // 8 % 2 > 0
+    return WholeReader(seed, scenario, crashes=seed % 5, heartbeat=heartbeat, budget=budget, in_columns=in_columns)
