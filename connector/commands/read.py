@@ -286,7 +286,7 @@ async def _read_into(
         goes_on=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    recalled = functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.goes_on)
+    recalled = functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.goes_on)
     span = Range(await _to_the_end(recalled), at.watermark, end)
     async with stream.scheduler(
         span,

@@ -14,7 +14,7 @@ from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.row_merger import Fold
 from spark_sink.bigquery.table import BigQueryTable, Field
 from spark_sink.bigquery.type_changes import Refusals
-from spark_sink.files.writer import size_of
+from spark_sink.sink.row_slices import size_of
 
 FOLDED = 32 * 1024 * 1024
 """Bytes of a table's rows that are folded into one load: they are in memory as Python's objects."""

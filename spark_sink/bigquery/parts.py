@@ -27,8 +27,8 @@ from spark_sink.bigquery.table import MERGE, MERGE_LOAD, BigQueryTable, BigQuery
 from spark_sink.bigquery.type_changes import FormerTypes, Refusals
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.files.writer import by_table, pieces_of, size_of
 from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.row_slices import by_table, size_of, slices_of
 from spark_sink.source.admission import packed
 
 PIECE = 4 * 1024 * 1024
@@ -232,7 +232,7 @@ class TableWriter:
         waiting = pa.Table.from_batches(self._batches).combine_chunks()
         self._batches, self.waiting = [], 0
         for batch in waiting.to_batches():
-            for piece in pieces_of(batch, PIECE):
+            for piece in slices_of(batch, PIECE):
                 refused = self._rows.take(piece)
                 self._keep(piece, refused)
                 self._taken += piece.num_rows - len(refused)

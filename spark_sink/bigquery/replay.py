@@ -21,7 +21,7 @@ from connector.errors import SpoolError
 from connector.log import Log
 from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, tell
+from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger, ReplayEntry, replay_path
@@ -36,9 +36,9 @@ from spark_sink.bigquery.tables import BigQueryTables, Prepared
 from spark_sink.bigquery.type_changes import Refusals
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
-from spark_sink.files.writer import pieces_of
 from spark_sink.sink.dead_letters import Replay
 from spark_sink.sink.known_schemas import KnownSchemas
+from spark_sink.sink.row_slices import slices_of
 
 _log = Log(__name__)
 
@@ -178,7 +178,7 @@ class _Letters:
         into = rows_into(self._target, table, shape, name, self._spool.schema)
         refused: Refusals = []
         first = 0
-        for piece in pieces_of(rows, PIECE):
+        for piece in slices_of(rows, PIECE):
             refused += [(first + index, why) for index, why in into.take(piece)]
             first += piece.num_rows
         return refused, into.end()
@@ -192,7 +192,7 @@ class _Letters:
             self._tables.resume(table)
             report = report_of(self._spool, CONSUMER)
             if table in report.stopped:
-                tell(self._spool, CONSUMER, report.without(table))
+                write_report(self._spool, CONSUMER, report.without(table))
 
 
 _LATE = "later changes of its row are in the table: see what it lacks, and remove this letter"

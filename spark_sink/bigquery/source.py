@@ -35,7 +35,7 @@ from spark_sink.bigquery.parts import Part, PartWriter, PinnedOptions, TablePlan
 from spark_sink.bigquery.quotas import Pacing
 from spark_sink.bigquery.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.tables import BigQueryTables
-from spark_sink.files.writer import by_table
+from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
 from spark_sink.source.data_source import existing
@@ -139,7 +139,7 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Likewise of epochs before a batch that was begun: they may end there, and need not."""
-        begun = self._begun.at(first)
+        begun = self._started.at(first)
         if begun is not None and not begun.pinned:
             return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
         return super().groups(first, last)

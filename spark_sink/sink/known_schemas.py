@@ -1,4 +1,4 @@
-"""Dead letters of a former spool: those whose schema the spool of today does not have stay, and hold up no others."""
+"""Dead letters of an earlier spool: those whose schema the present spool lacks stay, and do not block the others."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ Send = Callable[[pa.RecordBatch], Refusals]
 
 
 class KnownSchemas:
-    """The schemas of a spool that dead letters are read with.
+    """The schemas of the spool with which dead letters are read.
 
     Args:
         spool: the spool.
@@ -26,7 +26,7 @@ class KnownSchemas:
         )
 
     def sent(self, rows: pa.RecordBatch, send: Send) -> Refusals:
-        """Sends the rows whose schema is known; which were refused, with those whose schema is not."""
+        """Sends the rows whose schema is known; returns the rejected rows, with those whose schema is not known."""
         known: list[int] = []
         lacking: Refusals = []
         for index, key in enumerate(rows.column("schema_key").to_pylist()):

@@ -86,13 +86,13 @@ def test_partitions_that_no_cut_has_yet_are_found_again(
     a, b, c = CutPartition("a", AT), CutPartition("b", AT, is_late=True), CutPartition("c", AT, is_late=True)
 
     def found(watermark: int) -> set[CutPartition]:
-        return set(with_announced_late(spool, watermark, cut, goes_on=True))
+        return set(with_announced_late(spool, watermark, cut, continues=True))
 
     assert found(AT + 2) == found(AT) == {a, b, c}
     assert found(AT + 3) == {a, c}, "an epoch was sealed since, whose cut has what is alive"
     assert found(AT + 4) == set(cut), "and later ones than the watermark was then"
     assert found(AT - 1) == set(cut), "it is announced again"
-    stops = with_announced_late(spool, AT + 2, cut, goes_on=False)
+    stops = with_announced_late(spool, AT + 2, cut, continues=False)
     assert set(stops) == {a, CutPartition("b", AT), CutPartition("c", AT)}
 
 
@@ -101,7 +101,7 @@ def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
     (name,) = spool.storage.list("late")
     spool.storage.replace(f"late/{name}", b'{"version": 1}')
     with pytest.raises(SpoolError, match=name):
-        with_announced_late(spool, AT, (), goes_on=True)
+        with_announced_late(spool, AT, (), continues=True)
 
 
 def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool) -> None:

@@ -144,9 +144,9 @@ def test_fields_that_this_version_does_not_know_are_passed_over() -> None:
 
 
 def test_a_field_that_is_missing_is_told_although_the_checksum_fits() -> None:
-    with pytest.raises(SpoolError, match="1 fields are not as they should be"):
+    with pytest.raises(SpoolError, match="1 fields are not valid"):
         Manifest.from_json(rewritten(epoch=0), "3.json")
-    with pytest.raises(SpoolError, match="1 fields are not as they should be"):
+    with pytest.raises(SpoolError, match="1 fields are not valid"):
         Manifest.from_json(rewritten(watermark_high="yesterday"), "3.json")
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, report_of, tell
+from connector.spool.sink_report import NOTHING, report_of, write_report
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def test_a_sink_that_has_told_nothing_has_refused_nothing(spool: Spool) -> None:
 
 def test_what_a_sink_tells_is_there_and_is_no_consumer(spool: Spool) -> None:
     report = NOTHING.after(3, 2, {"Singers": "table Singers is stopped: why", "Albums": ""})
-    tell(spool, "bigquery", report)
+    write_report(spool, "bigquery", report)
     assert report_of(spool, "bigquery") == report
     assert (report.refused, report.stopped) == (2, {"Singers": "table Singers is stopped: why"})
     assert consumers.consumers(spool) == []

@@ -23,7 +23,7 @@ from spark_sink.bigquery.pace import Gathered, Pace, _Document, loaded, release
 from spark_sink.bigquery.parts import parts_of
 from spark_sink.bigquery.quotas import STREAMS, Pacing, Quota, Spent
 from spark_sink.bigquery.table import Mode
-from spark_sink.sink.started_batches import BegunBatch
+from spark_sink.sink.started_batches import StartedBatch
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
 from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
@@ -192,8 +192,8 @@ def test_epochs_before_a_micro_batch_that_was_begun_wait_for_the_quota_alone(tmp
                 world.clock.now += SECOND
             assert life.run() == []
             at = next(world.maker.spool.manifests(4, 4)).identity
-            begun = BegunBatch(first=3, last=4, pinned=life.delivery.options["pinned"], at=at)
-            life._reader._begun.begin(begun, done=1)  # as another checkpoint has it
+            begun = StartedBatch(first=3, last=4, pinned=life.delivery.options["pinned"], at=at)
+            life._reader._started.begin(begun, done=1)  # as another checkpoint has it
             assert life.plan()
             assert life.checkpoint.offsets[-1]["epoch"] == 2
 

@@ -6,12 +6,12 @@ import pytest
 
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
-from spark_sink.files.plan import FileShape, Holding, file_groups
+from spark_sink.files.plan import FileOptions, Holding, file_groups
 from spark_sink.files.source import ready
 from spark_sink.source.admission import EpochWeight
 from tests.spark_sink.spools import START, SpoolMaker, record
 
-BY_MINUTE = FileShape(gzip=False, rotate_bytes=1000, by_minute=True)
+BY_MINUTE = FileOptions(gzip=False, rotate_bytes=1000, by_minute=True)
 ROOMY = Holding(max_bytes=10**9, end=None)
 
 
@@ -71,11 +71,11 @@ def test_the_open_minute_is_written(spool: SpoolMaker, holding: Holding) -> None
 
 
 def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> None:
-    plain = FileShape(gzip=True, rotate_bytes=7, by_minute=False)
+    plain = FileOptions(gzip=True, rotate_bytes=7, by_minute=False)
     shape = replace(plain, sort_fields=False, exact_keys=False)  # as files were then
-    assert FileShape.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
-    other = FileShape(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
-    assert FileShape.from_text(other.to_text()) == other
+    assert FileOptions.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
+    other = FileOptions(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
+    assert FileOptions.from_text(other.to_text()) == other
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> 
 )
 def test_options_that_this_program_does_not_know_are_one_clear_line(text: str) -> None:
     with pytest.raises(SpoolError, match=r"^options of the file sink .* Use the newer spanner-cdc that wrote them\.$"):
-        FileShape.from_text(text)
+        FileOptions.from_text(text)
 
 
 def test_a_minute_whose_end_is_sealed_while_its_epochs_are_weighed_is_held_back(spool: SpoolMaker) -> None:

@@ -14,7 +14,7 @@ from connector.errors import TRANSIENT
 from connector.reader.stopping import Stop
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.spark_sink.processes import Program, eventually, program
@@ -45,7 +45,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
+def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
@@ -72,7 +72,7 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=True, rotate_bytes=300_000, by_minute=True)
+    shape = FileOptions(gzip=True, rotate_bytes=300_000, by_minute=True)
     assert contents(out) == expected(spool, tmp_path / "expected", shape)
     assert len(contents(out)) > 36
 
@@ -83,7 +83,7 @@ def test_avro_is_written_where_it_is_configured(spool: SpoolMaker, tmp_path: Pat
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, format="avro", gzip="true")) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
+    shape = FileOptions(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
     assert len(contents(tmp_path / "out")) == 3
 
@@ -103,7 +103,7 @@ def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
     with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
@@ -123,7 +123,7 @@ def test_a_sink_waits_for_the_one_before_it_to_end_and_goes_on_from_its_commit(
             assert sink.code() == 0, sink.said()
             assert f"(process {orphan.id}); waiting for its end" in sink.said()
             assert "batch" not in sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
@@ -211,7 +211,7 @@ def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker,
         sink.end_input()
         assert sink.code() == 0, sink.said()
     assert "1 files, 5 events" in sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
@@ -280,5 +280,5 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
 
     asyncio.run(run())
     assert metrics.sink_restarts == 2
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)

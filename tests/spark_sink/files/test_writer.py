@@ -16,7 +16,7 @@ from connector.storage.local import LocalStore
 from connector.storage.local_files import LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.files import writer as files_module
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.read_back.files import read_file
 from tests.spark_sink.files.written import ALBUMS, AT_ONCE, AVRO, BY_MINUTE, avro_events, contents, written
@@ -114,7 +114,7 @@ def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: Spoo
 def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(3, rows=4)
     whole = written(spool, tmp_path / "whole")[0].bytes
-    parts = written(spool, tmp_path / "out", FileShape(gzip=False, rotate_bytes=whole // 3, by_minute=True))
+    parts = written(spool, tmp_path / "out", FileOptions(gzip=False, rotate_bytes=whole // 3, by_minute=True))
     assert [file.path.rsplit("_", 1)[1] for file in parts] == [f"{n}.jsonl" for n in range(len(parts))]
     assert max(file.bytes for file in parts) <= whole // 3
     joined = b"".join((tmp_path / "out" / file.path).read_bytes() for file in parts)
@@ -131,7 +131,7 @@ def test_rows_that_wait_are_bounded_and_come_out_in_their_order(
         spool.seal(record(at, range(5)), record(at + 1, range(7), table="B"))
     expected = [(file.path, file.rows) for file in written(spool, tmp_path / "whole", shape)]
     lines = {name: data for name, data in contents(tmp_path / "whole").items() if written_as == "jsonl"}
-    for name, limit in (("_PIECE", 2000), ("_WAITING", 9000)):
+    for name, limit in (("_SLICE", 2000), ("_WAITING", 9000)):
         monkeypatch.setattr(files_module, name, limit)
         assert [(file.path, file.rows) for file in written(spool, tmp_path / name, shape)] == expected
         for path, data in lines.items():
@@ -194,7 +194,7 @@ def test_a_replay_writes_the_same_bytes_to_the_same_names(
     for _ in range(4):
         at += SECOND
         spool.seal(*(record(at + n, [n], table=f"T{n}") for n in range(4)))
-    shape = FileShape(gzip=compressed, rotate_bytes=10_000, by_minute=True, format=written_as)
+    shape = FileOptions(gzip=compressed, rotate_bytes=10_000, by_minute=True, format=written_as)
     files = written(spool, tmp_path / "out", shape)
     before = contents(tmp_path / "out")
     assert written(spool, tmp_path / "out", shape) == files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_sink.errors import SinkError
-from spark_sink.files.plan import FileShape
+from spark_sink.files.plan import FileOptions
 from spark_sink.sink.destination import destination_at
 from tests.spark_sink.files.written import contents, written
 from tests.spark_sink.spools import SpoolMaker
@@ -75,7 +75,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind_and_the_replay_completes(
     spool: SpoolMaker, tmp_path: Path, *, compressed: bool
 ) -> None:
     spool.fill(3, rows=900)
-    shape = FileShape(gzip=compressed, rotate_bytes=250_000_000, by_minute=True)
+    shape = FileOptions(gzip=compressed, rotate_bytes=250_000_000, by_minute=True)
     (expected,) = written(spool, tmp_path / "whole", shape)
     with no_file_larger_than(20_000), pytest.raises(SinkError, match="cannot write"):
         written(spool, tmp_path / "out", shape)

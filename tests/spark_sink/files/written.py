@@ -6,18 +6,18 @@ from typing import Any
 import fastavro
 
 from connector.core.records import ColumnType
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter, WrittenFile
 from spark_sink.sink.destination import destination_at
 from tests.spark_sink.spools import LETTERS, SINGERS, SpoolMaker
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
-BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
-AVRO = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
-AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+BY_MINUTE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=True)
+AVRO = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
+AT_ONCE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 
-def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
+def written(spool: SpoolMaker, root: Path, shape: FileOptions = BY_MINUTE) -> list[WrittenFile]:
     manifests = spool.spool.manifests(1, spool.spool.latest())
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
@@ -35,7 +35,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def written_as(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, timestamps: str = "micros"
 ) -> list[str]:
-    shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form, timestamps=timestamps)
+    shape = FileOptions(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form, timestamps=timestamps)
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [str(root / file.path) for group in groups for file in writer.write(group)]

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from spark_sink.errors import clear_line
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from spark_sink.source.schema import DDL
@@ -33,7 +33,7 @@ VALUES: dict[str, object] = {"Name": 'é\n"', "Sales": str(2**63 - 1), "Extra": 
 def write(
     spool: SpoolMaker, root: Path, *, gzip: bool = False, rotate_bytes: int = 250_000_000, form: str = "jsonl"
 ) -> list[str]:
-    shape = FileShape(gzip=gzip, rotate_bytes=rotate_bytes, by_minute=True, format=form)
+    shape = FileOptions(gzip=gzip, rotate_bytes=rotate_bytes, by_minute=True, format=form)
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [file.path for group in groups for file in writer.write(group)]
@@ -135,7 +135,7 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.read.format("datastream-files").options(tabels="x", tables=",").load().collect()
     line = clear_line(caught.value)
-    for part in ("unknown option tabels", "path is missing", "tables names no table"):
+    for part in ("unknown option tabels", "path is missing", "tables is empty"):
         assert part in line
 
 

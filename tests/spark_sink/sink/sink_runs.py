@@ -7,11 +7,11 @@ from pathlib import Path
 import orjson
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
-from spark_sink.files.plan import FileShape, FilesPartition, FilesRoot, Holding
+from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holding
 from spark_sink.files.source import FileSinkReader
 from tests.spark_sink.spools import SpoolMaker
 
-SHAPE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
+SHAPE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=True)
 FULL, ROOMY = Holding(max_bytes=1, end=None), Holding(max_bytes=10**9, end=None)
 LIMIT = ReadMaxBytes(10**9)
 
@@ -28,7 +28,7 @@ class Life:
     """A run of the sink, from its start until it is killed; it does what Spark does with a source."""
 
     def __init__(
-        self, spool: SpoolMaker, checkpoint: Checkpoint, holding: Holding = ROOMY, shape: FileShape = SHAPE
+        self, spool: SpoolMaker, checkpoint: Checkpoint, holding: Holding = ROOMY, shape: FileOptions = SHAPE
     ) -> None:
         self.root = Path(spool.path).parent / "out"
         self._checkpoint = checkpoint

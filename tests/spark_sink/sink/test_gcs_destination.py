@@ -9,7 +9,7 @@ import pytest
 from connector.storage.gcs import GcsStore
 from connector.storage.store import FileStore
 from spark_sink.errors import SinkError
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
@@ -185,7 +185,7 @@ def test_a_bucket_holds_the_bytes_of_a_local_folder_and_its_folders(
 ) -> None:
     for epoch in range(3):
         spool.seal(*(record(START + epoch * 40 * 10**9 + n, range(2000), table=f"T {n}ä") for n in range(3)))
-    shape = FileShape(gzip=gzip, rotate_bytes=500_000, by_minute=True)
+    shape = FileOptions(gzip=gzip, rotate_bytes=500_000, by_minute=True)
     root = tmp_path / "out"
     for destination in (destination_at(str(root)), destination_at(f"{bucket}/events")):
         writer = FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS)

@@ -12,8 +12,8 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
 from connector.spool import consumers
 from spark_sink.files.config import CONSUMER
-from spark_sink.files.plan import FileShape
-from spark_sink.sink.started_batches import BegunBatch, BegunBatches
+from spark_sink.files.plan import FileOptions
+from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source import epoch_stream as stream
 from tests.spark_sink.sink.sink_runs import FULL, LIMIT, ROOMY, SHAPE, Checkpoint, Life, contents, ids_of
 from tests.spark_sink.spools import START, SpoolMaker
@@ -52,7 +52,7 @@ def test_all_batches_that_the_consumers_record_does_not_know_come_again_as_they_
     first.kill()
     before = contents(first.root)
     consumers.record(spool.spool, CONSUMER, 2, now=0)  # in a bucket it is not written with every batch
-    BegunBatches(spool.spool, CONSUMER).begin(BegunBatch(first=3, last=4, pinned=SHAPE.to_text()), done=2)
+    StartedBatches(spool.spool, CONSUMER).begin(StartedBatch(first=3, last=4, pinned=SHAPE.to_text()), done=2)
     spool.fill(1)
     second = Life(spool, Checkpoint(), ROOMY, replace(SHAPE, by_minute=False))
     second.run()
@@ -72,8 +72,8 @@ def test_what_the_consumer_has_passed_is_not_kept(spool: SpoolMaker) -> None:
 
 def test_a_plan_that_begins_before_a_batch_that_was_begun_ends_before_it(spool: SpoolMaker) -> None:
     spool.fill(6)
-    begun = BegunBatches(spool.spool, CONSUMER)
-    begun.begin(BegunBatch(first=4, last=5, pinned=SHAPE.to_text()), done=0)
+    begun = StartedBatches(spool.spool, CONSUMER)
+    begun.begin(StartedBatch(first=4, last=5, pinned=SHAPE.to_text()), done=0)
     life = Life(spool, Checkpoint(), FULL)
     life.run()
     assert sorted(name.rsplit("_", 2)[1] for name in contents(life.root)) == ["1", "4", "6"]
@@ -85,7 +85,7 @@ def test_a_damaged_record_is_told(spool: SpoolMaker, data: bytes) -> None:
     spool.fill(1)
     spool.spool.storage.replace("consumers/files.begun", data)
     with pytest.raises(SpoolError, match=r"corrupt file .*consumers/files\.begun"):
-        BegunBatches(spool.spool, CONSUMER).at(1)
+        StartedBatches(spool.spool, CONSUMER).at(1)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -100,7 +100,7 @@ def test_lives_that_end_anywhere_with_any_checkpoint_and_options_write_each_even
             expected += spool.fill(1, 2, step=dice.choice((SECOND, 20 * SECOND)))
         if dice.random() < 0.5:
             checkpoint = Checkpoint()
-        shape = FileShape(
+        shape = FileOptions(
             gzip=False,
             rotate_bytes=dice.choice((1500, 250_000_000)),
             by_minute=dice.random() < 0.7,

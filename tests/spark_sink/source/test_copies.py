@@ -241,7 +241,7 @@ def test_the_file_sink_refuses_an_older_copy_and_goes_on_anew_without_its_checkp
     again.kill()
     assert line.startswith("Spark's checkpoint ends with epoch 8, up to 2026-03-01T10:00:03.900000Z")
     at = re.search(
-        r"or remove its checkpoint, and this sink goes on after epoch (\d): what was committed after (\S+)", line
+        r"or remove its checkpoint, and this sink continues after epoch (\d): what was committed after (\S+)", line
     )
     assert at is not None
     assert at.groups() == ("4", "2026-03-01T10:00:01.900000Z")
@@ -295,7 +295,7 @@ def test_a_micro_batch_that_was_begun_with_another_copy_is_not_taken_for_one_of_
         line = refusal(again.run)
         again.kill()
         assert line.startswith(
-            "a micro-batch that this sink has begun ends with epoch 4, up to 2026-03-01T10:00:01.900000Z"
+            "a micro-batch that this sink has started ends with epoch 4, up to 2026-03-01T10:00:01.900000Z"
         )
         assert f"or remove {copies.path / 'consumers/files.begun'}" in line
 

@@ -19,7 +19,7 @@ from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.started_batches import BegunBatches
+from spark_sink.sink.started_batches import StartedBatches
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,
     NEW_ROW,
@@ -426,7 +426,7 @@ def test_letters_are_there_once_though_their_micro_batch_is_done_again(
     trial.maker.seal(record(START + SECOND, [1, 2]), record(START + SECOND, [3], values={"Name": "bad"}, sequence=1))
     with trial.life() as life:
         at(Life, "deliver", after=True)(life)
-    assert BegunBatches(trial.maker.spool, "bigquery").at(1) is not None
+    assert StartedBatches(trial.maker.spool, "bigquery").at(1) is not None
     trial.run()
     assert [key for key, _ in letters_of(trial)] == [3]
     assert names_of(trial) == [(1, "n"), (2, "n")]

@@ -24,7 +24,7 @@ from spark_sink.bigquery.replay import replay_into
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.started_batches import BegunBatch, BegunBatches
+from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.lives import Checkpoint
 from tests.spark_sink.bigquery.deliveries.trials import KilledError, MakeTrial, Sealing, ids_of, killed_at, line_of
@@ -210,7 +210,7 @@ def test_what_was_sealed_before_a_batch_that_was_begun_is_not_one_batch_across_a
     seal = Sealing(trial)
     seal([1], values={"Name": "abcd"})
     seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
-    BegunBatches(trial.maker.spool, "bigquery").begin(BegunBatch(first=3, last=3, pinned="{}"), done=2)
+    StartedBatches(trial.maker.spool, "bigquery").begin(StartedBatch(first=3, last=3, pinned="{}"), done=2)
     said = trial.run()
     assert said[0] == "1 rows to 1 tables"
     assert ids_of(trial) == [1]

@@ -26,7 +26,7 @@ from spark_sink.bigquery.commit_log import Ledger
 from spark_sink.bigquery.tables import BigQueryTables
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.sink.started_batches import BegunBatches
+from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source import admission
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.histories import (
@@ -334,7 +334,7 @@ def sized(*, part: int = 1, piece: int = bigquery_parts.PIECE) -> Iterator[None]
 # All of it at random
 
 _POINTS: list[tuple[type, str]] = [
-    (BegunBatches, "begin"),
+    (StartedBatches, "begin"),
     (BigQueryTables, "_note"),
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),
