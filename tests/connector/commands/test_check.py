@@ -7,7 +7,7 @@ import pytest
 from connector.commands import check
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
-from tests.cloud_storage import CloudStorage, Proxy, Trouble
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
 
@@ -48,7 +48,7 @@ def test_missing_buckets_are_told_at_once_with_all_else(cloud_storage: CloudStor
 
 
 def test_a_permission_that_is_denied_is_told(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(status=403, message="x does not have storage.objects.list access"))
+    gcs_proxy.faults.append(Fault(status=403, message="x does not have storage.objects.list access"))
     told = faults(f"{bucket}/spool", f"{bucket}/events")
     assert [fault.partition(":")[0] for fault in told] == ["spool.path", "sink.path", "source"]
     assert "permission denied (storage.objects.list). Give this account roles/storage.objectUser" in told[0]
@@ -56,7 +56,7 @@ def test_a_permission_that_is_denied_is_told(bucket: str, gcs_proxy: Proxy) -> N
 
 def test_permissions_that_are_missing_are_named(bucket: str, gcs_proxy: Proxy) -> None:
     granted = b'{"permissions": ["storage.objects.get", "storage.objects.list"]}'
-    gcs_proxy.troubles.append(Trouble(meets=lambda _, path: "testPermissions" in path, status=200, body=granted))
+    gcs_proxy.faults.append(Fault(meets=lambda _, path: "testPermissions" in path, status=200, body=granted))
     missing = "this account lacks storage.objects.create, storage.objects.delete for"
     assert faults(f"{bucket}/spool", f"{bucket}/events")[:2] == [
         f"spool.path: {missing} {bucket}/spool; roles/storage.objectUser has all of them",
@@ -65,5 +65,5 @@ def test_permissions_that_are_missing_are_named(bucket: str, gcs_proxy: Proxy) -
 
 
 def test_a_network_that_is_cut_is_told(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble())
+    gcs_proxy.faults.append(Fault())
     assert "Cloud Storage cannot be reached" in faults(f"{bucket}/spool", f"{bucket}/events")[0]

@@ -128,7 +128,7 @@ def test_beyond_so_many_documents_the_reader_stops_with_what_came_kept(spool: Sp
         LateStore(spool, most_bytes=10).keep(few[:1], now=LATER)
 
 
-def test_spool_tells_how_many_there_are_and_their_range(spool: Spool) -> None:
+def test_the_spool_command_reports_how_many_there_are_and_their_range(spool: Spool) -> None:
     def told(*options: str) -> str:
         return CliRunner().invoke(cli, ["spool", spool.path, *options], catch_exceptions=False).stdout
 

@@ -37,7 +37,7 @@ def test_a_reader_that_slept_while_its_newest_epoch_was_pruned_finds_the_newest(
     assert reader.latest() == 4
 
 
-def test_an_epoch_that_was_pruned_is_told_with_what_is_kept(spool: Spool) -> None:
+def test_the_error_for_a_pruned_epoch_names_the_epochs_that_are_kept(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 2, now=NOW)
@@ -71,7 +71,7 @@ def test_a_damaged_segment_is_refused(spool: Spool, damage: str) -> None:
         list(spool.batches(file))
 
 
-def test_a_schema_that_is_missing_or_damaged_is_told(spool: Spool) -> None:
+def test_a_schema_that_is_missing_or_damaged_is_an_error(spool: Spool) -> None:
     with pytest.raises(SpoolError, match="it is missing"):
         spool.schema("00")
     spool.storage.replace(schema_path("00"), b"{}")
@@ -92,5 +92,5 @@ def test_a_floor_that_names_no_epoch_is_corrupt(spool: Spool) -> None:
         spool.floor()
 
 
-def test_a_spool_tells_where_it_is(spool: Spool, spool_path: str) -> None:
+def test_a_spool_has_the_path_that_it_was_opened_with(spool: Spool, spool_path: str) -> None:
     assert spool.path == spool_path

@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_back_by_hours_keeps_nothing_longer(spool: Spool, g
     assert writer.prune(now=NOW - 7 * 3600 * SECOND, grace=grace) == 1
 
 
-def test_the_numbers_go_on_after_pruning_and_a_restart(spool: Spool) -> None:
+def test_the_numbers_continue_after_pruning_and_a_restart(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 3, now=NOW)

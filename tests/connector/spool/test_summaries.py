@@ -106,7 +106,7 @@ def test_the_newest_epoch_is_found_after_the_newest_summary(spool: Spool, monkey
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flip", "empty", "newer", "another", "gap"])
-def test_a_summary_that_is_not_to_be_believed_is_passed_over_and_written_anew(
+def test_a_summary_that_is_not_valid_is_ignored_and_replaced(
     spool: Spool, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sealed(writer_of(spool), 34)
@@ -233,7 +233,7 @@ def test_the_report_of_a_spool_counts_all_that_its_epochs_hold(spool: Spool) -> 
     assert [(consumer["behind_epochs"], consumer["behind_rows"]) for consumer in known] == [(4, 4)]
 
 
-def test_an_epoch_that_was_pruned_is_told_also_by_summaries(spool: Spool) -> None:
+def test_a_pruned_epoch_is_an_error_for_summaries_too(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 24)
     consumers.record(spool, "c", 12, now=NOW)

@@ -79,7 +79,7 @@ def test_of_two_first_starts_the_second_leaves_the_spool_to_the_first(spool: Spo
     assert spool.header() == header
 
 
-def test_a_header_is_written_anew_only_in_place_of_the_one_that_was_read(spool: Spool) -> None:
+def test_a_header_is_replaced_only_if_it_is_the_one_that_was_read(spool: Spool) -> None:
     before = spool.storage.read("spool.json").to_pybytes()
     anew = initialize(spool, NAME, AT + 1, "-1s", [], before=before)
     assert anew == spool.header()

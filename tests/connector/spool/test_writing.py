@@ -45,6 +45,18 @@ def test_where_there_is_no_spool_none_is_found(tmp_path: Path) -> None:
         Spool.at(tmp_path).header()
 
 
+def test_a_header_of_an_older_program_has_no_default_schema_and_is_read(spool: Spool) -> None:
+    before = spool.storage.read("spool.json").to_pybytes()
+    initialize(spool, NAME, AT, "now", [SINGERS], default_schema="public", before=before)
+    assert spool.header().default_schema == "public"
+    node = orjson.loads(spool.storage.read("spool.json").to_pybytes())
+    assert node.pop("default_schema") == "public"
+    spool.storage.replace("spool.json", orjson.dumps(node))
+    assert spool.header().default_schema is None
+    sealed(writer_of(spool))
+    assert numbers(spool) == [1]
+
+
 def test_a_spool_of_another_stream_is_refused(spool: Spool) -> None:
     other = NAME.model_copy(update={"change_stream": "other"})
     with pytest.raises(SpoolMismatchError, match="holds change stream p/i/d/s, not p/i/d/other") as raised:

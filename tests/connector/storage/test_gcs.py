@@ -7,7 +7,7 @@ import pytest
 from connector.errors import SpoolError
 from connector.storage import bucket as bucket_module
 from connector.storage.gcs import GcsStore
-from tests.cloud_storage import CloudStorage, Proxy, Trouble
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 from tests.connector.storage.buckets import opened, uploads
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
@@ -25,10 +25,10 @@ def test_a_missing_bucket_is_one_line(cloud_storage: CloudStorage, call: str) ->
     assert cloud_storage.url not in str(raised.value)
 
 
-def test_a_bucket_that_is_deleted_meanwhile_is_told_to_who_writes(bucket: str, gcs_proxy: Proxy) -> None:
+def test_a_writer_whose_bucket_was_deleted_says_so(bucket: str, gcs_proxy: Proxy) -> None:
     storage = opened(f"{bucket}/spool")
     storage.create("a", b"one")
-    gcs_proxy.troubles.append(Trouble(status=404, message="The specified bucket does not exist."))
+    gcs_proxy.faults.append(Fault(status=404, message="The specified bucket does not exist."))
     with pytest.raises(SpoolError, match="there is no bucket bucket-"):
         storage.replace("a", b"two")
 
@@ -36,7 +36,7 @@ def test_a_bucket_that_is_deleted_meanwhile_is_told_to_who_writes(bucket: str, g
 @pytest.mark.parametrize("call", ["create", "replace", "read", "list", "exists", "delete", "locked"])
 def test_a_permission_that_is_denied_is_one_line_and_not_retried(bucket: str, gcs_proxy: Proxy, call: str) -> None:
     denied = "a@b.c does not have storage.objects.list access to the Google Cloud Storage bucket."
-    gcs_proxy.troubles.append(Trouble(status=403, message=denied))
+    gcs_proxy.faults.append(Fault(status=403, message=denied))
     with pytest.raises(
         SpoolError, match=r"permission denied.*\. Give this account roles/storage\.objectUser"
     ) as raised:
@@ -54,8 +54,8 @@ def test_without_credentials_it_says_how_to_get_them(monkeypatch: pytest.MonkeyP
         opened("gs://bucket/spool").read("spool.json")
 
 
-def test_credentials_that_are_not_accepted_are_told(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(status=401, message="Bearer secret"))
+def test_credentials_that_are_not_accepted_are_one_line(bucket: str, gcs_proxy: Proxy) -> None:
+    gcs_proxy.faults.append(Fault(status=401, message="Bearer secret"))
     with pytest.raises(SpoolError, match="it requires Google credentials") as raised:
         opened(f"{bucket}/spool").read("spool.json")
     assert "secret" not in str(raised.value)
@@ -63,13 +63,13 @@ def test_credentials_that_are_not_accepted_are_told(bucket: str, gcs_proxy: Prox
 
 @pytest.mark.parametrize(("status", "words"), [(503, "answers 503 Service Unavailable"), (429, "answers 429")])
 def test_a_server_that_stays_unwell_is_one_line(bucket: str, gcs_proxy: Proxy, status: int, words: str) -> None:
-    gcs_proxy.troubles.append(Trouble(status=status))
+    gcs_proxy.faults.append(Fault(status=status))
     with pytest.raises(SpoolError, match=f"{words}.*nothing is lost"):
         opened(f"{bucket}/spool").replace("a", b"one")
 
 
 def test_a_network_that_stays_cut_is_one_line(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(after=100))
+    gcs_proxy.faults.append(Fault(after=100))
     for call in ("create", "read", "list"):
         with pytest.raises(SpoolError, match=r"Cloud Storage cannot be reached\. Check the network") as raised:
             use(opened(f"{bucket}/spool"), call)
@@ -91,30 +91,30 @@ def use(storage: GcsStore, call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble",
-    [Trouble(status=503, times=2), Trouble(status=429, times=1), Trouble(after=0, times=2), Trouble(after=5, times=1)],
+    "fault",
+    [Fault(status=503, times=2), Fault(status=429, times=1), Fault(after=0, times=2), Fault(after=5, times=1)],
     ids=["503", "429", "cut", "cut in the middle"],
 )
-def test_what_passes_by_itself_is_retried(bucket: str, gcs_proxy: Proxy, trouble: Trouble) -> None:
+def test_transient_errors_are_retried(bucket: str, gcs_proxy: Proxy, fault: Fault) -> None:
     storage = opened(f"{bucket}/spool", patience=60)
-    gcs_proxy.troubles.append(trouble)
-    storage.create("a", b"one")
-    assert trouble.struck >= 1
-    trouble.times = 1
-    assert storage.read("a").to_pybytes() == b"one"
-    trouble.times = 1
-    assert storage.list("") == [] or storage.exists("a")
+    gcs_proxy.faults.append(fault)
+    storage.create("folder/a", b"one")
+    assert fault.hits >= 1
+    fault.times = 1
+    assert storage.read("folder/a").to_pybytes() == b"one"
+    fault.times = 1
+    assert storage.list("folder") == ["a"]
 
 
-def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_goes_on(
+def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_continues(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
     data = bytes(range(256)) * (20 * 4096)  # 20 MiB, in chunks
-    cut = Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", after=1_000_000)
-    gcs_proxy.troubles.append(cut)
+    cut = Fault(meets=lambda method, path: "upload_id" in path and method == "PUT", after=1_000_000)
+    gcs_proxy.faults.append(cut)
     with pytest.raises(SpoolError, match="cannot be reached"):
         opened(f"{bucket}/spool").create("segments/large", data)
-    assert cut.struck > 0
+    assert cut.hits > 0
     assert cloud_storage.objects(bucket) == {}
     cut.times = 1
     opened(f"{bucket}/spool", patience=60).create("segments/large", data)
@@ -123,7 +123,7 @@ def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_goes
 
 
 @pytest.mark.parametrize("chunk", [0, 2], ids=["the first chunk", "the last"])
-def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_begins_anew(
+def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_starts_over(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy, chunk: int
 ) -> None:
     data = bytes(range(256)) * (20 * 4096)  # 20 MiB, in 3 chunks
@@ -134,10 +134,10 @@ def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_begins_anew(
             seen.append(path)
         return len(seen) == chunk + 1
 
-    gcs_proxy.troubles.append(short := Trouble(meets=is_meant, takes=(chunk * 8 + 1) * 1024 * 1024, times=1))
+    gcs_proxy.faults.append(short := Fault(meets=is_meant, takes=(chunk * 8 + 1) * 1024 * 1024, times=1))
     storage = opened(f"{bucket}/spool", patience=60)
     storage.create("segments/large", data)
-    assert short.struck == 1
+    assert short.hits == 1
     assert cloud_storage.objects(bucket) == {"spool/segments/large": data}
     begun_uploads = [request for request in gcs_proxy.requests if uploads(*request.split(" ", 1))]
     assert len([request for request in begun_uploads if "ifGenerationMatch=0" in request]) == 2
@@ -146,7 +146,7 @@ def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_begins_anew(
 def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
-    gcs_proxy.troubles.append(Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", takes=7))
+    gcs_proxy.faults.append(Fault(meets=lambda method, path: "upload_id" in path and method == "PUT", takes=7))
     with pytest.raises(SpoolError, match=r"cannot use .*/large: Cloud Storage accepts only a part of it") as raised:
         opened(f"{bucket}/spool").create("segments/large", bytes(20 << 20))
     assert "upload_id" not in "".join(traceback.format_exception(raised.value))
@@ -155,8 +155,8 @@ def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
 
 @pytest.mark.parametrize("status", [0, 403, 404, 412, 503])
 def test_no_message_nor_its_causes_hold_the_secret_of_an_upload(bucket: str, gcs_proxy: Proxy, status: int) -> None:
-    chunks = Trouble(meets=lambda method, path: "upload_id" in path and method == "PUT", status=status)
-    gcs_proxy.troubles.append(chunks)
+    chunks = Fault(meets=lambda method, path: "upload_id" in path and method == "PUT", status=status)
+    gcs_proxy.faults.append(chunks)
     with pytest.raises((SpoolError, FileExistsError)) as raised:
         opened(f"{bucket}/spool").create("segments/large", bytes(9 << 20))
     assert "upload_id" not in "".join(traceback.format_exception(raised.value))

@@ -12,7 +12,7 @@ from connector.spool import consumers
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.writing import initialize, sole_writer
 from connector.storage.bucket import Bucket
-from tests.cloud_storage import CloudStorage, Proxy, Trouble
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, numbers, sealed, writer_of
 from tests.connector.storage.buckets import begun, daemon, uploads
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 def test_a_seal_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy) -> None:
     writer = writer_of(spool := begun(f"{bucket}/spool"))
-    lost = Trouble(meets=lambda _, path: "ifGenerationMatch=0" in path, passes=True, times=1)
-    gcs_proxy.troubles.append(lost)
+    lost = Fault(meets=lambda _, path: "ifGenerationMatch=0" in path, passes=True, times=1)
+    gcs_proxy.faults.append(lost)
     sealed(writer)
-    assert lost.struck == 1
+    assert lost.hits == 1
     assert numbers(spool) == [1]
     sealed(writer)
     assert numbers(spool) == [1, 2]
@@ -76,7 +76,7 @@ def test_two_daemons_that_no_lease_keeps_apart_meet_at_the_manifest(bucket: str)
     assert numbers(spool) == [1, 2]
     assert [file.path for manifest in spool.manifests(1, 2) for file in manifest.files] == [
         f"segments/{name}" for name in spool.storage.list("segments")
-    ] or len(spool.storage.list("segments")) == 3
+    ]
 
 
 @contextmanager
@@ -141,15 +141,15 @@ def test_of_two_first_starts_the_one_that_was_paused_leaves_the_header_alone(
 
 @pytest.mark.parametrize("path", ["spool.json", "floor.json"])
 def test_a_header_or_a_floor_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy, path: str) -> None:
-    lost = Trouble(meets=lambda method, url: uploads(method, url) and "ifGenerationMatch=0" in url, passes=True)
+    lost = Fault(meets=lambda method, url: uploads(method, url) and "ifGenerationMatch=0" in url, passes=True)
     lost.times = int(path == "spool.json")
-    gcs_proxy.troubles.append(lost)
+    gcs_proxy.faults.append(lost)
     spool = begun(f"{bucket}/spool")
     sealed(writer := writer_of(spool), 2)
     consumers.record(spool, "c", 1, now=NOW)
     lost.times += path == "floor.json"
     assert writer.prune(now=NOW, grace=0) == 1
-    assert lost.struck == 1
+    assert lost.hits == 1
     assert spool.floor() == 2
 
 

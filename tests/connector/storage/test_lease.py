@@ -7,7 +7,7 @@ import pytest
 from connector.errors import SpoolInUseError
 from connector.storage import lease
 from connector.storage.gcs import GcsStore
-from tests.cloud_storage import CloudStorage, Proxy, Trouble
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 from tests.connector.storage.buckets import opened, uploads
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
@@ -132,22 +132,22 @@ def test_a_takeover_whose_answer_is_lost_is_ones_own(
     def takes_over(method: str, path: str) -> bool:
         return uploads(method, path) and "ifGenerationMatch=0" not in path
 
-    gcs_proxy.troubles.append(lost := Trouble(meets=takes_over, passes=True, times=1))
+    gcs_proxy.faults.append(lost := Fault(meets=takes_over, passes=True, times=1))
     storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
         storage.create("a", b"one")
-    assert lost.struck == 1
+    assert lost.hits == 1
     assert set(cloud_storage.objects(bucket)) == {"a"}
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_lease_outlives_a_network_that_is_cut_for_a_while(bucket: str, gcs_proxy: Proxy) -> None:
-    cut = Trouble(meets=uploads, times=3)
+    cut = Fault(meets=uploads, times=3)
     storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
-        gcs_proxy.troubles.append(cut)
+        gcs_proxy.faults.append(cut)
         deadline = time.monotonic() + 20
-        while cut.struck < 3:
+        while cut.hits < 3:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         storage.create("a", b"one")
@@ -158,12 +158,12 @@ def test_a_lease_outlives_a_network_that_is_cut_for_a_while(bucket: str, gcs_pro
 def test_a_lease_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy, number: int) -> None:
     """The answer to the first upload, or to a renewal."""
     storage = opened(bucket, patience=60)
-    lost = Trouble(meets=uploads, passes=True, times=1)
-    gcs_proxy.troubles.append(Trouble(meets=lambda *_: False) if number == 2 else lost)
+    lost = Fault(meets=uploads, passes=True, times=1)
+    gcs_proxy.faults.append(Fault(meets=lambda *_: False) if number == 2 else lost)
     with storage.locked("writer.lock", "taken"):
-        gcs_proxy.troubles.append(lost)
+        gcs_proxy.faults.append(lost)
         deadline = time.monotonic() + 20
-        while not lost.struck or len(gcs_proxy.requests) < 8:
+        while not lost.hits or len(gcs_proxy.requests) < 8:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         storage.create("a", b"one")

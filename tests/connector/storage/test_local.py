@@ -48,6 +48,23 @@ def test_files_and_folders_are_private(storage: LocalStore) -> None:
     assert (storage.root / "manifests").stat().st_mode & 0o777 == 0o700
 
 
+def test_folders_below_the_root_are_private_however_deep(storage: LocalStore) -> None:
+    file = storage.begin("a/b/c")
+    file.rest()
+    file.publish()
+    assert [(storage.root / path).stat().st_mode & 0o777 for path in ("", "a", "a/b", "a/b/c")] == [0o700] * 3 + [0o600]
+
+
+def test_a_temporary_file_of_an_older_program_is_not_listed_and_swept(storage: LocalStore) -> None:
+    storage.create("folder/a", b"")
+    (storage.root / "folder/.tmp-0123").write_bytes(b"half")
+    (storage.root / "folder/.a.0123.tmp").write_bytes(b"half")
+    assert storage.list("folder") == ["a"]
+    assert [file.path for file in storage.walk()] == ["folder/a"]
+    storage.sweep("folder")
+    assert files(storage) == ["folder/a"]
+
+
 def test_a_folder_is_listed_in_order_without_what_is_half_written(storage: LocalStore) -> None:
     for name in ("b", "a", ".tmp-0"):
         storage.create(f"folder/{name}", b"")
@@ -91,7 +108,7 @@ def test_a_process_that_is_killed_between_writing_and_naming_leaves_no_file(
     assert storage.list("folder") == []
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_no_part_of_a_file(tiny: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_no_part_of_a_file(tiny: Path) -> None:
     storage = LocalStore(tiny, failure=SpoolError, option="spool.path")
     storage.create("a", b"x" * 30_000)
     for write in (storage.create, storage.replace):
@@ -110,7 +127,7 @@ def test_a_file_that_does_not_fit_leaves_the_one_that_it_would_replace(tiny: Pat
     assert storage.read("a").to_pybytes() == b"old"
 
 
-def test_a_read_only_disk_is_told_in_one_line_and_can_be_read(tiny: Path) -> None:
+def test_a_read_only_disk_is_one_line_and_can_be_read(tiny: Path) -> None:
     storage = LocalStore(tiny, failure=SpoolError, option="spool.path")
     storage.create("a", b"one")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)

@@ -97,7 +97,7 @@ def test_what_is_not_there_is_not_found(storage: FileStore) -> None:
 def test_a_folder_is_listed_in_order_and_without_what_lies_deeper(storage: FileStore) -> None:
     for name in ("folder/b", "folder/a", "folder/deeper/c", "folders/d"):
         storage.create(name, b"")
-    assert [name for name in storage.list("folder") if name != "deeper"] == ["a", "b"]
+    assert storage.list("folder") == ["a", "b"]
 
 
 def test_many_files_are_read_in_turn_and_deleted(storage: FileStore) -> None:
@@ -164,6 +164,82 @@ def test_a_lock_is_freed_when_its_process_is_killed(storage: FileStore, path: st
 def _line(stream: IO[bytes] | None) -> bytes:
     assert stream is not None
     return stream.readline()
+
+
+def test_files_are_found_with_their_size_and_a_version_that_changes(storage: FileStore) -> None:
+    storage.replace("folder/a", b"one")
+    first = storage.find("folder/a")
+    assert first is not None
+    assert (first.path, first.size) == ("folder/a", 3)
+    assert storage.read_version("folder/a") == (b"one", first.version)
+    storage.replace("folder/a", b"three")
+    second = storage.find("folder/a")
+    assert second is not None
+    assert (second.size, second.version != first.version) == (5, True)
+    assert storage.find("folder/b") is None
+    with pytest.raises(FileNotFoundError):
+        storage.read_version("folder/b")
+
+
+def test_a_version_is_replaced_only_while_it_is_there(storage: FileStore) -> None:
+    storage.replace("a", b"one")
+    _, first = storage.read_version("a")
+    storage.replace("a", b"two", version=first)
+    with pytest.raises(FileExistsError):
+        storage.replace("a", b"three", version=first)
+    with pytest.raises(FileExistsError):
+        storage.replace("b", b"three", version=first)
+    assert storage.read("a").to_pybytes() == b"two"
+    assert storage.delete_version("a", storage.read_version("a")[1])
+    assert not storage.exists("a")
+    assert storage.delete_version("a", first)
+
+
+def test_all_files_are_walked_at_any_depth_and_by_how_their_paths_begin(storage: FileStore) -> None:
+    for path in ("b", "a/c/d", "a/b", "ab/c"):
+        storage.create(path, path.encode())
+    storage.make_folder("folder")
+    pending = storage.begin("a/pending")
+    pending.append(b"x")
+    assert [(file.path, file.size) for file in storage.walk()] == [("a/b", 3), ("a/c/d", 5), ("ab/c", 4), ("b", 1)]
+    assert [file.path for file in storage.walk("a/")] == ["a/b", "a/c/d"]
+    assert [file.path for file in storage.walk("a/c")] == ["a/c/d"]
+    assert [file.path for file in storage.walk("a")] == ["a/b", "a/c/d", "ab/c"]
+    assert list(storage.walk("nowhere/x")) == []
+    assert storage.find("a/b") in storage.walk()
+    pending.abandon()
+
+
+def test_a_file_is_read_as_a_stream_that_can_seek(storage: FileStore) -> None:
+    storage.create("a", b"0123456789")
+    with storage.open("a") as stream:
+        assert stream.read(3) == b"012"
+        stream.seek(7)
+        assert stream.read() == b"789"
+    with pytest.raises(FileNotFoundError), storage.open("b"):
+        pytest.fail("a file that is not there was opened")
+
+
+def test_a_pending_file_is_there_once_it_is_published_and_one_that_is_abandoned_never(storage: FileStore) -> None:
+    published, abandoned = storage.begin("folder/a"), storage.begin("folder/b")
+    for file in (published, abandoned):
+        for part in (b"one,", b"two"):
+            file.append(part)
+            file.rest()
+    assert storage.list("folder") == []
+    published.publish()
+    abandoned.abandon()
+    assert storage.list("folder") == ["a"]
+    assert storage.read("folder/a").to_pybytes() == b"one,two"
+
+
+def test_put_leaves_a_file_that_has_these_bytes_and_replaces_another(storage: FileStore) -> None:
+    storage.put("folder/a", b"one")
+    version = storage.read_version("folder/a")[1]
+    storage.put("folder/a", b"one")
+    assert storage.read_version("folder/a") == (b"one", version)
+    storage.put("folder/a", b"two")
+    assert storage.read_version("folder/a")[0] == b"two"
 
 
 def test_names_are_listed_from_one_on_and_before_another(storage: FileStore) -> None:

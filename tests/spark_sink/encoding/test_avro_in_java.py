@@ -11,7 +11,7 @@ from connector.core.records import ColumnType
 from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
-from tests.spark_sink.spools import KEY, LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import KEY, NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,9 @@ def test_javas_avro_reads_every_type(spark: SparkSession, spool: SpoolMaker, tmp
     )
     shape = FileOptions(gzip=deflate, rotate_bytes=250_000_000, by_minute=True, format="avro")
     (group,) = file_groups(spool.spool.manifests(1, 1), by_minute=True)
-    (file,) = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path)), shape, LETTERS).write(group)
+    (file,) = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path)), shape, NO_DEAD_LETTERS).write(
+        group
+    )
     events = spark.read.format(AVRO).load(str(tmp_path / file.path))
     moments = [F.col(f"payload.{name}").cast("string").alias(name) for name in ("At", "Born")]  # no datetime in Python
     others = [F.col(f"payload.{name}") for name in ("Id", "Price", "Data", "Tags", "Score", "a_b")]

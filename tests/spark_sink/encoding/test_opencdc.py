@@ -17,7 +17,7 @@ from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.connector.envelope.conduit import ConduitRecord, of_json, of_messages
 from tests.spark_sink.processes import program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 JSONL, PROTOBUF = "opencdc-jsonl", "opencdc-protobuf"
 formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"), (PROTOBUF, "opencdc.pb")])
@@ -27,7 +27,7 @@ def written(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, rotate_bytes: int = 10**9
 ) -> list[Path]:
     shape = FileOptions(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [root / file.path for group in groups for file in writer.write(group)]
 

@@ -15,7 +15,7 @@ from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.cloud_storage import CloudStorage
 from tests.spark_sink.processes import eventually, program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def config(folder: Path, spool: SpoolMaker, sink: str, **options: object) -> str
 
 def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
     """Files as a run that nothing disturbs writes them, and their folders."""
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -31,7 +31,7 @@ def test_the_open_minute_is_held_back(spool: SpoolMaker) -> None:
     assert written(spool, ROOMY) == [1]
 
 
-def test_a_gap_closes_the_minute_before_it_and_the_minutes_after_it_go_on(spool: SpoolMaker) -> None:
+def test_a_gap_closes_the_minute_before_it_and_later_minutes_follow(spool: SpoolMaker) -> None:
     spool.seal(record(START, [1]))
     assert written(spool, ROOMY) == []
     assert spool.restart_at(START + 7 * MINUTE + SECOND) == 2

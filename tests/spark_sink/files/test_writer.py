@@ -20,7 +20,7 @@ from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.read_back.files import read_file
 from tests.spark_sink.files.written import ALBUMS, AT_ONCE, AVRO, BY_MINUTE, avro_events, contents, written
-from tests.spark_sink.spools import LETTERS, NAME, SINGERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NAME, NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 
 
 def test_a_table_has_one_file_a_minute_in_datastreams_folders(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: Spoo
     for at in (START + SECOND, START + 2 * SECOND, START + MINUTE):
         spool.seal(record(at, [1]), record(at + 1, [2], table="B"))
     destination = Recorded(tmp_path / "out")
-    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, NO_DEAD_LETTERS)
     for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
         for file in writer.write(group):
             folder = file.path.rpartition("/")[0]

@@ -32,7 +32,7 @@ def test_what_a_killed_writer_left_is_removed(spool: SpoolMaker, tmp_path: Path)
     assert contents(tmp_path / "out") == before
 
 
-def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_tail(tmp_path: Path) -> None:
+def test_a_file_that_was_removed_while_it_rested_is_not_created_with_its_tail(tmp_path: Path) -> None:
     whole, swept = destination_at(str(tmp_path)), destination_at(str(tmp_path)).begin("d_T/a.jsonl")
     swept.append(b"one\n")
     swept.rest()
@@ -46,7 +46,7 @@ def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_t
     assert contents(tmp_path) == {"d_T/a.jsonl": b"one\ntwo\n"}
 
 
-def test_a_file_that_rested_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_file_that_rested_continues_where_it_was(tmp_path: Path) -> None:
     file = destination_at(str(tmp_path)).begin("a")
     for piece in (b"one\n", b"two\n"):
         file.append(piece)

@@ -125,7 +125,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line_that_holds_no_value(
     assert refused > 20
 
 
-def test_avro_without_fastavro_is_told_with_what_to_install(
+def test_avro_without_fastavro_says_what_to_install(
     filled: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = written_as(filled, tmp_path, "avro")
@@ -134,7 +134,7 @@ def test_avro_without_fastavro_is_told_with_what_to_install(
         list(read_file(file))
 
 
-def test_a_folder_that_may_not_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scandir(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
@@ -176,7 +176,7 @@ def test_files_in_cloud_storage_are_found_and_read_like_those_on_disk(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_is_not_in_cloud_storage_is_told_in_one_line(cloud_storage: CloudStorage, bucket: str) -> None:
+def test_what_is_not_in_cloud_storage_is_one_line(cloud_storage: CloudStorage, bucket: str) -> None:
     for url in (bucket, f"{bucket}/a", f"{bucket}/a/b.jsonl"):
         with pytest.raises(EventFileError, match=f"^there are no files at {url}. Give load"):
             files_below(url)

@@ -151,9 +151,7 @@ def test_a_key_that_avros_microseconds_would_cut_makes_a_dead_letter(
     assert letters_in(tmp_path / "out").get("Singers", []) == [(n, why) for n in refused]
 
 
-def test_a_letter_gives_the_event_back_but_for_old_values_that_the_format_has_not(
-    spool: SpoolMaker, tmp_path: Path
-) -> None:
+def test_a_dead_letter_is_the_event_except_old_values_that_the_format_lacks(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "secret"))
     written(spool, tmp_path / "out")
     (rows,) = [batch for file in spool.spool.manifest(1).files for batch in spool.spool.batches(file)]
@@ -162,7 +160,7 @@ def test_a_letter_gives_the_event_back_but_for_old_values_that_the_format_has_no
     assert place.read(file)[0].drop_columns(["before"]).equals(rows.drop_columns(["before"]))
 
 
-def test_a_micro_batch_that_is_done_again_writes_the_same_letters(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_micro_batch_that_is_repeated_writes_the_same_dead_letters(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, *(random.Random(1).choice(("1", "secret")) for _ in range(100))))
     written(spool, tmp_path / "out")
     before = contents(tmp_path)
@@ -170,14 +168,14 @@ def test_a_micro_batch_that_is_done_again_writes_the_same_letters(spool: SpoolMa
     assert contents(tmp_path) == before
 
 
-def test_a_table_whose_every_event_is_refused_has_few_files_of_letters(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_table_whose_every_event_is_rejected_has_few_dead_letter_files(spool: SpoolMaker, tmp_path: Path) -> None:
     for epoch in range(20):
         spool.seal(*counted(START + 1000 * epoch + 1, *(["secret"] * 100)))
     _, (refused,) = written(spool, tmp_path / "out")
     assert (refused.rows, len(refused.names)) == (2000, 1)
 
 
-def test_what_every_row_would_meet_is_no_reason_for_a_letter(
+def test_an_error_that_every_row_would_cause_makes_no_dead_letter(
     spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.seal(*counted(START + 1, "1"))
@@ -191,7 +189,7 @@ def test_what_every_row_would_meet_is_no_reason_for_a_letter(
     assert not Path(f"{tmp_path / 'out'}-letters").exists()
 
 
-def test_a_fault_of_the_program_is_a_letter_that_names_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_a_dead_letter_that_names_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd:
         def encode(self, series: object, rows: pa.RecordBatch) -> None:
             raise KeyError("secret")
@@ -205,7 +203,7 @@ def test_a_fault_of_the_program_is_a_letter_that_names_no_value(monkeypatch: pyt
     assert len(found.rows) == 0
 
 
-def test_letters_that_an_older_program_left_of_a_batch_are_removed(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_dead_letters_that_an_older_program_left_of_a_batch_are_removed(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "secret"))
     _, (refused,) = written(spool, tmp_path / "out")
     place = DeadLetters(f"{tmp_path / 'out'}-letters")
@@ -274,7 +272,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     assert not DeadLetters(f"{tmp_path / 'out'}-letters").files()
 
 
-def test_a_replay_that_was_killed_before_the_letters_were_gone_writes_the_same_file(
+def test_a_replay_that_was_killed_before_the_dead_letters_were_gone_writes_the_same_file(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.seal(*counted(START + 1, "1", "secret"))
@@ -289,7 +287,7 @@ def test_a_replay_that_was_killed_before_the_letters_were_gone_writes_the_same_f
     assert contents(tmp_path / "out") == before
 
 
-def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_known_stay(
+def test_dead_letters_of_an_earlier_spool_are_written_and_those_whose_schema_is_not_known_stay(
     spool: SpoolMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     former = SpoolMaker(tmp_path / "former")
@@ -311,7 +309,7 @@ def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_kno
 
 
 @pytest.mark.spark
-def test_the_sink_tells_of_its_dead_letters_and_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_the_sink_reports_its_dead_letters_and_continues(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "1", "secret"), record(START + 5, [5], table="Colliding", columns=COLLIDING))
     spool.seal(record(START + SECOND, [7], columns=(KEY, NAME)), final=True)
     with program(tmp_path / "log", "-m", "spark_sink", configured(tmp_path, format="avro")) as sink:

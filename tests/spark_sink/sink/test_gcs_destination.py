@@ -12,8 +12,8 @@ from spark_sink.errors import SinkError
 from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
-from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.cloud_storage import EMULATOR, CloudStorage, Fault, Proxy
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
 
@@ -109,8 +109,8 @@ def test_a_large_file_that_is_there_is_not_uploaded_again(bucket: str, gcs_proxy
 def test_an_upload_that_is_cut_leaves_nothing_and_a_replay_completes_it(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy, data: bytes
 ) -> None:
-    cut = Trouble(meets=lambda method, _: method == ("PUT" if data is LARGE else "POST"), after=100_000)
-    gcs_proxy.troubles.append(cut)
+    cut = Fault(meets=lambda method, _: method == ("PUT" if data is LARGE else "POST"), after=100_000)
+    gcs_proxy.faults.append(cut)
     with pytest.raises(SinkError, match=r"cannot use gs://.*/a: Cloud Storage cannot be reached\. Check") as raised:
         published(GcsStore(bucket, failure=SinkError, option="sink.path", patience=0.4), "a", data)
     assert "\n" not in str(raised.value)
@@ -124,10 +124,10 @@ def test_an_upload_that_is_cut_leaves_nothing_and_a_replay_completes_it(
 def test_an_upload_whose_answer_is_lost_is_a_success(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
-    lost = Trouble(passes=True, times=1)
-    gcs_proxy.troubles.append(lost)
+    lost = Fault(passes=True, times=1)
+    gcs_proxy.faults.append(lost)
     published(destination_at(bucket), "a", b"one")
-    assert lost.struck == 1
+    assert lost.hits == 1
     assert cloud_storage.objects(bucket) == {"a": b"one"}
 
 
@@ -138,7 +138,7 @@ def test_a_missing_bucket_is_one_line_with_the_option(cloud_storage: CloudStorag
 
 
 def test_a_permission_that_is_denied_is_one_line_with_the_option(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(status=403, message="x does not have storage.objects.create access"))
+    gcs_proxy.faults.append(Fault(status=403, message="x does not have storage.objects.create access"))
     with pytest.raises(
         SinkError, match=r"permission denied \(storage\.objects\.create\)\. Give.*with sink\.path"
     ) as told:
@@ -188,7 +188,7 @@ def test_a_bucket_holds_the_bytes_of_a_local_folder_and_its_folders(
     shape = FileOptions(gzip=gzip, rotate_bytes=500_000, by_minute=True)
     root = tmp_path / "out"
     for destination in (destination_at(str(root)), destination_at(f"{bucket}/events")):
-        writer = FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS)
+        writer = FileWriter(spool.spool, spool.spool_id, destination, shape, NO_DEAD_LETTERS)
         for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
             assert list(writer.write(group))
     local = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -44,7 +44,7 @@ def test_a_minute_that_was_released_early_is_not_written_longer_under_another_ch
     assert len([name for name in contents(second.root) if name.endswith(".gz")]) == 1
 
 
-def test_all_batches_that_the_consumers_record_does_not_know_come_again_as_they_were(spool: SpoolMaker) -> None:
+def test_all_batches_after_the_consumers_record_are_repeated_as_they_were(spool: SpoolMaker) -> None:
     first = Life(spool, Checkpoint(), FULL)
     for _ in range(3):
         spool.fill(2)
@@ -70,7 +70,7 @@ def test_what_the_consumer_has_passed_is_not_kept(spool: SpoolMaker) -> None:
     assert [one.consumer for one in consumers.consumers(spool.spool)] == ["files"]
 
 
-def test_a_plan_that_begins_before_a_batch_that_was_begun_ends_before_it(spool: SpoolMaker) -> None:
+def test_a_plan_that_begins_before_a_started_batch_ends_before_it(spool: SpoolMaker) -> None:
     spool.fill(6)
     begun = StartedBatches(spool.spool, CONSUMER)
     begun.begin(StartedBatch(first=4, last=5, pinned=SHAPE.to_text()), done=0)
@@ -81,7 +81,7 @@ def test_a_plan_that_begins_before_a_batch_that_was_begun_ends_before_it(spool: 
 
 
 @pytest.mark.parametrize("data", [b"", b'{"version":1}', b'{"version":1,"batches":[{"first":1}]}'])
-def test_a_damaged_record_is_told(spool: SpoolMaker, data: bytes) -> None:
+def test_a_damaged_record_is_an_error(spool: SpoolMaker, data: bytes) -> None:
     spool.fill(1)
     spool.spool.storage.replace("consumers/files.begun", data)
     with pytest.raises(SpoolError, match=r"corrupt file .*consumers/files\.begun"):

@@ -19,7 +19,7 @@ def main() -> None:
     path = Path(config["spool"]["path"])
     with sole_writer(Spool.at(path)):
         (path / "writers.txt").open("a").write(f"{os.getpid()} {json.dumps(config['source'], sort_keys=True)}\n")
-        maker = SpoolMaker(path, go_on=True)
+        maker = SpoolMaker(path, reopen=True)
         maker.fill(2)
         if config["source"].get("end"):
             return

@@ -68,7 +68,7 @@ class Copies:
         """The older copy, and a daemon that goes on from it."""
         shutil.rmtree(self.path)
         shutil.copytree(self._copy, self.path)
-        self.maker = SpoolMaker(self.path, go_on=True)
+        self.maker = SpoolMaker(self.path, reopen=True)
 
     def seal(self, epochs: int, *, rows: int = 5) -> None:
         """Seals what comes next of one and the same history, an id a tenth of a second."""
