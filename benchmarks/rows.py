@@ -28,8 +28,8 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord
 from connector.core.schemas import SchemaRegistry
 from connector.decoding.decoder import decoder
-from spark_sink.bigquery.rows import RowBuilder
-from spark_sink.bigquery.table import BigQueryTable, Shape, bigquery_table
+from spark_sink.bigquery.rows.builder import RowBuilder
+from spark_sink.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")
@@ -79,7 +79,7 @@ def events(dialect: str, mods: int) -> tuple[BigQueryTable, list[pa.RecordBatch]
     batch = envelope().build(Changes.joined(found), registry, 1)
     (schema,) = registry.schemas.values()
     batches = [batch.slice(first, _BATCH) for first in range(0, batch.num_rows, _BATCH)]
-    return bigquery_table(schema, Shape("dataset")), batches
+    return bigquery_table(schema, TableOptions("dataset")), batches
 
 
 def _unprefixed(answer: Buffer) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import asyncio
 
 from benchmarks.measure.subject import prepared
 from benchmarks.replay.messages import START, Replay, Span
-from connector.commands.read import SpoolSink
+from connector.commands.spool_sink import SpoolSink
 from connector.config import SourceConfig
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.epoch import Epoch
@@ -20,7 +20,8 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.process import collect_rarely
 from connector.reader.change_stream import OpenStream
-from connector.reader.scheduler import EpochSink, Range
+from connector.reader.scheduler import Range
+from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 from connector.spool.manifest import SourceName

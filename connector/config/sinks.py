@@ -58,7 +58,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class WatchedStream:
-    """What a sink is told of a change stream before anything is read.
+    """A change stream as it is described to a sink before anything is read.
 
     Attributes:
         name: the change stream's.

@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Value
 from connector.config import SourceConfig
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
-from connector.spanner.faults import Verdict, fault, setup_error
+from connector.spanner.errors import Action, classify, setup_error
 from connector.spanner.transport import Transport
 
 SETUP_TIMEOUT = 20.0
@@ -123,9 +123,9 @@ class SpannerClient:
                     hint="Check the network, source.endpoint, or the emulator's address.",
                 ) from error
             except grpc.RpcError as error:
-                found = fault(error)
+                found = classify(error)
                 now = asyncio.get_running_loop().time()
-                if found.verdict is Verdict.STOP or now + pause > deadline:
+                if found.action is Action.STOP or now + pause > deadline:
                     raise setup_error(found, self.database) from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
@@ -144,7 +144,7 @@ class SpannerClient:
             behind: whether much is to be expected at once; being wrong costs only speed.
 
         Raises:
-            grpc.RpcError: as :func:`connector.spanner.faults.fault` explains.
+            grpc.RpcError: as :func:`connector.spanner.errors.classify` explains.
         """
         session = await self._current_session()
         request = self._request(session, sql, parameters)
@@ -155,7 +155,7 @@ class SpannerClient:
                 while messages := await take():
                     yield messages
         except grpc.RpcError as error:
-            if fault(error).verdict is Verdict.NEW_SESSION and self._session == session:
+            if classify(error).action is Action.NEW_SESSION and self._session == session:
                 self._session = None
             raise
 

@@ -100,7 +100,7 @@ class Transport:
         """The answer of a method that answers once.
 
         Raises:
-            grpc.RpcError: as :func:`connector.spanner.faults.fault` explains.
+            grpc.RpcError: as :func:`connector.spanner.errors.classify` explains.
         """
         with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
             answer: bytes = await channel.unary_unary(method)(request, metadata=metadata, timeout=within)

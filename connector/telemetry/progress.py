@@ -1,4 +1,4 @@
-"""Tells people how a long read goes: a line in the log every ten seconds."""
+"""Logs the progress of a long read, a line every ten seconds."""
 
 import asyncio
 import time
@@ -22,6 +22,7 @@ async def reporting(metrics: ReaderMetrics) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+        await asyncio.wait({task})
         _report(metrics)
 
 

@@ -75,7 +75,7 @@ class Ask(Message):
     token: str
     start: str
     end: str | None
-    in_vain: int
+    timeouts: int
 
 
 class Taken(Message):

@@ -129,7 +129,7 @@ class Worker:
 
     async def _read(self, running: _Running, asked: Ask) -> None:
         end = None if asked.end is None else int(asked.end)
-        query = PartitionQuery(asked.token, int(asked.start), end, asked.in_vain)
+        query = PartitionQuery(asked.token, int(asked.start), end, asked.timeouts)
         try:
             async with aclosing(self._queries.read(query)) as brought:
                 async for items in brought:

@@ -120,7 +120,7 @@ class WorkerProcess:
         number = next(self._numbers)
         inbox = self._inboxes[number] = asyncio.Queue()
         end = None if query.end is None else str(query.end)
-        self._post(Ask(number, query.token, str(query.start), end, query.in_vain))
+        self._post(Ask(number, query.token, str(query.start), end, query.timeouts))
         taken = 0
         try:
             while True:

@@ -17,7 +17,7 @@ PATTERNS = [
     {"include": ["Singers", "Albums"]},
     {"exclude": ["Albums"]},
 ]
-WARNING = "source.tables names what the change stream does not watch any more; the other tables are read on"
+WARNING = "source.tables names tables that the change stream no longer watches; the other tables are read"
 
 
 def dropped() -> Scenario:
@@ -46,9 +46,9 @@ def test_a_spool_that_has_epochs_is_read_on_with_one_warning(
 @pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
 def test_a_spool_without_epochs_and_tail_are_refused(tables: dict[str, list[str]], tmp_path: Path) -> None:
     with served(dropped()) as server:
-        with pytest.raises(ConfigurationError, match="'Albums' fits no table"):
+        with pytest.raises(ConfigurationError, match="'Albums' matches no table"):
             daemon_reads(server, tmp_path / "spool", tables=tables)
-        assert "'Albums' fits no table" in str(tailed(server, tables=tables).error)
+        assert "'Albums' matches no table" in str(tailed(server, tables=tables).error)
 
 
 def test_check_warns_where_read_does_and_tells_a_fault_where_read_refuses(
@@ -61,7 +61,7 @@ def test_check_warns_where_read_does_and_tells_a_fault_where_read_refuses(
         assert not any("Albums" in fault for fault in faults(validated(settings(server, spool, tables=tables))))
         assert warnings(caplog) == ["Albums"]
         other = validated(settings(server, tmp_path / "other", tables=tables))
-        assert any("'Albums' fits no table" in fault for fault in faults(other))
+        assert any("'Albums' matches no table" in fault for fault in faults(other))
 
 
 def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path)
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(findings_of(config, emulator_host=None)).faults
+    return asyncio.run(findings_of(config, emulator_host=None)).errors

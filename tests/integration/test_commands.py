@@ -131,7 +131,7 @@ def test_check_and_run_say_that_updates_are_partial_and_the_statement_helps(
     config = configuration(tmp_path, sample, source={"end": "now"})
     found = run("check", config)
     assert found.code == 0
-    said = re.search(r"to know: source\.change_stream: .* What helps: (ALTER CHANGE STREAM .*)", found.out.decode())
+    said = re.search(r"to know: source\.change_stream: .* whole rows: (ALTER CHANGE STREAM .*)", found.out.decode())
     assert said is not None
     service = Background("run", config, log=tmp_path / "log")
     try:

@@ -161,11 +161,11 @@ def test_case_09_a_server_whose_first_messages_are_late_for_every_partition_is_w
     plan = FaultPlan().rule(Fault(FaultKind.LATENESS, pause=late * SECOND), times=9999)
     reading = read(split(mode=mode), faults=plan, now=31)
     assert reading.singers == EIGHT
-    in_vain = 2 if late == 90 else 5  # 30 and 60 s, and so on to 480
+    timeouts = 2 if late == 90 else 5  # 30 and 60 s, and so on to 480
     for token in ("left", "right", "west", "east"):
         lasted = [((asked.ended or 0) - asked.sent) // SECOND for asked in reading.queries(token)]
-        assert lasted[:in_vain] == [30 * 2**attempt for attempt in range(in_vain)]
-        assert lasted[in_vain] == late
+        assert lasted[:timeouts] == [30 * 2**attempt for attempt in range(timeouts)]
+        assert lasted[timeouts] == late
 
 
 # Beam I 32473: nor is it silence where we do not read

@@ -18,8 +18,9 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from spark_sink.bigquery.row_merger import DELETED, PRESENT, REPLACED, Fold, merge_statement
-from spark_sink.bigquery.table import Shape, bigquery_table
+from spark_sink.bigquery.merging.row_merger import RowMerger
+from spark_sink.bigquery.merging.statements import DELETED, PRESENT, REPLACED, merge_statement
+from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 
@@ -35,7 +36,7 @@ OTHERS = (
     ColumnType("Tags", TEXTS, False, 5),
 )
 SCHEMA = TableSchema.of("Singers", (*KEYS, *OTHERS), ["Id", "Region"])
-TABLE = bigquery_table(SCHEMA, Shape("ds", "merge-load"))
+TABLE = bigquery_table(SCHEMA, TableOptions("ds", "merge-load"))
 SEQUENCE = "change_sequence_number"
 
 
@@ -136,7 +137,7 @@ class Merged:
         return line.get(name, [] if name == "Tags" else None)
 
 
-def lines_of(fold: Fold, rows: pa.RecordBatch) -> bytes:
+def lines_of(fold: RowMerger, rows: pa.RecordBatch) -> bytes:
     assert fold.add(rows) == []
     return fold.lines()
 
@@ -178,7 +179,7 @@ def parts_of(history: History) -> list[list[bytes]]:
         out.append([])
         for part in filter(None, batch):
             assert rows is not None
-            out[-1].append(lines_of(Fold(TABLE), rows.slice(first, len(part))))
+            out[-1].append(lines_of(RowMerger(TABLE), rows.slice(first, len(part))))
             first += len(part)
     return out
 
@@ -233,9 +234,9 @@ def test_a_fold_comes_to_the_same_whether_it_is_given_rows_at_once_or_in_pieces(
 ) -> None:
     rows = rows_of(changes)
     at = data.draw(st.integers(0, len(changes)))
-    fold = Fold(TABLE)
+    fold = RowMerger(TABLE)
     assert fold.add(rows.slice(0, at)) == []
-    assert lines_of(fold, rows.slice(at)) == lines_of(Fold(TABLE), rows)
+    assert lines_of(fold, rows.slice(at)) == lines_of(RowMerger(TABLE), rows)
     assert len(fold) == len({change.key for change in changes})
 
 
@@ -247,7 +248,7 @@ def test_of_each_row_there_is_one_line_which_has_the_last_changes_number_and_uui
     expected = {
         (rows.column("uuid")[number].as_py(), rows.column(SEQUENCE)[number].as_py()) for number in last.values()
     }
-    lines = [json.loads(line) for line in lines_of(Fold(TABLE), rows).splitlines()]
+    lines = [json.loads(line) for line in lines_of(RowMerger(TABLE), rows).splitlines()]
     told = [(line["datastream_metadata"]["uuid"], line["datastream_metadata"][SEQUENCE]) for line in lines]
     assert set(told) == expected
     assert len(told) == len(expected)
@@ -260,7 +261,9 @@ def test_of_each_row_there_is_one_line_which_has_the_last_changes_number_and_uui
 def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str]]:
     """What a line has in a column of that type, and why the row is refused, if it is."""
     column = ColumnType("v", type_json, False, 2)
-    fold = Fold(bigquery_table(TableSchema.of("T", (KEYS[1], column)), Shape("ds", "merge-load", **options)))
+    fold = RowMerger(
+        bigquery_table(TableSchema.of("T", (KEYS[1], column)), TableOptions("ds", "merge-load", **options))
+    )
     mod = Mod('{"Id":"1"}', f'{{"v":{text}}}', "{}")
     refused = fold.add(enveloped(record(table_name="T", column_types=(KEYS[1], column), mods=(mod,))))
     lines = fold.lines().splitlines()
@@ -351,9 +354,9 @@ def test_a_json_text_of_several_lines_stays_one_line() -> None:
 @pytest.mark.parametrize("text", ['"NaN"', '"Infinity"', f'"{"9" * 40}"', f'"0.{"1" * 39}"'])
 def test_a_number_that_no_bignumeric_is_refused_by_itself_for_a_load_would_refuse_all(text: str) -> None:
     value, refused = line_of(PG_NUMERIC, text, numeric="bignumeric")
-    assert (value, refused) == (None, ["column v holds a number that BigQuery's BIGNUMERIC cannot"])
+    assert (value, refused) == (None, ["column v has a number that BigQuery's BIGNUMERIC cannot hold"])
     value, refused = line_of(array_of(PG_NUMERIC), f'["1",{text}]', numeric="bignumeric")
-    assert (value, refused) == (None, ["column v holds a number that BigQuery's BIGNUMERIC cannot"])
+    assert (value, refused) == (None, ["column v has a number that BigQuery's BIGNUMERIC cannot hold"])
     assert line_of(PG_NUMERIC, '"-1.5"', numeric="bignumeric") == ("-1.5", [])
 
 
@@ -391,11 +394,11 @@ def test_a_refused_change_leaves_the_rows_other_changes_as_they_are() -> None:
         Change("INSERT", ("eu", "1"), {"Tags": ["a"]}),
         Change("UPDATE", ("eu", "1"), {"Tags": [None], "Name": "x"}),
     )
-    fold = Fold(TABLE)
+    fold = RowMerger(TABLE)
     ((index, reason),) = fold.add(rows_of(tags))
     assert (index, reason) == (
         1,
-        "column Tags holds a NULL inside an array, which BigQuery's REPEATED columns cannot: set sink.arrays: json",
+        "column Tags has a NULL inside an array, which BigQuery's REPEATED columns cannot hold: set sink.arrays: json",
     )
     (line,) = fold.lines().splitlines()
     assert json.loads(line)["Tags"] == ["a"]
@@ -409,7 +412,7 @@ def test_a_refused_change_leaves_the_rows_other_changes_as_they_are() -> None:
 def test_a_row_that_is_none_of_the_tables_is_refused_by_itself(payload: str, mod_type: str) -> None:
     rows = rows_of([Change(mod_type, ("eu", "1"), {})])
     column = rows.schema.get_field_index("payload")
-    fold = Fold(TABLE)
+    fold = RowMerger(TABLE)
     refused = fold.add(rows.set_column(column, rows.schema.field(column), pa.array([payload])))
     if mod_type == "DELETE" and '"x"' in payload:  # of which the key is enough
         assert (refused, len(fold)) == ([], 1)
@@ -419,7 +422,7 @@ def test_a_row_that_is_none_of_the_tables_is_refused_by_itself(payload: str, mod
 
 def test_a_key_of_nanoseconds_is_refused_for_two_rows_would_become_one() -> None:
     key = ColumnType("At", TIMESTAMP, True, 1)
-    fold = Fold(bigquery_table(TableSchema.of("T", (key,)), Shape("ds", "merge-load")))
+    fold = RowMerger(bigquery_table(TableSchema.of("T", (key,)), TableOptions("ds", "merge-load")))
     mods = tuple(Mod(f'{{"At":"2026-01-02T03:04:05.12345678{digit}Z"}}', "{}", "{}") for digit in "09")
     mods += (Mod('{"At":"2026-01-02T03:04:05.123456000Z"}', "{}", "{}"),)
     refused = fold.add(enveloped(record(table_name="T", column_types=(key,), mods=mods)))
@@ -430,7 +433,7 @@ def test_a_key_of_nanoseconds_is_refused_for_two_rows_would_become_one() -> None
 
 def test_the_statement_names_the_keys_and_columns_as_they_are_in_bigquery() -> None:
     columns = (ColumnType("a b", INT64, True, 1), ColumnType("1st", STRING, False, 2))
-    table = bigquery_table(TableSchema.of("T", columns), Shape("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert statement.startswith("MERGE `p.ds.T` t USING `p.ds.staging` s ON t.`a_b` = s.`a_b` WHEN MATCHED AND")
     assert "INSERT (`a_b`, `_1st`, `datastream_metadata`)" in statement
@@ -443,7 +446,7 @@ def test_the_statement_makes_json_of_the_texts_that_were_loaded() -> None:
         ColumnType("a b", JSON, False, 2),
         ColumnType("c", array_of(JSON), False, 3),
     )
-    table = bigquery_table(TableSchema.of("T", columns), Shape("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert (
         "USING (SELECT * REPLACE (PARSE_JSON(`a_b`) AS `a_b`,"

@@ -112,12 +112,12 @@ def test_a_run_in_which_nothing_moves_is_reported_as_standing_still(
 @pytest.mark.parametrize(
     ("ordeal", "line", "told"),
     [
-        (Ordeal.OUT_OF_ORDER, "a data change record at T came after Spanner had proved that everything up to U", True),
+        (Ordeal.OUT_OF_ORDER, "a data change record at T is late: Spanner had proved that everything up to U", True),
         (Ordeal.OLD_SPOOL, "the checkpoint ends with epoch 7, but the spool at s is another copy: its epoch", True),
         (Ordeal.OLD_CHECKPOINT, "It was put back from an older one.", True),
-        (Ordeal.OLD_SPOOL, "came after Spanner had proved that everything up to", False),
+        (Ordeal.OLD_SPOOL, "is late: Spanner had proved that everything up to", False),
         (Ordeal.STOPPED, "the spool at s is another copy", False),
-        (None, "came after Spanner had proved that everything up to", False),
+        (None, "is late: Spanner had proved that everything up to", False),
     ],
 )
 def test_an_end_counts_as_told_only_by_the_line_of_what_the_seed_goes_through(

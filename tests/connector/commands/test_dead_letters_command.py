@@ -88,14 +88,14 @@ def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> No
     (folder / "refuse").touch()
     assert ran(folder, "replay") == (
         1,
-        "0 letters went through, 2 refused again (`spanner-cdc dead-letters list` tells why)\n",
+        "0 dead letters accepted, 2 rejected again (`spanner-cdc dead-letters list` has the reasons)\n",
         "",
     )
     (folder / "refuse").unlink()
     assert letters(folder) == ["a.jsonl", "b.jsonl"]
     assert ran(folder, "replay", "--table", "Singers", "--verbose", "--log-format", "json") == (
         0,
-        "2 letters went through, 0 refused again\n",
+        "2 dead letters accepted, 0 rejected again\n",
         "",
     )
     assert letters(folder) == []
@@ -103,13 +103,13 @@ def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> No
 
 def test_a_sink_sees_its_own_letters_alone(folder: Path) -> None:
     (folder / "dead-letters/Singers/0a1b_files_7_0.jsonl").write_text(json.dumps({**LETTER, "reason": "NaN"}) + "\n")
-    assert "2 letters in 2 files: too large" in ran(folder, "list")[1]
+    assert "2 dead letters in 2 files: too large" in ran(folder, "list")[1]
     configure(folder, type="files")
     code, out, err = ran(folder, "list")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         f"{folder}/dead-letters: 1 dead letter in 1 file",
-        "  Singers: 1 letter in 1 file: NaN",
+        "  Singers: 1 dead letter in 1 file: NaN",
     ]
 
 
@@ -121,5 +121,9 @@ def test_a_signal_is_handed_on_and_the_file_under_way_is_finished(folder: Path) 
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "1 letter went through, 0 refused again\n1 file not done\n", "")
+    assert (process.returncode, out, err) == (
+        130,
+        "1 dead letter accepted, 0 rejected again\n1 file not replayed\n",
+        "",
+    )
     assert letters(folder) == ["b.jsonl"]

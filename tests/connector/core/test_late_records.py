@@ -20,6 +20,7 @@ from connector.core.records import (
     Record,
 )
 from tests.connector.builders import record
+from tests.connector.core.partitions.graphs import initial_graph
 
 PROVED = 100
 
@@ -74,7 +75,7 @@ def test_what_an_earlier_query_has_proved_makes_nothing_late() -> None:
 
 
 def test_the_initial_query_proves_nothing_and_nothing_of_it_is_late() -> None:
-    initial = PartitionGraph.initial(50)
+    initial = initial_graph(50)
     initial.ready()
     initial.sent(INITIAL_TOKEN)
     initial.announced(INITIAL_TOKEN, children(70, "c"))

@@ -36,7 +36,7 @@ def test_above_the_budget_only_those_that_hold_the_watermark_are_woken() -> None
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [7, 5, 9, 5])
-        flow.moved(held=BUDGET, ready=0, watermark=5)
+        flow.update(held=BUDGET, ready=0, watermark=5)
         assert await awake(tasks) == [False, True, False, True]
         assert flow.waiting == 2
         await end(tasks)
@@ -48,7 +48,7 @@ def test_nobody_is_woken_while_what_is_ready_fills_the_budget() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [5, 6])
-        flow.moved(held=2 * BUDGET, ready=BUDGET, watermark=9)
+        flow.update(held=2 * BUDGET, ready=BUDGET, watermark=9)
         assert await awake(tasks) == [False, False]
         await end(tasks)
 
@@ -60,10 +60,10 @@ def test_below_the_budget_no_more_are_woken_than_there_is_room_for_and_those_beh
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, list(range(40, 0, -1)))
         for _ in range(3):  # nothing has arrived of those that were woken, so that there is no more room
-            flow.moved(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
+            flow.update(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
             assert [at for at, done in zip(range(40, 0, -1), await awake(tasks), strict=True) if done] == [4, 3, 2, 1]
         flow.arrived("p2")
-        flow.moved(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
+        flow.update(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
         assert sum(await awake(tasks)) == 5
         await end(tasks)
 
@@ -76,7 +76,7 @@ def test_one_that_was_cancelled_takes_nobodys_place() -> None:
         tasks = await waiters(flow, [1, 2])
         tasks[0].cancel()
         await asyncio.wait({tasks[0]})
-        flow.moved(held=BUDGET - 1, ready=0, watermark=0)
+        flow.update(held=BUDGET - 1, ready=0, watermark=0)
         assert (await awake(tasks))[1]
         assert flow.waiting == 0
 

@@ -120,7 +120,7 @@ def test_documents_are_private(tmp_path: Path) -> None:
 def test_beyond_so_many_documents_the_reader_stops_with_what_came_kept(spool: Spool) -> None:
     few = [late(record(record_sequence=str(number))) for number in range(3)]
     LateStore(spool, most=2).keep(few[:2], now=LATER)
-    with pytest.raises(StreamError, match="the spool keeps 3 late records") as told:
+    with pytest.raises(StreamError, match="the spool has 3 late records") as told:
         LateStore(spool, most=2).keep(few[2:], now=LATER)
     assert told.value.exit_code == 1
     assert late_report(spool).count == 3
@@ -135,7 +135,7 @@ def test_the_spool_command_reports_how_many_there_are_and_their_range(spool: Spo
     assert "LATE" not in told()
     assert orjson.loads(told("--json"))["late_records"] == {"count": 0, "first": None, "last": None}
     LateStore(spool).keep([late(record()), late(record(commit_timestamp=LATER))], now=LATER)
-    assert f"LATE: 2 records came too late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
+    assert f"LATE: 2 records were late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
     assert orjson.loads(told("--json"))["late_records"] == {
         "count": 2,
         "first": format_rfc3339(AT),

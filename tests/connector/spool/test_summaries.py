@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import restart
-from connector.commands import read as daemon
+from connector.commands import read, spool_sink
 from connector.commands.reports import spool_report
 from connector.errors import SpoolError
 from connector.spool import consumers, summaries
@@ -246,8 +246,8 @@ def test_a_daemon_says_how_far_it_has_read_a_spool_that_takes_its_time(monkeypat
     said: list[dict[str, object]] = []
     clock = iter((0.0, 1.0, 2.0, 2.0, 3.0, 4.5, 4.5))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(daemon._log, "info", lambda message, **fields: said.append(fields))
-    progress = daemon._Progress(100)
+    monkeypatch.setattr(read._log, "info", lambda message, **fields: said.append(fields))
+    progress = read._Progress(100)
     for epoch in (10, 20, 30, 40):
         progress.reached(epoch)
     assert said == [{"epoch": 20, "newest_epoch": 100}, {"epoch": 40, "newest_epoch": 100}]
@@ -257,10 +257,10 @@ def test_a_daemon_warns_once_a_minute_of_consumers_of_another_copy(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[dict[str, object]] = []
-    monkeypatch.setattr(daemon._log, "warning", lambda message, **fields: said.append(fields))
+    monkeypatch.setattr(spool_sink._log, "warning", lambda message, **fields: said.append(fields))
     writer = writer_of(spool)
     sealed(writer, 3)
-    sink = daemon.SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    sink = spool_sink.SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
     consumers.record(spool, "c", 2, now=NOW, at="2026-01-01T00:00:00Z/of another")
     for _ in range(2):
         asyncio.run(sink._prune(grace=0))

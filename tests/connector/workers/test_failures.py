@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from connector.decoding.row_fields import UnknownRecordError
 from connector.errors import SpannerCdcError, StreamError
-from connector.spanner.faults import fault, query_error
+from connector.spanner.errors import classify, query_error
 from connector.spanner.partition_query import SilentStreamError
 from connector.workers.failures import error_of, failure_of
 
@@ -28,8 +28,8 @@ def test_an_error_of_spanner_is_told_and_dealt_with_as_in_one_process(code: grpc
     there = grpc.aio.AioRpcError(code, NO_METADATA, NO_METADATA, message)
     here = error_of(failure_of(there))
     assert isinstance(here, grpc.RpcError)
-    assert fault(here) == fault(there)
-    told, meant = query_error(fault(here), **WHERE), query_error(fault(there), **WHERE)
+    assert classify(here) == classify(there)
+    told, meant = query_error(classify(here), **WHERE), query_error(classify(there), **WHERE)
     assert (type(told), str(told)) == (type(meant), str(meant))
 
 

@@ -22,10 +22,9 @@ from connector.core.records import INITIAL_TOKEN, DataChangeRecord, Record
 from connector.core.timestamps import SECOND
 from connector.decoding.decoder import Item, decoder
 from connector.errors import SpannerCdcError
-from connector.reader.scheduler import Queries
+from connector.reader.partition_reader import Queries
 from connector.spanner.client import SpannerClient
-from connector.spanner.faults import Fault as Met
-from connector.spanner.faults import Verdict, fault
+from connector.spanner.errors import Action, CallError, classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
 from connector.workers import pool as workers
@@ -150,15 +149,15 @@ def test_they_bring_what_queries_of_this_process_bring(server: ScriptedServer) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "verdict"),
+    ("kind", "code", "action"),
     [
-        (FaultKind.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE, Verdict.RETRY),
-        (FaultKind.SESSION_EXPIRED, grpc.StatusCode.NOT_FOUND, Verdict.NEW_SESSION),
-        (FaultKind.EXPIRED_START, grpc.StatusCode.OUT_OF_RANGE, Verdict.STOP),
+        (FaultKind.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE, Action.RETRY),
+        (FaultKind.SESSION_EXPIRED, grpc.StatusCode.NOT_FOUND, Action.NEW_SESSION),
+        (FaultKind.EXPIRED_START, grpc.StatusCode.OUT_OF_RANGE, Action.STOP),
     ],
 )
 def test_an_error_of_spanners_comes_after_what_came_before_it(
-    kind: FaultKind, code: grpc.StatusCode, verdict: Verdict, server: ScriptedServer
+    kind: FaultKind, code: grpc.StatusCode, action: Action, server: ScriptedServer
 ) -> None:
     token = tokens(server)[1]
     server.engine.faults.rule(Fault(kind, after=3), token=token)
@@ -172,7 +171,7 @@ def test_an_error_of_spanners_comes_after_what_came_before_it(
     with pytest.raises(grpc.RpcError) as caught:
         with_workers(server, 2, met)
     assert 0 < len(found) <= 3
-    assert (fault(caught.value).code, fault(caught.value).verdict) == (code, verdict)
+    assert (classify(caught.value).code, classify(caught.value).action) == (code, action)
 
 
 def test_patience_grows_in_workers_too(server: ScriptedServer) -> None:
@@ -187,7 +186,7 @@ def test_patience_grows_in_workers_too(server: ScriptedServer) -> None:
         async with asyncio.timeout(60), pool.running():
             with pytest.raises(SilentStreamError, match="no message for 1 s"):
                 await read(pool, query(server, token))
-            assert await read(pool, replace(query(server, token), in_vain=3))
+            assert await read(pool, replace(query(server, token), timeouts=3))
 
     asyncio.run(run())
 
@@ -250,7 +249,7 @@ def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
                     async for _ in pool.read(query(server, token, None)):
                         pass
                 except grpc.RpcError as error:
-                    met.append(fault(error))
+                    met.append(classify(error))
 
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(keep_reading(token)) for token in tokens(server)[1:] * 4]
@@ -264,9 +263,9 @@ def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
         return shares
 
     metrics = ReaderMetrics()
-    met: list[Met] = []
+    met: list[CallError] = []
     assert with_workers(server, 2, spread, metrics=metrics) == [PARTITIONS * 2, PARTITIONS * 2]
-    died = Met(grpc.StatusCode.UNAVAILABLE, "the worker that read it was ended by SIGKILL", Verdict.RETRY)
+    died = CallError(grpc.StatusCode.UNAVAILABLE, "the worker that read it was ended by SIGKILL", Action.RETRY)
     assert met == [died] * PARTITIONS * 2
     (warning,) = [entry for entry in caplog.records if "has died and is replaced" in entry.message]
     assert warning.fields["end"] == "was ended by SIGKILL"  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from connector.core.records import (
     Record,
 )
 from connector.core.timestamps import SECOND
-from connector.spanner.faults import Verdict, fault
+from connector.spanner.errors import Action, classify
 from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, ScriptedError, ScriptedSpanner
 from emulator.scenario.history import PartitionMode
 from emulator.scripted.fault_plan import FATAL, RECOVERABLE
@@ -50,15 +50,15 @@ def test_an_error_strikes_after_so_many_messages_and_the_next_query_is_whole(kin
 
 
 def test_every_recoverable_error_is_one_that_the_connector_asks_again_after() -> None:
-    def verdict(kind: FaultKind) -> Verdict:
+    def action(kind: FaultKind) -> Action:
         served = engine(scenario(), now=30, faults=FaultPlan().rule(Fault(kind)))
         code, message = refusal(run(ask(served)))
-        return fault(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), message)).verdict
+        return classify(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), message)).action
 
     for kind in RECOVERABLE & set(_CODES):
-        assert verdict(kind) is not Verdict.STOP, kind
+        assert action(kind) is not Action.STOP, kind
     for kind in FATAL:
-        assert verdict(kind) is Verdict.STOP, kind
+        assert action(kind) is Action.STOP, kind
 
 
 def test_the_text_of_an_error_can_be_chosen() -> None:
@@ -222,7 +222,7 @@ def test_a_seeded_plan_draws_every_kind_but_those_that_stop_a_reader() -> None:
     plan = FaultPlan(1, share=1.0, most=10_000)
     kinds = {found.kind for _ in range(500) if (found := plan.next("a").fault)}
     assert kinds == RECOVERABLE
-    with pytest.raises(ValueError, match="only a rule"):
+    with pytest.raises(ValueError, match="use a rule"):
         FaultPlan(1, kinds=[FaultKind.EXPIRED_START])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from connector.decoding.chunks import ValueAssembler, merged
 from emulator import Framing, Scenario
 from emulator.scenario.history import PartitionMode
-from emulator.scripted.change_records import row_form
+from emulator.scripted.change_records import row_encoder
 from emulator.scripted.framing import chunks
 from emulator.scripted.row_types import metadata
 from emulator.workload.tables import Dialect
@@ -64,12 +64,12 @@ def test_a_number_cannot_be_cut() -> None:
 @pytest.mark.parametrize("framing", _FRAMINGS, ids=str)
 def test_every_framing_gives_the_same_rows(dialect: Dialect, mode: PartitionMode, framing: Framing) -> None:
     told = Scenario.generate(3, origin=ORIGIN, seconds=5, dialect=dialect, mode=mode, transactions=15)
-    form = row_form(dialect, mode)
+    form = row_encoder(dialect, mode)
     rows = [form(change) for change in told.history.changes()]
     frames = framing.of_query(metadata(dialect, mode, "Everything"), "a query")
     messages = [_PartialResultSet.FromString(m) for part in (rows[:1], rows[1:]) for m in frames.messages(part)]
     _assert_framed(messages, [Value.FromString(row) for row in rows])
-    assert frames.begun == len(rows)
+    assert frames.started == len(rows)
     assert list(frames.end()) == []
 
 

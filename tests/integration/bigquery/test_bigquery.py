@@ -29,7 +29,7 @@ from connector.core.timestamps import format_rfc3339
 from emulator import TABLES, Column, CommittedMod, SampleDatabase, Table, Workload
 from emulator.bigquery.double import BigQueryDouble
 from emulator.workload.tables import Dialect
-from tests.integration.bigquery.lives import Life, Victim, victims
+from tests.integration.bigquery.runs import ServiceRun, Victim, victims
 from tests.integration.bigquery.tables import (
     METADATA,
     Row,
@@ -204,22 +204,22 @@ def campaign(
     did: Did = Counter(f"kills of {victim}" for victim in killed)
     for number, victim in enumerate(killed):
         commit_up_to(workload, size.mods * (number + 1) // (len(killed) + 1))
-        with committing(workload, size.rate), Life(config, folder / f"life{number}.log") as life:
+        with committing(workload, size.rate), ServiceRun(config, folder / f"run{number}.log") as service:
             alter(sample, next(captures))
             if number == 0 or random.random() < 0.75:
-                life.await_batch()
+                service.await_batch()
                 time.sleep(random.uniform(0.0, 2.0))
             else:
                 time.sleep(random.uniform(0.0, 4.0))  # it starts meanwhile
-            life.kill(victim)
-            did["micro-batches"] += life.batches
+            service.kill(victim)
+            did["micro-batches"] += service.batches
         time.sleep(size.rest)
     alter(sample, next(captures))
     commit_up_to(workload, size.mods)
     config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))
-    with Life(config, folder / "life.log") as life:
-        ended = life.end()
-        did["micro-batches"] += life.batches
+    with ServiceRun(config, folder / "service.log") as service:
+        ended = service.end()
+        did["micro-batches"] += service.batches
     assert ended.code == 0, ended.err
     assert not list((folder / "dead-letters").rglob("*")), "rows were refused"
     with unless_skipped(sample, lambda: workload.committed, folder / "spool"):
@@ -270,7 +270,7 @@ def replayed(table: Table, history: list[Row]) -> Rows:
 
 @pytest.fixture
 def seed() -> int:
-    """Told, so that a failure's can be taken again."""
+    """TableReport, so that a failure's can be taken again."""
     drawn = time.time_ns() % 1_000_000
     sys.stdout.write(f"seed {drawn}\n")
     return drawn
@@ -320,7 +320,7 @@ def test_campaign(
 
 
 def faults(config: Path) -> list[str]:
-    return asyncio.run(findings_of(load(config), emulator_host=None)).faults
+    return asyncio.run(findings_of(load(config), emulator_host=None)).errors
 
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))

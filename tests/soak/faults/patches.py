@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import connector.commands.read
+import connector.commands.spool_sink
 import connector.decoding.decoder
 import connector.spanner.partition_query
 import connector.spool.cuts
@@ -176,7 +176,7 @@ def hurry() -> None:
     """What waits for long in the daemon waits for less, lest a seed take minutes: the server's time runs faster."""
     connector.spanner.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.spanner.partition_query.SILENT_HEARTBEATS = 1
-    connector.commands.read.PRUNE_INTERVAL = 0.2
+    connector.commands.spool_sink.PRUNE_INTERVAL = 0.2
 
 
 def take_cut_files(trouble: Trouble) -> None:

@@ -9,11 +9,12 @@ import pytest
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.bounds import bound_of, bounded
 from spark_sink.bigquery.client import BigQueryClient
-from spark_sink.bigquery.row_merger import Fold, merge_statement
-from spark_sink.bigquery.table import BigQueryTable, Shape, bigquery_table
-from tests.spark_sink.bigquery.deliveries.lives import Life, configured
+from spark_sink.bigquery.merging.bounds import bound_of, bounded
+from spark_sink.bigquery.merging.row_merger import RowMerger
+from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
+from tests.spark_sink.bigquery.deliveries.runs import SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 
@@ -23,7 +24,7 @@ def table_of(partition_by: str = "", **keys: str) -> BigQueryTable:
     ]
     other = ColumnType("Placed", '{"code":"DATE"}', False, 9)
     schema = TableSchema("Orders", (*columns, other), tuple(keys))
-    return bigquery_table(schema, Shape("d", "merge-load", partition_by=partition_by))
+    return bigquery_table(schema, TableOptions("d", "merge-load", partition_by=partition_by))
 
 
 def bound(code: str, *values: object) -> str:
@@ -84,7 +85,7 @@ def test_only_the_first_clustered_column_and_a_partitioned_one_of_the_key_bound_
 
 def test_the_statement_holds_what_bounds_the_keys_of_its_load() -> None:
     table = table_of(Id="INT64", Line="INT64")
-    fold = Fold(table)
+    fold = RowMerger(table)
     metadata = pa.StructArray.from_arrays([pa.array(["INSERT", "DELETE"])], ["mod_type"])
     rows = pa.RecordBatch.from_arrays(
         [
@@ -119,8 +120,8 @@ def test_keys_stand_in_statements_only_if_tables_are_pruned_by_them(
     with BigQueryDouble.started(count_jobs=True) as double:
         options = {"dataset": "d", "mode": "merge-load", "project": double.project, "location": "US"}
         servers = {"endpoint": double.endpoint, "grpc_endpoint": double.grpc_endpoint}
-        with Life(configured(maker.path, **options, **servers, prune_by_keys=prunes)) as life:
-            life.only_what_is_sealed()
-            assert life.run()
+        with SinkRun(configured(maker.path, **options, **servers, prune_by_keys=prunes)) as sink:
+            sink.only_what_is_sealed()
+            assert sink.run()
     assert [" IN (4711)" in statement for statement in statements] == [prunes]
     assert ["4711" in statement for statement in statements] == [prunes]

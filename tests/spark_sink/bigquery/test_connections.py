@@ -11,10 +11,10 @@ from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from spark_sink.bigquery import connections as bigquery_connections
-from spark_sink.bigquery.connections import Connection, Connections
-from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.writing import connections
+from spark_sink.bigquery.writing.connections import Connection, Connections
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 
 
@@ -153,7 +153,7 @@ def test_a_connection_is_used_by_one_at_a_time() -> None:
 
 
 def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bigquery_connections, "_ANSWER", 0.2)
+    monkeypatch.setattr(connections, "_RESPONSE_TIMEOUT", 0.2)
     ended = threading.Event()
 
     def silent(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -3,8 +3,8 @@
 import pytest
 
 from connector.core.timestamps import MINUTE, SECOND
-from spark_sink.bigquery.costs import Load, notes
-from spark_sink.bigquery.quotas import LOADS, STREAMS
+from spark_sink.bigquery.pacing.costs import Load, notes
+from spark_sink.bigquery.pacing.quotas import LOADS, STREAMS
 
 HOUR = 60 * MINUTE
 

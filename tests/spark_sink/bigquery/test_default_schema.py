@@ -9,20 +9,20 @@ import pytest
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from emulator.bigquery.double import BigQueryDouble
-from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, ids_of
-from tests.spark_sink.bigquery.deliveries.trials import make as make
+from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Sealing, ids_of
+from tests.spark_sink.bigquery.deliveries.scenarios import make as make
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "of an older program"])
 def test_planning_reads_a_segment_only_if_spool_json_does_not_name_the_default_schema(
-    bigquery_double: BigQueryDouble, make: MakeTrial, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
 ) -> None:
-    trial = make(bigquery_double, "append-only", dataset="{0}_{schema}")
-    storage = trial.maker.spool.storage
+    scenario = make(bigquery_double, "append-only", dataset="{0}_{schema}")
+    storage = scenario.maker.spool.storage
     header = orjson.loads(storage.read("spool.json").to_pybytes())
     del header["default_schema"]
     storage.replace("spool.json", orjson.dumps(header | ({"default_schema": "d"} if is_named else {})))
-    Sealing(trial)([1])
+    Sealing(scenario)([1])
     read: list[str] = []
     batches = Spool.batches
 
@@ -30,12 +30,12 @@ def test_planning_reads_a_segment_only_if_spool_json_does_not_name_the_default_s
         read.append(file.path)
         return batches(spool, file)
 
-    with trial.life() as life:
-        assert life.plan()
+    with scenario.sink() as run:
+        assert run.plan()
         with monkeypatch.context() as patched:
             patched.setattr(Spool, "batches", noted)
-            tasks = life.tasks()
+            tasks = run.tasks()
         assert len(read) == (0 if is_named else 1)
-        life.deliver([row for task in tasks for row in life.told(task)])
-    assert trial.place("Singers")[0] == f"{trial.dataset}_d"
-    assert ids_of(trial) == [1]
+        run.deliver([row for task in tasks for row in run.reports(task)])
+    assert scenario.place("Singers")[0] == f"{scenario.dataset}_d"
+    assert ids_of(scenario) == [1]

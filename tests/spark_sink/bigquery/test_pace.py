@@ -17,16 +17,16 @@ from connector.core.timestamps import SECOND
 from connector.spool import consumers
 from connector.spool.manifest import SegmentFile
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery import loads as bigquery_loads
-from spark_sink.bigquery import quotas
-from spark_sink.bigquery.pace import Gathered, Pace, _Document, loaded, release
-from spark_sink.bigquery.parts import parts_of
-from spark_sink.bigquery.quotas import STREAMS, Pacing, Quota, Spent
-from spark_sink.bigquery.table import Mode
+from spark_sink.bigquery.merging import loads
+from spark_sink.bigquery.pacing import quotas
+from spark_sink.bigquery.pacing.pace import Gathered, Pace, _Document, loaded, release
+from spark_sink.bigquery.pacing.quotas import STREAMS, Pacing, Quota, Spent
+from spark_sink.bigquery.tables.table import Mode
+from spark_sink.bigquery.writing.parts import parts_of
 from spark_sink.sink.started_batches import StartedBatch
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import SINGERS, START, SpoolMaker, record
 
 TABLES = [f"Table{number}" for number in range(5)]
@@ -61,18 +61,18 @@ class World:
             **options,
         )
 
-    def life(self) -> Life:
-        return Life(self.config, self.checkpoint, clock=self.clock)
+    def sink(self) -> SinkRun:
+        return SinkRun(self.config, self.checkpoint, clock=self.clock)
 
     def seal(self, tables: list[str] = TABLES) -> None:
         self.maker.seal(*(record(self.clock.now, [1], table=table) for table in tables))
 
-    def seconds(self, life: Life, seconds: int, tables: list[str] = TABLES) -> list[int]:
+    def seconds(self, sink: SinkRun, seconds: int, tables: list[str] = TABLES) -> list[int]:
         """Lives through some seconds; when, in seconds since the start, micro-batches were delivered."""
         out = []
         for _ in range(seconds):
             self.seal(tables)
-            if life.run():
+            if sink.run():
                 out.append((self.clock.now - START) // SECOND)
             self.clock.now += SECOND
         return out
@@ -92,8 +92,8 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
     tmp_path: Path, bigquery_double: BigQueryDouble
 ) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
-    with world.life() as life:
-        moments = world.seconds(life, 110)
+    with world.sink() as sink:
+        moments = world.seconds(sink, 110)
     assert moments[:20] == list(range(1, 21))
     assert [later - one for one, later in pairwise(moments[20:])] == [36, 36]
     assert len(bigquery_double.rows("d", "Table3")) == moments[-1]
@@ -101,10 +101,10 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
 
 def test_a_restart_goes_on_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
-    with world.life() as life:
-        world.seconds(life, 25)
-    with world.life() as life:
-        assert len(world.seconds(life, 36)) == 1
+    with world.sink() as sink:
+        world.seconds(sink, 25)
+    with world.sink() as sink:
+        assert len(world.seconds(sink, 36)) == 1
     assert bigquery_double.meter.total("CreateWriteStream") == 100 + 5
 
 
@@ -123,13 +123,13 @@ def test_each_try_of_a_micro_batch_is_paid_for_and_waits_until_it_can_be(
 
     monkeypatch.setattr(Pace, "spend", sleeping)
     world.seal()
-    with world.life() as life:
-        assert life.plan()
-        life.tasks()  # and dies
+    with world.sink() as sink:
+        assert sink.plan()
+        sink.tasks()  # and dies
     for _ in range(30):
-        with world.life() as life:
-            assert life.plan()
-            life.tasks()
+        with world.sink() as sink:
+            assert sink.plan()
+            sink.tasks()
     assert slept[:20] == [0] * 20
     assert slept[-1] > 36
 
@@ -185,29 +185,29 @@ def test_epochs_before_a_schema_change_wait_for_the_quota_alone(tmp_path: Path) 
 def test_epochs_before_a_micro_batch_that_was_begun_wait_for_the_quota_alone(tmp_path: Path) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1h")
-        with world.life() as life:
-            assert world.seconds(life, 1) == [1]
+        with world.sink() as sink:
+            assert world.seconds(sink, 1) == [1]
             for _ in range(3):
                 world.seal()
                 world.clock.now += SECOND
-            assert life.run() == []
+            assert sink.run() == []
             at = next(world.maker.spool.manifests(4, 4)).identity
-            begun = StartedBatch(first=3, last=4, pinned=life.delivery.options["pinned"], at=at)
-            life._reader._started.begin(begun, done=1)  # as another checkpoint has it
-            assert life.plan()
-            assert life.checkpoint.offsets[-1]["epoch"] == 2
+            begun = StartedBatch(first=3, last=4, pinned=sink.delivery.options["pinned"], at=at)
+            sink._reader._started.begin(begun, done=1)  # as another checkpoint has it
+            assert sink.plan()
+            assert sink.checkpoint.offsets[-1]["epoch"] == 2
 
 
 @pytest.mark.parametrize("wider", [False, True])
 def test_a_schema_change_holds_back_nothing_that_comes_after_it(tmp_path: Path, wider: bool) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1h")
-        with world.life() as life:
-            assert world.seconds(life, 2, ["Singers"]) == [1]
+        with world.sink() as sink:
+            assert world.seconds(sink, 2, ["Singers"]) == [1]
             columns = (*SINGERS, ColumnType("More", '{"code":"STRING"}', False, 3)) if wider else SINGERS
             world.clock.now += SECOND
             world.maker.seal(record(world.clock.now, [1], columns=columns))
-            assert len(life.run()) == wider, "what was before the change is delivered, what is after it gathers"
+            assert len(sink.run()) == wider, "what was before the change is delivered, what is after it gathers"
 
 
 def test_a_spool_that_cuts_and_manifests_fill_is_not_made_to_wait_for_rows(tmp_path: Path) -> None:
@@ -295,32 +295,32 @@ def test_what_a_micro_batch_loads_in_several_pieces_is_paid_once_it_is_known(tmp
 
 
 def test_the_driver_tells_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bigquery_loads, "FOLDED", -1)  # each epoch is a load
+    monkeypatch.setattr(loads, "MERGED_BYTES", -1)  # each epoch is a load
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load")
         for _ in range(5):
             world.seal()
             world.clock.now += SECOND
-        with world.life() as life:
-            assert life.run()
-            spent = life._reader._pace._spent()
+        with world.sink() as sink:
+            assert sink.run()
+            spent = sink._reader._pace._spent()
         assert double.meter.total("load jobs") == 5 * len(TABLES)
     assert spent.paid_until == world.clock.now + quotas.LOADS.span(5 * len(TABLES))
 
 
 def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
-    with world.life() as life:
-        world.seconds(life, 25)
-        assert life.run() == []
-        life.delivery.drain()
-        assert len(life.run()) == 1
+    with world.sink() as sink:
+        world.seconds(sink, 25)
+        assert sink.run() == []
+        sink.delivery.drain()
+        assert len(sink.run()) == 1
         assert len(bigquery_double.rows("d", "Table3")) == 25
         world.seal()
-        assert life.run() == [], "what is sealed later is held back as before"
-    with world.life() as life:
-        life.only_what_is_sealed()  # as AvailableNow does
-        assert len(life.run()) == 1
+        assert sink.run() == [], "what is sealed later is held back as before"
+    with world.sink() as sink:
+        sink.only_what_is_sealed()  # as AvailableNow does
+        assert len(sink.run()) == 1
 
 
 @pytest.mark.parametrize(("mode", "options"), [("append-only", {}), ("merge-load", {"max_staleness": "2m"})])
@@ -328,21 +328,21 @@ def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_goes_on_
     tmp_path: Path, bigquery_double: BigQueryDouble, mode: str, options: dict[str, str]
 ) -> None:
     world = World(tmp_path, bigquery_double, mode, **options)
-    with world.life() as life:
+    with world.sink() as sink:
         world.clock.now += SECOND
         for _ in range(25):
-            life.plan()
-            life.checkpoint.done = True  # as if it had been delivered
+            sink.plan()
+            sink.checkpoint.done = True  # as if it had been delivered
             world.seal()
             world.clock.now += SECOND
         sealed = world.maker.spool.latest()
-        life.delivery.drain()
-        assert life.delivery.waiting()
+        sink.delivery.drain()
+        assert sink.delivery.waiting()
         for later in range(3):
             world.seal()
-            life.plan()
-            life.checkpoint.done = True
-            assert life.delivery.waiting() is (later == 0), "recorded when the next micro-batch is asked for"
+            sink.plan()
+            sink.checkpoint.done = True
+            assert sink.delivery.waiting() is (later == 0), "recorded when the next micro-batch is asked for"
         done = consumers.find(world.maker.spool, "bigquery")
     assert done is not None
     assert sealed <= done.epoch < world.maker.spool.latest()
@@ -352,16 +352,16 @@ def test_a_single_table_is_not_made_to_wait_for_what_all_would_take(
     tmp_path: Path, bigquery_double: BigQueryDouble
 ) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
-    with world.life() as life:
-        assert len(world.seconds(life, 60, ["Table3"])) == 60
+    with world.sink() as sink:
+        assert len(world.seconds(sink, 60, ["Table3"])) == 60
 
 
 def test_changes_for_bigquery_to_merge_go_at_every_trigger_over_one_connection_without_new_streams(
     tmp_path: Path, bigquery_double: BigQueryDouble
 ) -> None:
     world = World(tmp_path, bigquery_double, "merge")
-    with world.life() as life:
-        assert len(world.seconds(life, 10)) == 10
+    with world.sink() as sink:
+        assert len(world.seconds(sink, 10)) == 10
     assert bigquery_double.meter.total("CreateWriteStream") == 0
     assert bigquery_double.meter.total("AppendRows") == 50
     assert bigquery_double.meter.total("AppendRows connections") == 1
@@ -370,8 +370,8 @@ def test_changes_for_bigquery_to_merge_go_at_every_trigger_over_one_connection_w
 def test_loads_gather_for_max_staleness_and_a_table_is_loaded_and_merged_once(tmp_path: Path) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1m")
-        with world.life() as life:
-            assert world.seconds(life, 125, TABLES[:3]) == [1, 61, 121]
+        with world.sink() as sink:
+            assert world.seconds(sink, 125, TABLES[:3]) == [1, 61, 121]
         assert double.meter.total("load jobs") == double.meter.total("MERGE statements") == 9
 
 
@@ -380,10 +380,10 @@ def test_bigquery_reads_a_table_that_changes_as_a_whole_once_in_max_staleness(tm
     with BigQueryDouble.started(now=lambda: datetime.fromtimestamp(clock.now // SECOND, UTC)) as double:
         world = World(tmp_path, double, "merge", max_staleness="1m")
         world.clock = clock
-        with world.life() as life:
+        with world.sink() as sink:
             for _ in range(25):
                 world.seal(["Singers"])
-                assert life.run()
+                assert sink.run()
                 clock.now += 10 * SECOND
                 double.set_size("d", "Singers", 10**9)
         assert double.meter.total("background apply jobs") == 4

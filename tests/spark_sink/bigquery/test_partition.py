@@ -7,8 +7,8 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.bigquery.partition import Partition, parse
-from spark_sink.bigquery.table import BigQueryTable, Mode, Shape, bigquery_table, faults_of_stream
+from spark_sink.bigquery.tables.partition import Partition, parse
+from spark_sink.bigquery.tables.table import BigQueryTable, Mode, TableOptions, bigquery_table, errors_of_stream
 
 ORDERS = TableSchema(
     "Orders",
@@ -27,7 +27,7 @@ def table(partition_by: dict[str, str], mode: Mode = "append-only") -> BigQueryT
     sink = {"type": "bigquery", "dataset": "d", "mode": mode, "partition_by": partition_by}
     config = validated({"source": source, "sink": sink}).sink
     assert isinstance(config, BigQueryConfig)
-    return bigquery_table(ORDERS, config.shape())
+    return bigquery_table(ORDERS, config.table_options())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_column_is_named_as_in_the_source_and_partitions_as_in_bigquery() -> N
     source = TableSchema(
         "Orders", (ORDERS.columns[0], ColumnType("Placed-on", '{"code":"TIMESTAMP"}', False, 2)), ("Id",)
     )
-    made = bigquery_table(source, Shape("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
+    made = bigquery_table(source, TableOptions("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
     assert made.partition == Partition("Placed_on", "hour")
 
 
@@ -74,13 +74,13 @@ def test_a_table_that_is_named_says_why_it_cannot_be_partitioned_and_one_of_all_
 
 
 def test_tables_that_are_merged_into_have_no_time_of_arrival() -> None:
-    assert "is for tables that are appended to" in table({"Orders": "_PARTITIONTIME"}, "merge-load").unpartitioned
+    assert "is for modes that append rows" in table({"Orders": "_PARTITIONTIME"}, "merge-load").unpartitioned
 
 
 def test_check_says_what_cannot_be_partitioned() -> None:
-    shape = Shape("d", "append-only", partition_by='{"Orders":"Gone"}')
-    (fault,) = faults_of_stream(shape, "Everything", "NEW_ROW", [ORDERS])
-    assert fault.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
+    table_options = TableOptions("d", "append-only", partition_by='{"Orders":"Gone"}')
+    (error,) = errors_of_stream(table_options, "Everything", "NEW_ROW", [ORDERS])
+    assert error.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from connector.core.timestamps import MINUTE, SECOND
-from spark_sink.bigquery.quotas import LOADS, STREAMS, Pacing, Quota, Spent
+from spark_sink.bigquery.pacing.quotas import LOADS, STREAMS, Pacing, Quota, Spent
 
 NOW = 1_800_000_000 * SECOND
 HOUR = 60 * MINUTE
 
 
-def begun(pacing: Pacing, calls: int, *, hours: int, crash: bool = False) -> list[int]:
-    """The moments at which micro-batches begin that are asked for each second, in a row."""
+def started(pacing: Pacing, calls: int, *, hours: int, crash: bool = False) -> list[int]:
+    """The starts at which micro-batches begin that are asked for each second, in a row."""
     spent = Spent()
     out: list[int] = []
     for now in range(NOW, NOW + hours * HOUR, SECOND):
@@ -24,11 +24,11 @@ def begun(pacing: Pacing, calls: int, *, hours: int, crash: bool = False) -> lis
     return out
 
 
-def most_within(moments: list[int], calls: int, quota: Quota) -> int:
+def most_within(starts: list[int], calls: int, quota: Quota) -> int:
     """The most calls within any window of the quota's."""
     window: deque[int] = deque()
     most = 0
-    for moment in moments:
+    for moment in starts:
         window.append(moment)
         while window[0] <= moment - quota.seconds * SECOND:
             window.popleft()
@@ -39,9 +39,9 @@ def most_within(moments: list[int], calls: int, quota: Quota) -> int:
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
 @pytest.mark.parametrize("tables", [1, 7, 50, 500, 5000])
 def test_streams_keep_within_their_quota_however_many_tables_have_rows(mode: str, tables: int) -> None:
-    moments = begun(Pacing.of(mode, 0), tables, hours=6)  # type: ignore[arg-type]
-    assert moments
-    assert most_within(moments, tables, STREAMS) <= STREAMS.limit * 0.62 + tables
+    starts = started(Pacing.of(mode, 0), tables, hours=6)  # type: ignore[arg-type]
+    assert starts
+    assert most_within(starts, tables, STREAMS) <= STREAMS.limit * 0.62 + tables
 
 
 def test_fifty_tables_are_appended_to_every_36_seconds_and_500_every_six_minutes() -> None:
@@ -53,23 +53,23 @@ def test_fifty_tables_are_appended_to_every_36_seconds_and_500_every_six_minutes
 
 @pytest.mark.parametrize("tables", [50, 500, 2000])
 def test_load_jobs_keep_within_their_quota_even_where_nothing_may_be_stale(tables: int) -> None:
-    moments = begun(Pacing.of("merge-load", 0), tables, hours=30)
-    assert most_within(moments, tables, LOADS) <= LOADS.limit * 0.62 + tables
+    starts = started(Pacing.of("merge-load", 0), tables, hours=30)
+    assert most_within(starts, tables, LOADS) <= LOADS.limit * 0.62 + tables
 
 
 def test_merged_loads_gather_for_as_long_as_what_is_seen_may_be_stale_after_a_first_that_comes_at_once() -> None:
-    moments = begun(Pacing.of("merge-load", HOUR), 50, hours=24)
-    assert moments[0] == NOW
-    assert len(moments) == 24
+    starts = started(Pacing.of("merge-load", HOUR), 50, hours=24)
+    assert starts[0] == NOW
+    assert len(starts) == 24
 
 
 def test_changes_for_the_default_stream_are_not_held_back() -> None:
-    assert begun(Pacing.of("merge", HOUR), 500, hours=1) == list(range(NOW, NOW + HOUR, SECOND))
+    assert started(Pacing.of("merge", HOUR), 500, hours=1) == list(range(NOW, NOW + HOUR, SECOND))
 
 
 def test_an_idle_sink_may_begin_some_at_once_and_pays_for_them_afterwards() -> None:
     pacing = Pacing.of("append-only", 0)
-    spent = Spent(paid_until=NOW - HOUR, begun=NOW - HOUR)
+    spent = Spent(paid_until=NOW - HOUR, started=NOW - HOUR)
     for _ in range(20):
         assert pacing.due(spent, 50, oldest=NOW, full=False) <= NOW
         spent = pacing.after(spent, 50, NOW)
@@ -78,13 +78,13 @@ def test_an_idle_sink_may_begin_some_at_once_and_pays_for_them_afterwards() -> N
 
 def test_a_micro_batch_that_is_as_large_as_one_may_be_waits_for_the_quota_alone() -> None:
     pacing = Pacing.of("merge-load", HOUR)
-    spent = Spent(begun=NOW - SECOND)
+    spent = Spent(started=NOW - SECOND)
     assert pacing.due(spent, 50, oldest=NOW - SECOND, full=True) <= NOW
     assert pacing.due(spent, 50, oldest=NOW - SECOND, full=False) > NOW + 59 * MINUTE
 
 
 def test_changes_that_are_older_than_they_may_be_are_merged_at_once() -> None:
-    spent = Spent(begun=NOW - SECOND)
+    spent = Spent(started=NOW - SECOND)
     assert Pacing.of("merge-load", HOUR).due(spent, 50, oldest=NOW - HOUR, full=False) <= NOW
 
 

@@ -9,11 +9,11 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.client import ExistingTable
-from spark_sink.bigquery.rejections import misfits
-from spark_sink.bigquery.table import Field, Shape, bigquery_table
+from spark_sink.bigquery.tables.mismatches import mismatches
+from spark_sink.bigquery.tables.table import Field, TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
-from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, Trial, ids_of
-from tests.spark_sink.bigquery.deliveries.trials import make as make
+from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Scenario, Sealing, ids_of
+from tests.spark_sink.bigquery.deliveries.scenarios import make as make
 from tests.spark_sink.bigquery.test_tables import STREAMED, keyless, letters_of, reasons_of, remake, replay, typed
 from tests.spark_sink.spools import KEY, NAME
 
@@ -27,113 +27,115 @@ _STATEMENT = re.compile(
 )
 
 
-def follow(trial: Trial) -> list[str]:
+def follow(scenario: Scenario) -> list[str]:
     """Runs what the one reason there is recommends; the statements."""
-    (reason,) = reasons_of(trial)
+    (reason,) = reasons_of(scenario)
     statements = _STATEMENT.findall(reason)
     for statement in statements:
-        trial.client.query(statement, job_retry=None).result()
+        scenario.client.query(statement, job_retry=None).result()
     return statements
 
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_column_is_renamed_as_the_reason_says_and_added_anew(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
 ) -> None:
-    trial = make(bigquery_double, mode)
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, mode)
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
+    scenario.run()
     seal([2], columns=(KEY, ColumnType("Name", '{"code":"BYTES"}', False, 2)), values={"Name": "aGk="})
-    trial.run()
-    (statement,) = follow(trial)
+    scenario.run()
+    (statement,) = follow(scenario)
     assert statement.endswith("RENAME COLUMN Name TO Name_before")
-    assert replay(trial) == Replayed(sent=1)
-    rows = {row["Id"]: (row["Name"], row["Name_before"]) for row in trial.rows("Singers")}
+    assert replay(scenario) == Replayed(sent=1)
+    rows = {row["Id"]: (row["Name"], row["Name_before"]) for row in scenario.rows("Singers")}
     assert rows == {1: (None, "n"), 2: (b"hi", None)}, "a row that does not change again has NULL"
 
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_wider_type_is_set_as_the_reason_says_and_keeps_what_is_there(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
 ) -> None:
-    trial = make(bigquery_double, mode)
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, mode)
+    seal = Sealing(scenario)
     seal([1], columns=(KEY, NAME, NUMBER), values={"Name": "n", "Number": "7"})
-    trial.run()
+    scenario.run()
     seal([2], columns=(KEY, NAME, DECIMAL), values={"Name": "n", "Number": "7.5"})
-    trial.run()
-    (statement,) = follow(trial)
+    scenario.run()
+    (statement,) = follow(scenario)
     assert statement.endswith("ALTER COLUMN Number SET DATA TYPE NUMERIC")
-    assert replay(trial) == Replayed(sent=1)
-    assert {row["Id"]: float(str(row["Number"])) for row in trial.rows("Singers")} == {1: 7, 2: 7.5}
+    assert replay(scenario) == Replayed(sent=1)
+    assert {row["Id"]: float(str(row["Number"])) for row in scenario.rows("Singers")} == {1: 7, 2: 7.5}
 
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_says(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
 ) -> None:
-    trial = make(bigquery_double, mode)
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, mode)
+    seal = Sealing(scenario)
     seal([1], "Singers", "Other")
-    trial.run()
-    dataset, name = trial.place("Singers")
-    remake(trial, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
+    scenario.run()
+    dataset, name = scenario.place("Singers")
+    remake(scenario, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
     seal([2], "Singers", "Other")
-    trial.run()
-    (reason,) = reasons_of(trial)
-    assert "column Id is STRING in BigQuery, and would be INT64: drop the table there, and it is made anew" in reason
-    (statement,) = follow(trial)
+    scenario.run()
+    (reason,) = reasons_of(scenario)
+    assert (
+        "column Id is STRING in BigQuery, and would be INT64: drop the table there, and it is created again" in reason
+    )
+    (statement,) = follow(scenario)
     assert f"CREATE TABLE `double.{dataset}.{name}_before` AS" in statement
-    trial.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
-    assert replay(trial) == Replayed(sent=1)
-    assert (ids_of(trial), ids_of(trial, "Other"), letters_of(trial)) == ([2], [1, 2], {})
+    scenario.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
+    assert replay(scenario) == Replayed(sent=1)
+    assert (ids_of(scenario), ids_of(scenario, "Other"), letters_of(scenario)) == ([2], [1, 2], {})
 
 
 def _as_text(field: bigquery.SchemaField) -> bigquery.SchemaField:
     return bigquery.SchemaField(field.name, "STRING", mode=field.mode) if field.name == "Id" else field
 
 
-def test_a_key_that_is_missing_is_added_as_the_reason_says(bigquery_double: BigQueryDouble, make: MakeTrial) -> None:
-    trial = make(bigquery_double, "merge")
-    seal = Sealing(trial)
+def test_a_key_that_is_missing_is_added_as_the_reason_says(bigquery_double: BigQueryDouble, make: MakeScenario) -> None:
+    scenario = make(bigquery_double, "merge")
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
-    remake(trial, keyless)
+    scenario.run()
+    remake(scenario, keyless)
     seal([2])
-    trial.run()
-    (reason,) = reasons_of(trial)
+    scenario.run()
+    (reason,) = reasons_of(scenario)
     statement = _STATEMENT.findall(reason)[0]
     assert statement.endswith("ADD PRIMARY KEY (Id) NOT ENFORCED")
-    trial.client.query(statement, job_retry=None).result()
-    assert replay(trial) == Replayed(sent=1)
-    assert ids_of(trial) == [2]
+    scenario.client.query(statement, job_retry=None).result()
+    assert replay(scenario) == Replayed(sent=1)
+    assert ids_of(scenario) == [2]
 
 
 def test_a_column_of_the_key_that_is_gone_is_not_told_to_be_added(
-    bigquery_double: BigQueryDouble, make: MakeTrial
+    bigquery_double: BigQueryDouble, make: MakeScenario
 ) -> None:
-    trial = make(bigquery_double, "merge")
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, "merge")
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
+    scenario.run()
 
     def without_key(table: bigquery.Table) -> None:
         keyless(table)
         table.clustering_fields = None
         typed("Id", "")(table)
 
-    remake(trial, without_key)
+    remake(scenario, without_key)
     seal([2])
-    with trial.life() as life, pytest.raises(Exception, match=r"column Id of table .* was dropped") as raised:
-        life.run()
+    with scenario.sink() as sink, pytest.raises(Exception, match=r"column Id of table .* was dropped") as raised:
+        sink.run()
     assert "A key's column cannot be added: restore the table" in str(raised.value)
 
 
 def test_a_clustered_column_of_a_table_without_a_key_is_not_told_to_be_renamed() -> None:
-    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), Shape("d", "append-only"))
+    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), TableOptions("d", "append-only"))
     fields = {field.name.lower(): field for field in table.fields} | {"id": Field("Id", "INT64")}
-    (clustered,) = misfits("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))
+    (clustered,) = mismatches("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))
     assert clustered.startswith("column Id is INT64 in BigQuery, and would be STRING: drop the table there")
-    (free,) = misfits("p.d.T", table, ExistingTable(fields, (), None))
+    (free,) = mismatches("p.d.T", table, ExistingTable(fields, (), None))
     assert free.startswith("column Id is INT64 in BigQuery, and would be STRING: ALTER TABLE `p.d.T` RENAME COLUMN Id")

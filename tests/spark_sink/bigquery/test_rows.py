@@ -16,9 +16,8 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from spark_sink.bigquery import rows as bigquery_rows
-from spark_sink.bigquery.rows import BuiltRows, RowBuilder, check_whole_rows
-from spark_sink.bigquery.table import Mode, Shape, bigquery_table
+from spark_sink.bigquery.rows.builder import LARGEST, BuiltRows, RowBuilder, check_whole_rows
+from spark_sink.bigquery.tables.table import Mode, TableOptions, bigquery_table
 from spark_sink.errors import SinkError
 from tests.connector.builders import AT, column, record
 
@@ -64,7 +63,7 @@ def enveloped(*records: DataChangeRecord) -> pa.RecordBatch:
 
 
 def builder_of(columns: tuple[ColumnType, ...], mode: Mode = "append-only", **options: str) -> RowBuilder:
-    return RowBuilder(bigquery_table(TableSchema.of("Singers", columns), Shape("ds", mode, **options)), mode)
+    return RowBuilder(bigquery_table(TableSchema.of("Singers", columns), TableOptions("ds", mode, **options)), mode)
 
 
 def change(columns: tuple[ColumnType, ...], *payloads: str, **changed: Any) -> DataChangeRecord:
@@ -81,7 +80,7 @@ def of_column(type_json: str, *texts: str, mode: Mode = "append-only", **options
     columns = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
     builder = builder_of(columns, mode, **options)
     built = builder.build(enveloped(change(columns, *(f'{{"Id":"1","v":{text}}}' for text in texts))), now=NOW)
-    return [row.get("v") for row in decoded(builder, built)], [refused.reason for refused in built.refused]
+    return [row.get("v") for row in decoded(builder, built)], [one.reason for one in built.rejected]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_merged_rows_are_upserts_and_deletes_and_a_delete_has_only_its_key() -> 
     )
     built = builder.build(batch, now=NOW)
     rows = decoded(builder, built)
-    assert built.refused == ()
+    assert built.rejected == ()
     assert built.indexes.tolist() == [0, 1, 2, 3]
     for row, event in zip(rows, batch.to_pylist(), strict=True):
         assert row.pop("datastream_metadata") == {"uuid": event["uuid"], "source_timestamp": AT // 1_000_000}
@@ -184,7 +183,7 @@ def test_old_values_that_bigquery_cannot_hold_do_not_keep_a_delete_back() -> Non
     text = f'{{"Id":"1","a":["1",null],"n":"NaN","s":"{"x" * 10_000_001}"}}'
     builder = builder_of(columns, "merge", numeric="bignumeric")
     built = builder.build(enveloped(change(columns, text, text, mod_type="DELETE")), now=NOW)
-    assert built.refused == ()
+    assert built.rejected == ()
     assert all(set(row) & {"a", "n", "s"} == set() for row in decoded(builder, built))
 
 
@@ -284,11 +283,11 @@ def test_a_table_may_have_a_thousand_columns(mode: Mode) -> None:
         (array_of(INT64), '["secret"]', "column v of table Singers"),
         (array_of(STRING), '"secret"', "column v of table Singers"),
         (array_of(STRING), '{"secret":1}', "column v of table Singers"),
-        (NUMERIC, '"NaN"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (NUMERIC, '"0.1234567891"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (NUMERIC, f'"1{"0" * 29}"', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (array_of(NUMERIC), '["1","secret"]', "column v holds a number that BigQuery's NUMERIC cannot"),
-        (array_of(INT64), '["1",null,"2"]', "column v holds a NULL inside an array, which BigQuery's REPEATED"),
+        (NUMERIC, '"NaN"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (NUMERIC, '"0.1234567891"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (NUMERIC, f'"1{"0" * 29}"', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (array_of(NUMERIC), '["1","secret"]', "column v has a number that BigQuery's NUMERIC cannot hold"),
+        (array_of(INT64), '["1",null,"2"]', "column v has a NULL inside an array, which BigQuery's REPEATED"),
         (array_of(TIMESTAMP), "[null]", "columns cannot: set sink.arrays: json"),
         (array_of('{"code":"TYPE_OF_TOMORROW"}'), '["secret",null]', "set sink.arrays: json"),
     ],
@@ -299,8 +298,8 @@ def test_what_bigquery_cannot_hold_is_refused_and_the_others_are_built(type_json
     payloads = [f'{{"Id":"{n}","v":{text if n in bad else "null"}}}' for n in range(13)]
     builder = builder_of(columns, "merge")
     built = builder.build(enveloped(change(columns, *payloads)), now=NOW)
-    assert [refused.index for refused in built.refused] == [3, 4, 11]
-    for refused in built.refused:
+    assert [refused.index for refused in built.rejected] == [3, 4, 11]
+    for refused in built.rejected:
         assert reason in refused.reason
         assert "secret" not in refused.reason
         assert "Avro" not in refused.reason
@@ -313,7 +312,7 @@ def test_a_bignumeric_has_38_digits_before_the_point_and_after_it() -> None:
     good, bad = f'"{"9" * 38}.{"9" * 38}"', [f'"{"9" * 40}"', f'"0.{"1" * 39}"', '"NaN"']
     values, refused = of_column(PG_NUMERIC, *bad, good, numeric="bignumeric")
     assert values == [json.loads(good)]
-    assert refused == ["column v holds a number that BigQuery's BIGNUMERIC cannot"] * 3
+    assert refused == ["column v has a number that BigQuery's BIGNUMERIC cannot hold"] * 3
 
 
 @pytest.mark.parametrize("payload", ['{"Name":"n"}', '{"Id":null,"Code":"c"}', "{}"])
@@ -321,9 +320,9 @@ def test_a_merged_row_without_its_whole_key_is_refused(payload: str) -> None:
     batch = enveloped(change(WIDE, payload, '{"Id":"7","Code":"c"}'))
     built = builder_of(WIDE, "merge").build(batch, now=NOW)
     assert built.indexes.tolist() == [1]
-    assert [refused.reason for refused in built.refused] == ["the key column Id is NULL or missing"]
+    assert [one.reason for one in built.rejected] == ["the key column Id is NULL or missing"]
     appended = builder_of(WIDE, "append-only").build(batch, now=NOW)
-    assert appended.refused == ()
+    assert appended.rejected == ()
 
 
 def test_a_key_that_would_lose_digits_is_refused() -> None:
@@ -331,9 +330,9 @@ def test_a_key_that_would_lose_digits_is_refused() -> None:
     texts = ("05.123456789Z", "05.123456Z", "05.123456000Z", "05.000000001Z", "05Z", "05.1234567+01:00")
     batch = enveloped(change(columns, *(f'{{"T":"2026-01-02T03:04:{text}"}}' for text in texts)))
     built = builder_of(columns, "merge").build(batch, now=NOW)
-    assert [refused.index for refused in built.refused] == [0, 3, 5]
-    cannot = "the key column T holds digits below a microsecond, which BigQuery's TIMESTAMP has not"
-    assert {refused.reason for refused in built.refused} == {
+    assert [refused.index for refused in built.rejected] == [0, 3, 5]
+    cannot = "the key column T has digits below a microsecond, which BigQuery's TIMESTAMP cannot hold"
+    assert {one.reason for one in built.rejected} == {
         f"{cannot}: set sink.timestamps: text, and take another sink.dataset, for a key's column keeps its type"
     }
     assert len(builder_of(columns, "merge", timestamps="text").build(batch, now=NOW).rows) == 6
@@ -343,8 +342,8 @@ def test_a_key_that_would_lose_digits_is_refused() -> None:
 def test_a_key_that_is_no_timestamp_is_refused() -> None:
     columns = (ColumnType("T", TIMESTAMP, True, 1),)
     batch = enveloped(change(columns, '{"T":"secret"}', '{"T":"2026-01-02T03:04:05Z"}'))
-    (refused,) = builder_of(columns, "merge").build(batch, now=NOW).refused
-    assert refused.reason == "the key column T holds a text that is no timestamp"
+    (refused,) = builder_of(columns, "merge").build(batch, now=NOW).rejected
+    assert refused.reason == "the key column T has a text that is not a valid timestamp"
 
 
 @pytest.mark.parametrize("payload", [None, "", "null", "[1]", "5", '{"Id":"1"', '{"Id":"1"},{"Id":"2"}'])
@@ -355,8 +354,8 @@ def test_a_payload_that_is_no_object_is_refused(payload: str | None) -> None:
     payloads = ['{"Id":"1"}', payload, '{"Id":"3"}']
     builder = builder_of(columns)
     built = builder.build(batch.set_column(at, "payload", pa.array(payloads, pa.string())), now=NOW)
-    assert [refused.index for refused in built.refused] == [1]
-    assert "the row of table Singers" in built.refused[0].reason
+    assert [refused.index for refused in built.rejected] == [1]
+    assert "the row of table Singers" in built.rejected[0].reason
     assert [row["Id"] for row in decoded(builder, built)] == [1, 3]
 
 
@@ -365,13 +364,13 @@ def test_payloads_that_are_objects_only_together_are_refused() -> None:
     batch = enveloped(change(columns, "{}", "{}"))
     at = batch.schema.get_field_index("payload")
     halves = pa.array(['{"Id":"1"', '"Name":"n"}'])
-    assert len(builder_of(columns).build(batch.set_column(at, "payload", halves), now=NOW).refused) == 2
+    assert len(builder_of(columns).build(batch.set_column(at, "payload", halves), now=NOW).rejected) == 2
 
 
 def test_a_column_that_the_table_does_not_have_is_not_lost_silently() -> None:
     columns = (column("Id", "INT64", 1, key=True),)
     batch = enveloped(change(columns, '{"Id":"1"}', '{"Id":"2","New":"secret"}'))
-    (refused,) = builder_of(columns).build(batch, now=NOW).refused
+    (refused,) = builder_of(columns).build(batch, now=NOW).rejected
     assert refused.index == 1
     assert "column New, which the schema does not know, of table Singers" in refused.reason
     assert "secret" not in refused.reason
@@ -408,7 +407,7 @@ def test_no_events_are_no_rows(mode: Mode) -> None:
     batch = enveloped(change(columns, "{}"))
     for empty in (batch.slice(0, 0), batch.slice(1), pa.RecordBatch.from_pylist([], batch.schema)):
         built = builder_of(columns, mode).build(empty, now=NOW)
-        assert (len(built.rows), len(built.indexes), built.refused) == (0, 0, ())
+        assert (len(built.rows), len(built.indexes), built.rejected) == (0, 0, ())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -430,12 +429,12 @@ def test_a_row_that_is_too_large_is_refused() -> None:
     columns = (column("Id", "INT64", 1, key=True), column("s", "STRING", 2))
     builder = builder_of(columns, "merge")
     small = builder.build(enveloped(change(columns, '{"Id":"1","s":""}')), now=NOW)
-    room = bigquery_rows.LARGEST - len(small.rows[0].as_py()) - 3  # the length takes three bytes more
+    room = LARGEST - len(small.rows[0].as_py()) - 3  # the length takes three bytes more
     payloads = [f'{{"Id":"1","s":"{"x" * length}"}}' for length in (1, room, room + 1, 12_000_000, 2)]
     built = builder.build(enveloped(change(columns, *payloads)), now=NOW)
     assert built.indexes.tolist() == [0, 1, 4]
-    assert len(built.rows[1].as_py()) == bigquery_rows.LARGEST
-    assert [(refused.index, refused.reason) for refused in built.refused] == [
+    assert len(built.rows[1].as_py()) == LARGEST
+    assert [(one.index, one.reason) for one in built.rejected] == [
         (number, "the row is too large for BigQuery: it has more than 9,500,000 bytes") for number in (2, 3)
     ]
 
@@ -444,7 +443,7 @@ def test_a_merged_event_without_its_sequence_number_is_refused() -> None:
     batch = enveloped(change(WIDE, '{"Id":"7","Code":"c"}'))
     at = batch.schema.get_field_index("change_sequence_number")
     batch = batch.set_column(at, "change_sequence_number", pa.nulls(1, pa.string()))
-    (refused,) = builder_of(WIDE, "merge").build(batch, now=NOW).refused
+    (refused,) = builder_of(WIDE, "merge").build(batch, now=NOW).rejected
     assert refused.reason == "the event has no change_sequence_number"
 
 
@@ -465,7 +464,7 @@ def test_updates_that_hold_only_what_changed_are_never_merged(captured: str | No
             " (value_capture_type = 'NEW_ROW') (PostgreSQL: ALTER CHANGE STREAM \"Everything\" SET"
             " (value_capture_type = 'NEW_ROW')), or take mode merge-load"
         )
-    assert builder_of(WIDE, "append-only").build(batch, now=NOW).refused == ()
+    assert builder_of(WIDE, "append-only").build(batch, now=NOW).rejected == ()
 
 
 def without_capture_type(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,17 +7,17 @@ import pytest
 
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
-from spark_sink.bigquery.table import (
+from spark_sink.bigquery.tables.table import (
     MERGE,
-    WAYS_APART,
+    SEPARATE_NAMES,
     Field,
     Mode,
-    Shape,
+    TableOptions,
     bigquery_name,
     bigquery_table,
     collisions,
-    faults_of_stream,
-    table_faults,
+    errors_of_stream,
+    table_errors,
 )
 from tests.connector.builders import column
 
@@ -67,8 +67,8 @@ def array_of(element: str) -> str:
     return f'{{"array_element_type":{element},"code":"ARRAY"}}'
 
 
-def shape(mode: Mode = "append-only", **options: str) -> Shape:
-    return Shape(**{"dataset": "ds", "mode": mode, **options})  # type: ignore[arg-type]
+def table_options(mode: Mode = "append-only", **options: str) -> TableOptions:
+    return TableOptions(**{"dataset": "ds", "mode": mode, **options})  # type: ignore[arg-type]
 
 
 def schema(*columns: ColumnType, table: str = "Singers", keys: tuple[str, ...] = ()) -> TableSchema:
@@ -77,7 +77,7 @@ def schema(*columns: ColumnType, table: str = "Singers", keys: tuple[str, ...] =
 
 def field_of(type_json: str, mode: Mode = "append-only", **options: str) -> Field:
     """The field that a column of that type becomes."""
-    made = bigquery_table(schema(KEY, ColumnType("v", type_json, False, 2)), shape(mode, **options))
+    made = bigquery_table(schema(KEY, ColumnType("v", type_json, False, 2)), table_options(mode, **options))
     return next(found.field for found in made.columns if found.name == "v")
 
 
@@ -121,7 +121,7 @@ def test_postgresqls_numeric_is_a_bignumeric_where_that_is_wished_and_googlesqls
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_column_may_be_null_but_the_key_of_a_table_that_is_merged_into(mode: Mode) -> None:
-    made = bigquery_table(schema(KEY, column("Name", ordinal=2)), shape(mode))
+    made = bigquery_table(schema(KEY, column("Name", ordinal=2)), table_options(mode))
     required = [field.name for field in made.fields if field.required]
     assert required == (["Id"] if mode in MERGING else [])
 
@@ -157,23 +157,23 @@ def test_a_name_is_one_that_bigquery_takes(name: str, expected: str) -> None:
 
 
 def test_a_columns_own_name_is_kept_beside_the_one_in_bigquery() -> None:
-    made = bigquery_table(schema(KEY, column("1 st", ordinal=2)), shape())
+    made = bigquery_table(schema(KEY, column("1 st", ordinal=2)), table_options())
     assert [(found.name, found.field.name) for found in made.columns] == [("Id", "Id"), ("1 st", "_1_st")]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_columns_that_would_have_one_name_are_refused_whatever_their_case(mode: Mode) -> None:
-    made = bigquery_table(schema(KEY, column("a b", ordinal=2), column("A_B", ordinal=3)), shape(mode))
-    assert list(table_faults(made, shape(mode))) == [
+    made = bigquery_table(schema(KEY, column("a b", ordinal=2), column("A_B", ordinal=3)), table_options(mode))
+    assert list(table_errors(made, table_options(mode))) == [
         "the columns a b and A_B of table Singers would both be called a_b in BigQuery"
     ]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_column_that_is_called_as_one_of_ours_is_refused(mode: Mode) -> None:
-    own = bigquery_table(schema(KEY), shape(mode)).metadata[0].name
-    made = bigquery_table(schema(KEY, column(own.upper(), ordinal=2)), shape(mode))
-    assert [fault.partition(" of table")[0] for fault in table_faults(made, shape(mode))] == [
+    own = bigquery_table(schema(KEY), table_options(mode)).metadata[0].name
+    made = bigquery_table(schema(KEY, column(own.upper(), ordinal=2)), table_options(mode))
+    assert [error.partition(" of table")[0] for error in table_errors(made, table_options(mode))] == [
         f"the columns {own.upper()} and {own}"
     ]
 
@@ -198,21 +198,21 @@ def test_a_column_that_is_called_as_one_of_ours_is_refused(mode: Mode) -> None:
 def test_a_table_is_in_the_dataset_of_all_or_of_its_schema(
     table: str, options: dict[str, str], expected: tuple[str, str], mode: Mode
 ) -> None:
-    made = bigquery_table(schema(KEY, table=table), shape(mode, **options))
+    made = bigquery_table(schema(KEY, table=table), table_options(mode, **options))
     suffix = "_changelog" if mode == "changelog" else ""
     assert (made.source, made.dataset, made.name) == (table, expected[0], f"{expected[1]}{suffix}")
 
 
 def test_tables_that_would_be_one_are_refused_and_those_of_other_schemas_datasets_are_not() -> None:
     tables = [schema(KEY, table=name) for name in ("a_b", "a.b", "c")]
-    assert list(collisions([bigquery_table(table, shape()) for table in tables])) == [
-        f"the tables a.b and a_b would both be ds.a_b in BigQuery: {WAYS_APART}"
+    assert list(collisions([bigquery_table(table, table_options()) for table in tables])) == [
+        f"the tables a.b and a_b would both be ds.a_b in BigQuery: {SEPARATE_NAMES}"
     ]
-    own = shape(dataset="{schema}", default_schema="public")
+    own = table_options(dataset="{schema}", default_schema="public")
     assert list(collisions([bigquery_table(table, own) for table in tables])) == []
-    same = shape(dataset="{schema}", default_schema="a")
+    same = table_options(dataset="{schema}", default_schema="a")
     assert list(collisions([bigquery_table(schema(KEY, table=name), same) for name in ("b", "a.b")])) == [
-        f"the tables a.b and b would both be a.b in BigQuery: {WAYS_APART}"
+        f"the tables a.b and b would both be a.b in BigQuery: {SEPARATE_NAMES}"
     ]
 
 
@@ -223,46 +223,46 @@ def test_tables_that_would_be_one_are_refused_and_those_of_other_schemas_dataset
 def test_a_key_is_in_its_own_order_and_clusters_by_its_first_four_columns(mode: Mode) -> None:
     names = ("e", "b", "d", "a", "c")
     columns = [column(name, "INT64", number, key=True) for number, name in enumerate(sorted(names), 1)]
-    made = bigquery_table(schema(*columns, keys=names), shape(mode))
+    made = bigquery_table(schema(*columns, keys=names), table_options(mode))
     assert made.primary_key == (names if mode in MERGING else ())
     assert made.clustering == names[:4]
 
 
 def test_what_cannot_cluster_is_passed_over() -> None:
-    made = bigquery_table(keyed("FLOAT64", "STRING", "BYTES", "INT64"), shape())
+    made = bigquery_table(keyed("FLOAT64", "STRING", "BYTES", "INT64"), table_options())
     assert made.clustering == ("k2", "k4")
 
 
 def test_a_keys_columns_have_the_names_of_bigquery() -> None:
-    made = bigquery_table(schema(column("a b", "INT64", 1, key=True)), shape("merge"))
+    made = bigquery_table(schema(column("a b", "INT64", 1, key=True)), table_options("merge"))
     assert (made.primary_key, made.clustering) == (("a_b",), ("a_b",))
 
 
 @pytest.mark.parametrize("mode", MERGING)
 @pytest.mark.parametrize("code", ["BOOL", "INT64", "ENUM", "NUMERIC", "STRING", "UUID", "DATE", "TIMESTAMP"])
 def test_a_table_with_a_key_that_bigquery_has_can_be_merged(mode: Mode, code: str) -> None:
-    assert list(table_faults(bigquery_table(keyed(code), shape(mode)), shape(mode))) == []
+    assert list(table_errors(bigquery_table(keyed(code), table_options(mode)), table_options(mode))) == []
 
 
 @pytest.mark.parametrize("code", ["FLOAT64", "FLOAT32", "BYTES"])
 def test_a_key_of_a_type_that_bigquery_has_no_keys_of_is_refused_where_it_is_merged(code: str) -> None:
     for mode in MERGING:
-        (fault,) = table_faults(bigquery_table(keyed("INT64", code), shape(mode)), shape(mode))
+        (error,) = table_errors(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))
         kind = "FLOAT64" if code == "FLOAT32" else code
-        assert fault.startswith(f"the key column k2 of table Singers is {kind} in BigQuery, which has no such keys")
+        assert error.startswith(f"the key column k2 of table Singers is {kind} in BigQuery, which has no such keys")
     for mode in APPENDING:
-        assert list(table_faults(bigquery_table(keyed("INT64", code), shape(mode)), shape(mode))) == []
+        assert list(table_errors(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_only_a_table_that_is_merged_needs_a_key_and_one_of_at_most_16_columns(mode: Mode) -> None:
-    none = list(table_faults(bigquery_table(schema(column("a", ordinal=1)), shape(mode)), shape(mode)))
-    assert [fault.partition(":")[0] for fault in none] == (
+    none = list(table_errors(bigquery_table(schema(column("a", ordinal=1)), table_options(mode)), table_options(mode)))
+    assert [error.partition(":")[0] for error in none] == (
         ["table Singers has no primary key to merge by"] if mode in MERGING else []
     )
-    assert list(table_faults(bigquery_table(keyed(*["INT64"] * 16), shape(mode)), shape(mode))) == []
-    many = list(table_faults(bigquery_table(keyed(*["INT64"] * 17), shape(mode)), shape(mode)))
-    assert [fault.partition(",")[0] for fault in many] == (
+    assert list(table_errors(bigquery_table(keyed(*["INT64"] * 16), table_options(mode)), table_options(mode))) == []
+    many = list(table_errors(bigquery_table(keyed(*["INT64"] * 17), table_options(mode)), table_options(mode)))
+    assert [error.partition(",")[0] for error in many] == (
         ["the key of table Singers has 17 columns"] if mode in MERGING else []
     )
 
@@ -271,7 +271,7 @@ def test_only_a_table_that_is_merged_needs_a_key_and_one_of_at_most_16_columns(m
 
 
 def test_merged_tables_tell_of_the_last_change_and_appended_ones_of_each() -> None:
-    fields = {mode: bigquery_table(schema(KEY), shape(mode)).metadata for mode in MODES}
+    fields = {mode: bigquery_table(schema(KEY), table_options(mode)).metadata for mode in MODES}
     inner = {
         mode: {inner.name: inner.type for inner in found[0].fields}
         for mode, found in fields.items()
@@ -293,7 +293,7 @@ def test_merged_tables_tell_of_the_last_change_and_appended_ones_of_each() -> No
 
 
 def test_a_changelog_has_the_columns_of_the_dataflow_template() -> None:
-    made = bigquery_table(schema(KEY, column("Name", ordinal=2)), shape("changelog"))
+    made = bigquery_table(schema(KEY, column("Name", ordinal=2)), table_options("changelog"))
     assert {field.name: field.type for field in made.fields} == {
         "Id": "INT64",
         "Name": "STRING",
@@ -317,20 +317,20 @@ def test_a_changelog_has_the_columns_of_the_dataflow_template() -> None:
 def test_only_merge_refuses_a_stream_that_captures_only_changes_with_the_statement_that_helps(
     mode: Mode, captured: str
 ) -> None:
-    faults = faults_of_stream(shape(mode), "Everything", captured, [schema(KEY)])
+    errors = errors_of_stream(table_options(mode), "Everything", captured, [schema(KEY)])
     if mode != MERGE or captured in WHOLE:
-        assert faults == []
+        assert errors == []
         return
-    (fault,) = faults
-    assert fault.startswith("sink.mode: merge needs whole rows, and change stream Everything captures " + captured)
-    assert "ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in fault
-    assert """PostgreSQL: ALTER CHANGE STREAM "Everything" SET (value_capture_type = 'NEW_ROW')""" in fault
-    assert "merge-load" in fault
+    (error,) = errors
+    assert error.startswith("sink.mode: merge needs whole rows, and change stream Everything captures " + captured)
+    assert "ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in error
+    assert """PostgreSQL: ALTER CHANGE STREAM "Everything" SET (value_capture_type = 'NEW_ROW')""" in error
+    assert "merge-load" in error
 
 
 def test_all_faults_of_a_stream_are_told_at_once() -> None:
-    faults = faults_of_stream(
-        shape("merge"),
+    errors = errors_of_stream(
+        table_options("merge"),
         "Everything",
         "NEW_VALUES",
         [
@@ -340,7 +340,7 @@ def test_all_faults_of_a_stream_are_told_at_once() -> None:
         ],
     )
     told = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
-    assert [[words in fault for words in told] for fault in faults] == [
+    assert [[words in error for words in told] for error in errors] == [
         [words == expected for words in told] for expected in told
     ]
-    assert all(fault.startswith(("sink: ", "sink.mode: ")) for fault in faults)
+    assert all(error.startswith(("sink: ", "sink.mode: ")) for error in errors)

@@ -99,7 +99,7 @@ def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_continues(
         eventually(lambda: "2 files" in sink.said() or sink.has_ended(), "a micro-batch is under way")
         sink.kill_jvm()
         assert sink.code() == TRANSIENT
-        assert sink.said().splitlines()[-1].startswith("spark_sink: Spark's JVM is gone"), sink.said()
+        assert sink.said().splitlines()[-1].startswith("spark_sink: Spark's JVM has died"), sink.said()
     with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
@@ -235,7 +235,7 @@ def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, m
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
         assert sink.code() == 1, sink.said()
-    assert sink.said().startswith("spark_sink: Spark needs Java 17, and there is none. Install it")
+    assert sink.said().startswith("spark_sink: Java was not found, and Spark needs Java 17. Install it")
 
 
 def test_a_spool_without_epochs_ends_with_the_input(spool: SpoolMaker, tmp_path: Path) -> None:

@@ -251,13 +251,13 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     assert main(["list", configured(tmp_path, format="avro")]) == 0
     assert "3 dead letters in 2 files" in capsys.readouterr().out
     assert main(["replay", configured(tmp_path, format="avro")]) == 1
-    assert "0 letters went through, 0 refused again" in capsys.readouterr().out  # the batch is not done
+    assert "0 dead letters accepted, 0 rejected again" in capsys.readouterr().out  # the batch is not done
     done(spool, 1)
     assert main(["replay", configured(tmp_path, format="avro")]) == 1
-    assert "0 letters went through, 3 refused again" in capsys.readouterr().out
+    assert "0 dead letters accepted, 3 rejected again" in capsys.readouterr().out
     write_report(spool.spool, "files", SinkReport(first=1, refused=3, stopped={"Singers": "why"}))
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
-    assert "3 letters went through, 0 refused again" in capsys.readouterr().out
+    assert "3 dead letters accepted, 0 rejected again" in capsys.readouterr().out
     replayed = list((tmp_path / "out").rglob("*.jsonl"))
     events = [json.loads(line)["payload"] for path in replayed for line in path.read_text().splitlines()]
     assert sorted(events, key=lambda event: event["Id"]) == [
@@ -300,7 +300,7 @@ def test_dead_letters_of_an_earlier_spool_are_written_and_those_whose_schema_is_
         (rows,) = [batch for file in of.spool.manifest(epoch).files for batch in of.spool.batches(file)]
         place.put("Singers", f"{dead_letter_prefix(of.spool_id, epoch)}_0", rows, ["x"])
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 1
-    assert "2 letters went through, 1 refused again" in capsys.readouterr().out
+    assert "2 dead letters accepted, 1 rejected again" in capsys.readouterr().out
     lines = [line for path in (tmp_path / "out").rglob("*.jsonl") for line in path.read_text().splitlines()]
     assert sorted(int(json.loads(line)["payload"]["Id"]) for line in lines) == [7, 10]
     ((left, why),) = letters_in(tmp_path / "out")["Singers"]

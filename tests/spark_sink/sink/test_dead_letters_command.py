@@ -114,9 +114,9 @@ def test_dead_letters_are_counted_by_table_and_reason(
     assert main(["list", config]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{root}: 6 dead letters in 3 files",
-        "  Singers: 3 letters in 2 files: no such column [2J",
-        "  Singers: 2 letters in 1 file: too large",
-        "  sales.Albums: 1 letter in 1 file: too large",
+        "  Singers: 3 dead letters in 2 files: no such column [2J",
+        "  Singers: 2 dead letters in 1 file: too large",
+        "  sales.Albums: 1 dead letter in 1 file: too large",
     ]
     assert main(["list", config, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [
@@ -150,7 +150,7 @@ def test_dead_letters_that_were_replayed_are_gone(
     put(letters, "b", 1, 2)
     put(letters, "a", 3)
     assert main(["replay", config]) == 0
-    assert capsys.readouterr().out == "3 letters went through, 0 refused again\n"
+    assert capsys.readouterr().out == "3 dead letters accepted, 0 rejected again\n"
     assert bigquery.sent == [[payload(1), payload(2)], [payload(3)]]
     assert letters.files() == []
 
@@ -165,7 +165,7 @@ def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
     assert main(["replay", config]) == 1
     assert (
         capsys.readouterr().out
-        == "3 letters went through, 3 refused again (`spanner-cdc dead-letters list` tells why)\n"
+        == "3 dead letters accepted, 3 rejected again (`spanner-cdc dead-letters list` has the reasons)\n"
     )
     assert left(letters) == [
         ("Singers/1.jsonl", 1, "again"),
@@ -203,7 +203,7 @@ def test_a_replay_that_breaks_off_loses_nothing_and_reports_what_it_did(
     bigquery.then = refuse
     assert main(["replay", config]) == 1
     out, err = capsys.readouterr()
-    assert out == "1 letter went through, 0 refused again\n1 file not done\n"
+    assert out == "1 dead letter accepted, 0 rejected again\n1 file not replayed\n"
     assert err == "spanner-cdc: BigQuery cannot be reached. Run it again.\n"
     assert [number for _, number, _ in left(letters)] == [2, 3]
 
@@ -260,7 +260,7 @@ def test_a_signal_lets_the_file_under_way_finish(
     before = signal.getsignal(number)
     bigquery.then = lambda: os.kill(os.getpid(), number)
     assert main(["replay", config]) == code
-    assert capsys.readouterr().out == "1 letter went through, 0 refused again\n1 file not done\n"
+    assert capsys.readouterr().out == "1 dead letter accepted, 0 rejected again\n1 file not replayed\n"
     assert [number for _, number, _ in left(letters)] == [2]
     assert signal.getsignal(number) is before
 
@@ -285,7 +285,7 @@ def test_an_internal_error_is_one_line_without_values(
     for verbose in ([], ["--verbose"]):
         assert main(["replay", config, *verbose]) == 1
         told = capsys.readouterr().err
-        assert told.endswith("spanner-cdc: a fault of this program: KeyError; --verbose tells where\n")
+        assert told.endswith("spanner-cdc: internal error: KeyError; run it with --verbose to see where\n")
         assert SECRET not in told
         assert ("letters_command.py" in told) is bool(verbose)
     assert len(left(letters)) == 1

@@ -14,7 +14,7 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.data_source import EventsPartition, EventsStreamReader
 from spark_sink.source.options import SourceOptions
@@ -301,7 +301,7 @@ def test_a_micro_batch_that_was_begun_with_another_copy_is_not_taken_for_one_of_
 
 
 def test_streams_that_were_committed_of_another_copy_are_not_taken_for_those_of_this(copies: Copies) -> None:
-    ledger = Ledger(copies.maker.spool)
+    ledger = CommitLog(copies.maker.spool)
     ledger.enter(7, "Singers", ("stream",), copies.maker.spool.manifest(7).identity)
     assert ledger.find(7, "Singers", copies.maker.spool.manifest(7).identity) is not None
     copies.seal(1)

@@ -33,11 +33,11 @@ from emulator.bigquery.meter import (
     Meter,
 )
 from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.bigquery.quotas import HOUR
-from spark_sink.bigquery.table import MERGE, MERGE_LOAD
+from spark_sink.bigquery.pacing.quotas import HOUR
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 MODES = ("merge", "merge-load", "append-only", "changelog")
@@ -89,9 +89,9 @@ class World:
         assert isinstance(sink, BigQueryConfig)
         return sink.max_staleness
 
-    def life(self) -> Life:
+    def sink(self) -> SinkRun:
         """A run of the sink."""
-        return Life(self._config(), self.checkpoint, clock=self.clock)
+        return SinkRun(self._config(), self.checkpoint, clock=self.clock)
 
     def _config(self) -> Config:
         server = self.double
@@ -112,13 +112,13 @@ class World:
     def profile(self, size: int) -> dict[str, int]:
         """What a micro-batch of all tables takes, each of so many bytes, once they are there."""
         found: list[dict[str, int]] = []
-        with self.life() as life:
+        with self.sink() as sink:
             for _ in range(_MEASURED):
                 self.seal()
                 self._set_sizes(size)
                 before = totals(self.double.meter)
-                life.delivery.drain()  # the pace is another's
-                assert life.run()
+                sink.delivery.drain()  # the pace is another's
+                assert sink.run()
                 after = totals(self.double.meter)
                 found.append({kind: after[kind] - before[kind] for kind in after if after[kind] > before[kind]})
                 self.clock.now += SECOND
@@ -140,8 +140,8 @@ def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: 
     with mock.patch.object(stream, "NEWS_WAIT", 0.0), World.made(folder, mode, tables) as world:
         taken = world.profile(size)
         staleness, clock = world.staleness, world.clock
-        with world.life() as life:
-            pace = life._reader._pace
+        with world.sink() as sink:
+            pace = sink._reader._pace
     meter = Meter(clock.time)
     meter.limits.update(SERVICE)
     names = frozenset(world.tables)

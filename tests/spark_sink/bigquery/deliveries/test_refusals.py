@@ -19,13 +19,13 @@ from google.protobuf.any_pb2 import Any as Any_
 
 from connector.core.records import ColumnType
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery import writer as bigquery_writer
 from spark_sink.bigquery.client import BigQueryClient, reason_of
 from spark_sink.bigquery.commit_log import StreamsEntry
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.writing import writer
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, at, ids_of, line_of, sized
-from tests.spark_sink.bigquery.deliveries.trials import make as make
+from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Sealing, at, ids_of, line_of, sized
+from tests.spark_sink.bigquery.deliveries.scenarios import make as make
 from tests.spark_sink.spools import KEY, NAME
 
 STREAMED = ("append-only", "changelog", "merge")
@@ -54,47 +54,51 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_dataset_that_is_missing_is_told_of_or_made_where_a_location_is_given(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
 ) -> None:
-    trial = make(bigquery_double, mode, location=None)
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, mode, location=None)
+    seal = Sealing(scenario)
     seal([1])
     for _ in range(2):
-        line = line_of(trial)
-        assert line.startswith(f"there is no dataset {trial.dataset} in BigQuery")
-        assert f"bq mk --location=LOCATION --dataset {trial.server.project}:{trial.dataset}" in line
-    trial.options["location"] = "EU"
-    trial.run()
-    assert ids_of(trial) == [1]
-    assert trial.client.get_dataset(trial.dataset).location == "EU"
+        line = line_of(scenario)
+        assert line.startswith(f"there is no dataset {scenario.dataset} in BigQuery")
+        assert f"bq mk --location=LOCATION --dataset {scenario.server.project}:{scenario.dataset}" in line
+    scenario.options["location"] = "EU"
+    scenario.run()
+    assert ids_of(scenario) == [1]
+    assert scenario.client.get_dataset(scenario.dataset).location == "EU"
 
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_permission_that_is_revoked_is_one_line_and_once_it_is_given_again_every_row_comes_once(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
 ) -> None:
-    trial = make(bigquery_double, mode)
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, mode)
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
+    scenario.run()
     seal([2])
-    name = trial.place("Singers")[1]
-    bigquery_double.deny(trial.dataset)  # before it begins
-    line = line_of(trial)
-    assert line.startswith(f"cannot use BigQuery's table {trial.dataset}.{name}: permission denied. Give this account")
-    bigquery_double.allow(trial.dataset)
+    name = scenario.place("Singers")[1]
+    bigquery_double.deny(scenario.dataset)  # before it begins
+    line = line_of(scenario)
+    assert line.startswith(
+        f"cannot use BigQuery's table {scenario.dataset}.{name}: permission denied. Give this account"
+    )
+    bigquery_double.allow(scenario.dataset)
     for commits in {False, mode != "merge"}:  # while it writes, and before it commits
-        with trial.life() as life:
-            assert life.plan()
-            tasks = life.tasks()
-            told = [row for task in tasks for row in life.told(task)] if commits else []
-            bigquery_double.deny(trial.dataset, name)
+        with scenario.sink() as sink:
+            assert sink.plan()
+            tasks = sink.tasks()
+            told = [row for task in tasks for row in sink.reports(task)] if commits else []
+            bigquery_double.deny(scenario.dataset, name)
             with pytest.raises(SinkError) as raised:
-                life.deliver(told) if commits else list(life.told(tasks[0]))
-        assert str(raised.value).startswith(f"cannot write table {trial.dataset}.{name} of BigQuery: permission denied")
-        bigquery_double.allow(trial.dataset, name)
-    trial.run()
-    assert ids_of(trial) == [1, 2]
+                sink.deliver(told) if commits else list(sink.reports(tasks[0]))
+        assert str(raised.value).startswith(
+            f"cannot write table {scenario.dataset}.{name} of BigQuery: permission denied"
+        )
+        bigquery_double.allow(scenario.dataset, name)
+    scenario.run()
+    assert ids_of(scenario) == [1, 2]
 
 
 # What may pass
@@ -111,31 +115,31 @@ FAILURES = [
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("kind", "method"), FAILURES)
 def test_what_may_pass_is_tried_again_whether_or_not_the_work_was_done_and_rows_come_once(
-    bigquery_double: BigQueryDouble, make: MakeTrial, kind: str, method: str, after: bool
+    bigquery_double: BigQueryDouble, make: MakeScenario, kind: str, method: str, after: bool
 ) -> None:
     modes = ("append-only", "merge") if method == "AppendRows" else ("append-only",)
     for mode in modes:
-        trial = make(bigquery_double, mode)
-        seal = Sealing(trial)
+        scenario = make(bigquery_double, mode)
+        seal = Sealing(scenario)
         seal(range(3))
         seal(range(3, 6))
         bigquery_double.fail_next(kind, 2, method=method, after=after)
-        with sized(piece=1):
-            trial.run()
-        assert (ids_of(trial), bigquery_double.failures_left()) == (list(range(6)), 0)
+        with sized(slice_bytes=1):
+            scenario.run()
+        assert (ids_of(scenario), bigquery_double.failures_left()) == (list(range(6)), 0)
 
 
 @pytest.mark.parametrize("kind", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", "SCHEMA_MISMATCH_EXTRA_FIELDS"])
 @pytest.mark.parametrize("mode", STREAMED)
 def test_what_an_answer_tells_that_may_pass_is_tried_again(
-    bigquery_double: BigQueryDouble, make: MakeTrial, mode: str, kind: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str, kind: str
 ) -> None:
     """A column that was just added is not known to the Storage Write API for minutes."""
-    trial = make(bigquery_double, mode)
-    Sealing(trial)(range(3))
+    scenario = make(bigquery_double, mode)
+    Sealing(scenario)(range(3))
     bigquery_double.fail_next(kind, 2, in_band=True)
-    trial.run()
-    assert (ids_of(trial), bigquery_double.failures_left()) == ([0, 1, 2], 0)
+    scenario.run()
+    assert (ids_of(scenario), bigquery_double.failures_left()) == ([0, 1, 2], 0)
 
 
 def extra_fields() -> Any:
@@ -154,21 +158,21 @@ def extra_fields() -> Any:
     ids=["details", "words"],
 )
 def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
-    bigquery_double: BigQueryDouble, make: MakeTrial, monkeypatch: pytest.MonkeyPatch, error: Exception
+    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    Sealing(trial)([1])
+    scenario = make(bigquery_double, "append-only")
+    Sealing(scenario)([1])
     errors = [error]
-    answer = bigquery_writer._Answers.__next__
+    answer = writer._Responses.__next__
 
-    def ending(answers: bigquery_writer._Answers) -> types.AppendRowsResponse:
+    def ending(answers: writer._Responses) -> types.AppendRowsResponse:
         if errors:
             raise errors.pop()
         return answer(answers)
 
-    monkeypatch.setattr(bigquery_writer._Answers, "__next__", ending)
-    trial.run()
-    assert (ids_of(trial), errors) == ([1], [])
+    monkeypatch.setattr(writer._Responses, "__next__", ending)
+    scenario.run()
+    assert (ids_of(scenario), errors) == ([1], [])
 
 
 @pytest.mark.parametrize(
@@ -180,33 +184,33 @@ def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
     ],
 )
 def test_rest_is_asked_again_where_it_may_pass(
-    bigquery_double: BigQueryDouble, make: MakeTrial, status: int, method: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, status: int, method: str
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, "append-only")
+    seal = Sealing(scenario)
     if method != "tables.patch":
         bigquery_double.fail_next(status, 2, method=method)
     seal([1])
-    trial.run()
+    scenario.run()
     if method == "tables.patch":
         bigquery_double.fail_next(status, 2, method=method)
     seal([2], columns=(KEY, NAME, BORN), values={"Name": "n", "Born": "1"})
-    trial.run()
+    scenario.run()
     assert bigquery_double.failures_left() == 0
-    assert {row["Id"]: row["Born"] for row in trial.rows("Singers")} == {1: None, 2: 1}
+    assert {row["Id"]: row["Born"] for row in scenario.rows("Singers")} == {1: None, 2: 1}
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("method", ["jobs.insert", "jobs.query", "jobs.get"])
 def test_a_statement_is_run_again_where_it_may_pass(
-    bigquery_double: BigQueryDouble, make: MakeTrial, method: str, after: bool
+    bigquery_double: BigQueryDouble, make: MakeScenario, method: str, after: bool
 ) -> None:
-    trial = make(bigquery_double, "merge")
-    Sealing(trial)([1])
+    scenario = make(bigquery_double, "merge")
+    Sealing(scenario)([1])
     bigquery_double.fail_next(503, method=method, after=after)
-    trial.run()
-    assert ids_of(trial) == [1]
-    assert bigquery_double.table(*trial.place("Singers")).max_staleness is not None
+    scenario.run()
+    assert ids_of(scenario) == [1]
+    assert bigquery_double.table(*scenario.place("Singers")).max_staleness is not None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ def test_a_statement_is_run_again_where_it_may_pass(
 )
 def test_a_job_that_failed_of_what_may_pass_is_run_again(
     bigquery_double: BigQueryDouble,
-    make: MakeTrial,
+    make: MakeScenario,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[exceptions.GoogleAPICallError],
     reason: str,
@@ -234,92 +238,92 @@ def test_a_job_that_failed_of_what_may_pass_is_run_again(
         return result(job, *args, **kwargs)
 
     monkeypatch.setattr(bigquery.QueryJob, "result", failing)
-    trial = make(bigquery_double, "merge")
-    Sealing(trial)([1])
-    trial.run()
-    assert (ids_of(trial), failures) == ([1], [])
+    scenario = make(bigquery_double, "merge")
+    Sealing(scenario)([1])
+    scenario.run()
+    assert (ids_of(scenario), failures) == ([1], [])
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("UNAVAILABLE", "it answers 503. Run it again when it is well"),
+        ("UNAVAILABLE", "it answers 503. Run it again later"),
         ("RESOURCE_EXHAUSTED", "a quota is used up. Run it again later, or raise the quota"),
-        (503, "it answers 503. Run it again when it is well"),
+        (503, "it answers 503. Run it again later"),
         (429, "a quota is used up. Run it again later, or raise the quota"),
     ],
 )
 def test_what_does_not_pass_is_one_line_after_a_while_and_nothing_is_lost(
-    bigquery_double: BigQueryDouble, make: MakeTrial, kind: str | int, told: str
+    bigquery_double: BigQueryDouble, make: MakeScenario, kind: str | int, told: str
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, "append-only")
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
+    scenario.run()
     seal([2])
     bigquery_double.fail_next(kind, 1000, method=None if isinstance(kind, str) else "tables.get")
-    line = line_of(trial)
+    line = line_of(scenario)
     assert line.startswith("cannot ")
     assert "Singers" in line
     assert f"{told}: nothing is lost." in line
     bigquery_double.forget_failures()
-    trial.run()
-    assert ids_of(trial) == [1, 2]
+    scenario.run()
+    assert ids_of(scenario) == [1, 2]
 
 
 def test_a_server_that_is_not_there_is_one_line(
-    bigquery_double: BigQueryDouble, make: MakeTrial, impatient: None
+    bigquery_double: BigQueryDouble, make: MakeScenario, impatient: None
 ) -> None:
-    trial = make(bigquery_double, "append-only", endpoint="http://127.0.0.1:9")
-    Sealing(trial)([1])
-    line = line_of(trial)
+    scenario = make(bigquery_double, "append-only", endpoint="http://127.0.0.1:9")
+    Sealing(scenario)([1])
+    line = line_of(scenario)
     assert "it cannot be reached. Check the network and sink.endpoint, and run it again: nothing is lost." in line
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_streams_that_expired_before_they_were_committed_are_told_of_and_written_again_as_the_line_says(
-    bigquery_double: BigQueryDouble, make: MakeTrial, forgotten: bool
+    bigquery_double: BigQueryDouble, make: MakeScenario, forgotten: bool
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    seal = Sealing(trial)
+    scenario = make(bigquery_double, "append-only")
+    seal = Sealing(scenario)
     seal([1])
-    trial.run()
+    scenario.run()
     seal([2, 3])
-    with trial.life() as life:
-        at(BigQueryWriter, "commit")(life)
+    with scenario.sink() as sink:
+        at(BigQueryWriter, "commit")(sink)
     (expired,) = bigquery_double.pending_streams()
     bigquery_double.expire(expired, forgotten=forgotten)
-    line = line_of(trial)
-    assert line.startswith(f"streams of table {trial.dataset}.Singers cannot be committed")
+    line = line_of(scenario)
+    assert line.startswith(f"streams of table {scenario.dataset}.Singers cannot be committed")
     found = re.search(r"If it has none, remove (\S+) in the spool, and they are written again", line)
     assert found is not None
-    assert ids_of(trial) == [1]
-    Path(trial.maker.path, found[1]).unlink()
-    trial.run()
-    assert ids_of(trial) == [1, 2, 3]
+    assert ids_of(scenario) == [1]
+    Path(scenario.maker.path, found[1]).unlink()
+    scenario.run()
+    assert ids_of(scenario) == [1, 2, 3]
 
 
 def test_streams_that_were_committed_and_have_expired_are_not_committed_again(
-    bigquery_double: BigQueryDouble, make: MakeTrial
+    bigquery_double: BigQueryDouble, make: MakeScenario
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    Sealing(trial)([1])
-    with trial.life() as life:
-        at(BigQueryWriter, "commit", after=True)(life)
-    assert ids_of(trial) == [1]
-    (document,) = Path(trial.maker.path, "bigquery").glob("*.json")
+    scenario = make(bigquery_double, "append-only")
+    Sealing(scenario)([1])
+    with scenario.sink() as sink:
+        at(BigQueryWriter, "commit", after=True)(sink)
+    assert ids_of(scenario) == [1]
+    (document,) = Path(scenario.maker.path, "bigquery").glob("*.json")
     for stream in StreamsEntry.model_validate_json(document.read_bytes()).streams:
         bigquery_double.expire(stream)
-    trial.run()
-    assert ids_of(trial) == [1]
+    scenario.run()
+    assert ids_of(scenario) == [1]
 
 
 def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_next_run_writes_anew(
-    bigquery_double: BigQueryDouble, make: MakeTrial, monkeypatch: pytest.MonkeyPatch
+    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = make(bigquery_double, "append-only")
-    Sealing(trial)([1, 2])
+    scenario = make(bigquery_double, "append-only")
+    Sealing(scenario)([1, 2])
     create = BigQueryWriter.create_pending
 
     def short_lived(writer: BigQueryWriter) -> str:
@@ -329,11 +333,11 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
 
     with monkeypatch.context() as patch:
         patch.setattr(BigQueryWriter, "create_pending", short_lived)
-        line = line_of(trial)
+        line = line_of(scenario)
     assert "a pending stream of table" in line
-    assert line.endswith("has expired. Run it again: its rows are written anew, and nobody has seen any of them.")
-    trial.run()
-    assert ids_of(trial) == [1, 2]
+    assert line.endswith("has expired. Run it again: none of its rows was visible, and all are written again.")
+    scenario.run()
+    assert ids_of(scenario) == [1, 2]
 
 
 # Lines
@@ -350,10 +354,10 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
         (exceptions.RetryError("x", cause=exceptions.ServiceUnavailable("y")), "it answers 503"),
         (exceptions.RetryError("x", cause=exceptions.Forbidden("y")), "permission denied"),
         (exceptions.RetryError("x", cause=None), "it cannot be reached"),
-        (exceptions.NotFound("x"), "it is not there"),
+        (exceptions.NotFound("x"), "it does not exist"),
         (exceptions.Unauthorized("x"), "the Google credentials are not accepted"),
-        (exceptions.BadRequest("a\nb"), "it refuses the request (a)"),
-        (exceptions.BadRequest(""), "it refuses the request (it does not say why)"),
+        (exceptions.BadRequest("a\nb"), "it rejects the request (a)"),
+        (exceptions.BadRequest(""), "it rejects the request (without a message)"),
         (exceptions.InternalServerError("x"), "it answers 500"),
         (exceptions.ResourceExhausted("x"), "a quota is used up"),
         (auth_exceptions.DefaultCredentialsError("x"), "no Google credentials are found"),

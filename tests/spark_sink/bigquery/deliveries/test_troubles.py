@@ -17,13 +17,13 @@ from connector.spool.consumers import find
 from connector.storage.local import LocalStore
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.client import BigQueryClient, reason_of
-from spark_sink.bigquery.commit_log import KEPT, Ledger
+from spark_sink.bigquery.commit_log import KEPT, CommitLog
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.table import BigQueryTarget
+from spark_sink.bigquery.tables.table import BigQueryTarget
 from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 TEXT, NUMBER = (ColumnType("V", f'{{"code":"{code}"}}', False, 2) for code in ("STRING", "INT64"))
@@ -48,19 +48,19 @@ def config(double: BigQueryDouble, spool: SpoolMaker, **options: object) -> Conf
 
 
 def run(config: Config, checkpoint: Checkpoint) -> list[str]:
-    with Life(config, checkpoint) as life:
-        life.only_what_is_sealed()
-        return life.run()
+    with SinkRun(config, checkpoint) as sink:
+        sink.only_what_is_sealed()
+        return sink.run()
 
 
 def begun(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
     """A life that is killed when its tasks have run, or when the driver has done its part, before Spark's note."""
-    with Life(config, checkpoint) as life:
-        life.only_what_is_sealed()
-        assert life.plan()
-        told = [row for task in life.tasks() for row in life.told(task)]
+    with SinkRun(config, checkpoint) as sink:
+        sink.only_what_is_sealed()
+        assert sink.plan()
+        told = [row for task in sink.tasks() for row in sink.reports(task)]
         if committed:
-            life.deliver(told)
+            sink.deliver(told)
 
 
 def ids(double: BigQueryDouble, dataset: str = "ds") -> list[int]:
@@ -92,10 +92,10 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
 ) -> None:
     spool.seal(record(START + SECOND, [1, 2]))
     one, checkpoint = config(double, spool), Checkpoint([])
-    with Life(one, checkpoint) as late:
+    with SinkRun(one, checkpoint) as late:
         late.only_what_is_sealed()
         late.plan()
-        told = [row for task in late.tasks() for row in late.told(task)]
+        told = [row for task in late.tasks() for row in late.reports(task)]
     run(one, checkpoint)
     spool.seal(record(START + 2 * SECOND, [3]))
     run(one, checkpoint)
@@ -104,21 +104,21 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
 
 
 def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_is_told_so(spool: SpoolMaker) -> None:
-    ledger = Ledger(spool.spool)
+    commit_log = CommitLog(spool.spool)
     spool.fill(3)
     consumers.record(spool.spool, "bigquery", 2, now=START)
     with pytest.raises(SpoolInUseError, match="another sink has delivered the epochs from 2 on"):
-        ledger.enter(2, "Singers", ("stream",))
-    assert ledger.enter(3, "Singers", ("stream",)).streams == ("stream",)
+        commit_log.enter(2, "Singers", ("stream",))
+    assert commit_log.enter(3, "Singers", ("stream",)).streams == ("stream",)
 
 
 def test_entries_are_kept_for_a_while_after_their_micro_batch_is_done(spool: SpoolMaker) -> None:
-    ledger = Ledger(spool.spool)
+    commit_log = CommitLog(spool.spool)
     for first in (1, 2, 3):
-        ledger.enter(first, "Singers", (f"stream{first}",))
+        commit_log.enter(first, "Singers", (f"stream{first}",))
     consumers.record(spool.spool, "bigquery", KEPT + 2, now=START)
-    ledger.forget()
-    assert [ledger.find(first, "Singers") is not None for first in (1, 2, 3)] == [False, True, True]
+    commit_log.forget()
+    assert [commit_log.find(first, "Singers") is not None for first in (1, 2, 3)] == [False, True, True]
 
 
 def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
@@ -128,12 +128,12 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
     one = config(double, spool)
     for number in range(1, 4):
         spool.seal(record(START + number * SECOND, [number]))
-    with Life(one, Checkpoint([])) as life:
-        life.only_what_is_sealed()
+    with SinkRun(one, Checkpoint([])) as sink:
+        sink.only_what_is_sealed()
         for _ in range(2):
-            assert life.plan(ReadMaxFiles(1))
-            life.deliver([row for task in life.tasks() for row in life.told(task)])
-            life.checkpoint.done = True
+            assert sink.plan(ReadMaxFiles(1))
+            sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
+            sink.checkpoint.done = True
     consumer = find(spool.spool, "bigquery")
     assert consumer is not None
     assert consumer.epoch < 2, "else this shows nothing"
@@ -147,11 +147,11 @@ def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_i
 ) -> None:
     spool.seal(record(START + SECOND, [1]), record(START + 2 * SECOND, [2], table="Albums"))
     checkpoint = Checkpoint([])
-    with Life(config(double, spool), checkpoint) as life:
-        life.only_what_is_sealed()
-        life.plan()
-        told = [row for task in life.tasks() for row in life.told(task)]
-        life.deliver([row for row in told if row.table == "Singers"])
+    with SinkRun(config(double, spool), checkpoint) as sink:
+        sink.only_what_is_sealed()
+        sink.plan()
+        told = [row for task in sink.tasks() for row in sink.reports(task)]
+        sink.deliver([row for row in told if row.table == "Singers"])
     run(config(double, spool, project="other", dataset="other"), checkpoint)
     assert ids(double) == [1]
     assert [row["Id"] for row in double.rows("ds", "Albums")] == [2]
