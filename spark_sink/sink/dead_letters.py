@@ -206,7 +206,7 @@ class _DeadLetter(msgspec.Struct, forbid_unknown_fields=True):
 
 _Read = TypeVar("_Read", _Headed, _DeadLetter)
 _HEADINGS = msgspec.json.Decoder(_Headed)
-_DEAD_LETTERS = msgspec.json.Decoder(_DeadLetter)
+_ENTRIES = msgspec.json.Decoder(_DeadLetter)
 
 
 def _encoded(rows: pa.RecordBatch, reasons: Sequence[str]) -> bytes:
@@ -234,7 +234,7 @@ def _values(column: pa.Array) -> list[object]:
 
 
 def _decoded(path: str, data: bytes) -> tuple[pa.RecordBatch, list[str]]:
-    dead_letters = list(_parsed(path, data, _DEAD_LETTERS))
+    dead_letters = list(_parsed(path, data, _ENTRIES))
     try:
         columns = [_column(field, [one.event.pop(field.name, None) for one in dead_letters]) for field in SCHEMA]
     except (ValueError, TypeError, OverflowError, pa.ArrowException):  # its text might hold a row's values

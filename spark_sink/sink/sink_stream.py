@@ -54,9 +54,9 @@ class SinkStreamReader(EpochStreamReader):
         self._check_checkpoint(Offset.from_json(start))
         return super().partitions(start, end)
 
-    def _next(self, begun: Offset, limit: ReadLimit) -> int:
-        self._check_checkpoint(begun)
-        return super()._next(begun, limit)
+    def _next(self, start: Offset, limit: ReadLimit) -> int:
+        self._check_checkpoint(start)
+        return super()._next(start, limit)
 
     def _check_checkpoint(self, start: Offset) -> None:
         """Compares Spark's checkpoint with the spool's record, once: only a restart can meet a restored copy."""
