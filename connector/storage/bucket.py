@@ -175,31 +175,15 @@ class Bucket:
     def names(self, folder: str, start: str = "", end: str = "") -> list[str]:
         """The names of the objects in a folder, sorted; only those in [start, end) where given."""
         prefix = f"{self._prefix}{folder}/"
-        with self._translated(folder):
-            found = self._client().list_blobs(
-                self._name,
-                prefix=prefix,
-                delimiter="/",
-                start_offset=f"{prefix}{start}" if start else None,
-                end_offset=f"{prefix}{end}" if end else None,
-                fields="items(name),nextPageToken",
-                retry=self._retry,
-                timeout=_TIMEOUT,
-            )
-            names = [blob.name[len(prefix) :] for blob in found]
+        start, end = f"{prefix}{start}" if start else "", f"{prefix}{end}" if end else ""
+        found = self._listed(folder, prefix, "name", delimiter="/", start_offset=start or None, end_offset=end or None)
+        names = [blob.name[len(prefix) :] for blob in found]
         return sorted(name for name in names if name)
 
     def walk(self, beginning: str = "") -> list[tuple[str, int, int]]:
         """The path, size and generation of every object whose path begins so, at any depth; sorted by path."""
-        with self._translated(""):
-            found = self._client().list_blobs(
-                self._name,
-                prefix=f"{self._prefix}{beginning}",
-                fields="items(name,size,generation),nextPageToken",
-                retry=self._retry,
-                timeout=_TIMEOUT,
-            )
-            return [(blob.name[len(self._prefix) :], int(blob.size or 0), int(blob.generation)) for blob in found]
+        found = self._listed("", f"{self._prefix}{beginning}", "name,size,generation")
+        return [(blob.name[len(self._prefix) :], int(blob.size or 0), int(blob.generation)) for blob in found]
 
     def download(self, path: str, file: BinaryIO) -> None:
         """Writes an object's bytes into a file and compares their checksum.
@@ -235,6 +219,15 @@ class Bucket:
         except _ERRORS as error:
             raise self._failed(error, "") from None
         return sorted(set(REQUIRED) - set(granted))
+
+    def _listed(self, path: str, prefix: str, fields: str, **options: str | None) -> list[storage.Blob]:
+        fields = f"items({fields}),nextPageToken"
+        with self._translated(path):
+            return list(
+                self._client().list_blobs(
+                    self._name, prefix=prefix, fields=fields, retry=self._retry, timeout=_TIMEOUT, **options
+                )
+            )
 
     def _blob(self, path: str) -> storage.Blob:
         return self._client().bucket(self._name).blob(f"{self._prefix}{path}")

@@ -46,8 +46,6 @@ class InJobReader:
         self._retry_at = 0.0
         self.finished = False
         """Whether the daemon has reached the requested end."""
-        self.refusals = 0
-        """How often another daemon still wrote the spool."""
 
     def ensure(self) -> None:
         """Starts the daemon if it does not run, and checks how it ended if it has.
@@ -75,7 +73,6 @@ class InJobReader:
             self._retry_at = time.monotonic() + _RETRY
             self._give_up = 0.0
         elif code == TRANSIENT and time.monotonic() < self._give_up:
-            self.refusals += 1
             self._retry_at = time.monotonic() + _RETRY
         else:
             raise StreamError(f"the reader inside the job ended with code {code}: {line or 'without a message'}")

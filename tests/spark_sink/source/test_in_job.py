@@ -86,11 +86,20 @@ def test_a_daemon_that_reaches_its_end_is_done(tmp_path: Path) -> None:
     assert len((tmp_path / "spool/writers.txt").read_text().splitlines()) == 1
 
 
-def test_it_takes_over_once_the_orphan_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_over_once_the_orphan_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     spool = tmp_path / "spool"
     with sole_writer(Spool.at(spool)):
         reader = InJobReader(OPTIONS, str(spool), STUB)
-        eventually(lambda: ensured(reader).refusals, "the spool is in use")
+        seen: list[str] = []
+
+        def is_refused() -> bool:
+            reader.ensure()
+            seen.append(capsys.readouterr().err)
+            return "is written by another daemon" in "".join(seen)
+
+        eventually(is_refused, "the spool is in use")
     eventually(lambda: ensured(reader) and Spool.at(spool).latest() == 2, "two epochs are sealed")
     reader.close()
     monkeypatch.setattr(in_job, "_TAKEOVER", 0.0)
