@@ -25,8 +25,9 @@ from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
+from connector.reader import stopping
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.scheduler import Range
+from connector.reader.scheduler import Range, Scheduler
 from connector.spool.manifest import identity
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
@@ -140,7 +141,9 @@ async def read_epochs(
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
     async with AsyncExitStack() as stack:
-        stream = await stack.enter_async_context(opened(source, emulator_host=emulator_host(), begun=after is not None))
+        stream = await stack.enter_async_context(
+            opened(source, emulator_host=emulator_host(), started=after is not None)
+        )
         handover = _Handover(stream, config, resumed.epoch + 1 if resumed else 1)
         start = stream.resolve(source.start) if resumed is None else resumed.watermark + 1
         end = None if source.end is None else stream.resolve(source.end)
@@ -156,7 +159,7 @@ async def read_epochs(
         )
         await stack.enter_async_context(reporting(metrics))
         follower = await stack.enter_async_context(reader_stop(stop, config.drain_timeout))
-        reader = asyncio.create_task(follower.run(scheduler), name="reader")
+        reader = asyncio.create_task(_read(scheduler, follower), name="reader")
         handover.reads(reader)
         try:
             yield handover
@@ -165,6 +168,11 @@ async def read_epochs(
             await asyncio.wait({reader})
             if not reader.cancelled():
                 reader.exception()  # asked for, so that asyncio does not report it a second time
+
+
+async def _read(scheduler: Scheduler, stop: stopping.Stop) -> None:
+    async with stop.draining(scheduler):
+        await scheduler.run()
 
 
 async def _check_start(stream: OpenStream, start: int, end: int | None, resumed: Checkpoint | None) -> None:
