@@ -1,7 +1,7 @@
 """Reads the events of Avro files, with fastavro (the extra ``avro``).
 
-A payload becomes the JSON that a file of JSON lines has of it, as far as Avro knows: what was not captured is null like
-what was NULL, timestamps have six digits of a second, and columns the names that Avro allows.
+A payload becomes the same JSON as in a file of JSON lines, within the limits of Avro: values that were not captured are
+null like those that were NULL, timestamps have six digits of a second, and columns have the names that Avro allows.
 """
 
 import math
@@ -27,14 +27,14 @@ _DAMAGED = (
     *(ArithmeticError, AssertionError, EOFError, LookupError, MemoryError, TypeError, ValueError, struct.error),
     *(zlib.error, RecursionError),
 )
-"""What fastavro says of bytes that are no Avro."""
+"""What fastavro raises for bytes that are not valid Avro."""
 
 
 def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
     """The events of an Avro file.
 
     Raises:
-        EventFileError: it is no Avro file of events, or is damaged, or fastavro is not there.
+        EventFileError: it is not an Avro file of events, or it is damaged, or fastavro is not installed.
     """
     try:
         import fastavro
@@ -48,8 +48,8 @@ def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
         for record in reader:
             assert isinstance(record, dict)
             yield _event(record, nested)
-    except (*_DAMAGED, fastavro.schema.SchemaParseException):  # what they say might hold a row's values
-        raise EventFileError(f"cannot read {path}: it is no Avro file of events, or is damaged") from None
+    except (*_DAMAGED, fastavro.schema.SchemaParseException):  # their text might hold a row's values
+        raise EventFileError(f"cannot read {path}: it is damaged, or not an Avro file of events") from None
 
 
 def _event(record: dict[str, Any], nested: frozenset[str]) -> FileEvent:
@@ -61,7 +61,7 @@ def _event(record: dict[str, Any], nested: frozenset[str]) -> FileEvent:
         table=record["object"],
         schema_key=record["schema_key"],
         uuid=record["uuid"],
-        read_timestamp=_moment(record["read_timestamp"]),
+        read_timestamp=_timestamp(record["read_timestamp"]),
         source_timestamp=metadata["commit_timestamp"],  # which has all its digits
         sort_keys=tuple(record["sort_keys"]),
         source_metadata=metadata,
@@ -104,7 +104,7 @@ def _value(value: object, *, nested: bool) -> object:
         case Decimal():
             return _digits(value)
         case datetime():
-            return _moment(value)
+            return _timestamp(value)
         case date():
             return value.isoformat()
         case _:
@@ -112,11 +112,11 @@ def _value(value: object, *, nested: bool) -> object:
 
 
 def _digits(value: Decimal) -> str:
-    """As Spanner writes a NUMERIC: no zeros behind the last digit of the fraction."""
+    """The text of a NUMERIC as Spanner writes it: without trailing zeros in the fraction."""
     text = format(value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
 
 
-def _moment(value: datetime) -> str:
+def _timestamp(value: datetime) -> str:
     return format_rfc3339((value - _EPOCH) // _MICROSECOND * 1000)

@@ -138,6 +138,9 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     starts_at_oldest = True
     """Whether a new query of a known consumer starts at the oldest epoch instead of the recorded position."""
 
+    takes_every_epoch = True
+    """Whether ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
+
     def __init__(
         self,
         spool: str,
@@ -271,7 +274,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if done + 1 < self._spool.floor():
             next(self._spool.manifests(done + 1, done + 1))  # raises the error that it was pruned
         last = newest if self._target is None else min(newest, self._target)
-        if isinstance(limit, ReadAllAvailable) and type(self).groups is EpochStreamReader.groups:
+        if isinstance(limit, ReadAllAvailable) and self.takes_every_epoch:
             return last
         return admitted(self.groups(done + 1, last), limit) or done
 

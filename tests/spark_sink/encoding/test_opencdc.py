@@ -12,12 +12,12 @@ from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import format_of
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.connector.envelope.conduit import ConduitRecord, of_json, of_messages
 from tests.spark_sink.processes import program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 JSONL, PROTOBUF = "opencdc-jsonl", "opencdc-protobuf"
 formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"), (PROTOBUF, "opencdc.pb")])
@@ -26,8 +26,8 @@ formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"),
 def written(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, rotate_bytes: int = 10**9
 ) -> list[Path]:
-    shape = FileShape(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
+    shape = FileOptions(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [root / file.path for group in groups for file in writer.write(group)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.core.timestamps import MINUTE
-from spark_sink.files.plan import FileShape, FilesRoot, Holding
+from spark_sink.files.plan import FileOptions, FilesRoot, Holding
 from spark_sink.files.source import FileSinkReader
 from spark_sink.source.data_source import EventsBatchReader, EventsPartition, EventsStreamReader
 from spark_sink.source.epoch_stream import EpochStreamReader
@@ -33,7 +33,7 @@ def events(spool: SpoolMaker) -> EpochStreamReader:
 
 
 def files(spool: SpoolMaker) -> EpochStreamReader:
-    shape = FileShape(gzip=False, rotate_bytes=1000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=1000, by_minute=False)
     return FileSinkReader(
         spool.path, FilesRoot(str(Path(spool.path).parent / "out"), "", ""), shape, Holding(10**9, None), 1
     )

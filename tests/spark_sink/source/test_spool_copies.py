@@ -18,7 +18,7 @@ from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.data_source import EventsPartition, EventsStreamReader
 from spark_sink.source.options import SourceOptions
-from tests.spark_sink.sink.test_started_batches import FULL, Checkpoint, Life, ids_of
+from tests.spark_sink.sink.sink_runs import FULL, Checkpoint, Life, ids_of
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 Offset = dict[str, object]
@@ -68,7 +68,7 @@ class Copies:
         """Restores the older copy; a daemon continues from it."""
         shutil.rmtree(self.path)
         shutil.copytree(self._copy, self.path)
-        self.maker = SpoolMaker(self.path, go_on=True)
+        self.maker = SpoolMaker(self.path, reopen=True)
 
     def seal(self, epochs: int, *, rows: int = 5) -> None:
         """Seals the next records of the same history: one id for each tenth of a second."""
@@ -241,7 +241,7 @@ def test_the_file_sink_rejects_an_older_copy_and_starts_over_without_its_checkpo
     again.kill()
     assert line.startswith("Spark's checkpoint ends with epoch 8, up to 2026-03-01T10:00:03.900000Z")
     at = re.search(
-        r"or remove its checkpoint, and this sink goes on after epoch (\d): what was committed after (\S+)", line
+        r"or remove its checkpoint, and this sink continues after epoch (\d): what was committed after (\S+)", line
     )
     assert at is not None
     assert at.groups() == ("4", "2026-03-01T10:00:01.900000Z")
@@ -295,7 +295,7 @@ def test_a_micro_batch_that_was_started_with_another_copy_is_rejected(tmp_path: 
         line = error_line(again.run)
         again.kill()
         assert line.startswith(
-            "a micro-batch that this sink has begun ends with epoch 4, up to 2026-03-01T10:00:01.900000Z"
+            "a micro-batch that this sink has started ends with epoch 4, up to 2026-03-01T10:00:01.900000Z"
         )
         assert f"or remove {copies.path / 'consumers/files.begun'}" in line
 

@@ -26,7 +26,7 @@ from spark_sink.bigquery.tables.records import TableRecords
 from spark_sink.bigquery.writing import table_rows
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.sink.started_batches import BegunBatches
+from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source import admission
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.histories import (
@@ -329,7 +329,7 @@ def sized(*, part: int = 1, slice_bytes: int = table_rows.SLICE) -> Iterator[Non
 # All of it at random
 
 _POINTS: list[tuple[type, str]] = [
-    (BegunBatches, "begin"),
+    (StartedBatches, "begin"),
     (TableRecords, "save"),
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),

@@ -11,7 +11,7 @@ from connector.spool.consumers import Consumer, find
 from connector.spool.reading import Spool
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
-from spark_sink.sink.started_batches import BegunBatch, BegunBatches
+from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from tests.spark_sink.bigquery.deliveries.other_columns import (
     BYTES,
     with_mods,
@@ -79,7 +79,7 @@ def test_what_was_sealed_before_a_batch_that_was_started_is_not_one_batch_across
     seal = Sealing(scenario)
     seal([1], values={"Name": "abcd"})
     seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
-    BegunBatches(scenario.maker.spool, "bigquery").begin(BegunBatch(first=3, last=3, pinned="{}"), done=2)
+    StartedBatches(scenario.maker.spool, "bigquery").begin(StartedBatch(first=3, last=3, pinned="{}"), done=2)
     said = scenario.run()
     assert said[0] == "1 rows to 1 tables"
     assert ids_of(scenario) == [1]

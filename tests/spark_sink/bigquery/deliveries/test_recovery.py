@@ -14,7 +14,7 @@ from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.consumers import find
-from connector.storage.local import LocalStorage
+from connector.storage.local import LocalStore
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.client import BigQueryClient, reason_of
 from spark_sink.bigquery.commit_log import KEPT, CommitLog
@@ -124,7 +124,7 @@ def test_entries_are_kept_for_a_while_after_their_micro_batch_is_done(spool: Spo
 def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
     double: BigQueryDouble, spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalStorage, "rewrite_interval", 1.0)  # as a bucket's
+    monkeypatch.setattr(LocalStore, "rewrite_interval", 1.0)  # as a bucket's
     one = config(double, spool)
     for number in range(1, 4):
         spool.seal(record(START + number * SECOND, [number]))
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
     consumer = find(spool.spool, "bigquery")
     assert consumer is not None
     assert consumer.epoch < 2, "else this shows nothing"
-    monkeypatch.setattr(LocalStorage, "rewrite_interval", 0.0)
+    monkeypatch.setattr(LocalStore, "rewrite_interval", 0.0)
     run(one, Checkpoint([]))
     assert ids(double) == [1, 2, 3]
 
@@ -231,7 +231,7 @@ def test_dead_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     double.refuse("Name", "n", "no such name")
     spool.seal(record(START + SECOND, [1]))
     interrupted(one, checkpoint, committed=False)
-    assert [file.letters for file in dead_letters(spool).files()] == [1]
+    assert [file.count for file in dead_letters(spool).files()] == [1]
     double.take_all()
     assert run(one, checkpoint) == ["1 rows to 1 tables"]
     assert dead_letters(spool).files() == []

@@ -14,7 +14,7 @@ from spark_sink.bigquery.replay import replay_into
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.started_batches import BegunBatches
+from spark_sink.sink.started_batches import StartedBatches
 from tests.spark_sink.bigquery.deliveries.double_scenarios import STREAMED
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,
@@ -264,7 +264,7 @@ def test_dead_letters_are_there_once_though_their_micro_batch_is_done_again(
     scenario.maker.seal(record(START + SECOND, [1, 2]), record(START + SECOND, [3], values={"Name": "bad"}, sequence=1))
     with scenario.sink() as sink:
         at(SinkRun, "deliver", after=True)(sink)
-    assert BegunBatches(scenario.maker.spool, "bigquery").at(1) is not None
+    assert StartedBatches(scenario.maker.spool, "bigquery").at(1) is not None
     scenario.run()
     assert [key for key, _ in dead_letters_of(scenario)] == [3]
     assert names_of(scenario) == [(1, "n"), (2, "n")]

@@ -23,7 +23,7 @@ from spark_sink.bigquery.pacing.pace import Gathered, Pace, _Document, loaded, r
 from spark_sink.bigquery.pacing.quotas import STREAMS, Pacing, Quota, Spent
 from spark_sink.bigquery.tables.table import Mode
 from spark_sink.bigquery.writing.parts import parts_of
-from spark_sink.sink.started_batches import BegunBatch
+from spark_sink.sink.started_batches import StartedBatch
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
@@ -192,8 +192,8 @@ def test_epochs_before_a_micro_batch_that_was_started_wait_for_the_quota_alone(t
                 world.clock.now += SECOND
             assert sink.run() == []
             at = next(world.maker.spool.manifests(4, 4)).identity
-            begun = BegunBatch(first=3, last=4, pinned=sink.delivery.options["pinned"], at=at)
-            sink._reader._begun.begin(begun, done=1)  # as another checkpoint has it
+            begun = StartedBatch(first=3, last=4, pinned=sink.delivery.options["pinned"], at=at)
+            sink._reader._started.begin(begun, done=1)  # as another checkpoint has it
             assert sink.plan()
             assert sink.checkpoint.offsets[-1]["epoch"] == 2
 

@@ -27,7 +27,7 @@ def dead_letters_of(scenario: Scenario) -> dict[str, int]:
     """The number of dead letters of each table."""
     counted: dict[str, int] = {}
     for file in DeadLetters(str(scenario.dead_letters)).files():
-        counted[file.table] = counted.get(file.table, 0) + file.letters
+        counted[file.table] = counted.get(file.table, 0) + file.count
     return counted
 
 

@@ -1,6 +1,7 @@
-"""What a spool keeps, as its one writer knows it: a summary of each epoch, and the bytes of all.
+"""The epochs that a spool keeps, as its one writer knows them: a summary of each, and the bytes of all.
 
-A spool may keep a million epochs, so that of those whose block is written, only what pruning needs stays in memory.
+A spool may keep a million epochs. Of those whose block of summaries is written, only what pruning needs stays in
+memory.
 """
 
 from collections import Counter
@@ -9,10 +10,12 @@ from collections.abc import Sequence
 from connector.spool.summaries import EpochSummary, in_short
 
 
-class KeptEpochs:
+class RetainedEpochs:
     """The epochs from the oldest that is kept to the newest, without gaps.
 
-    ``bytes`` is that of all their files; it may be read while another thread adds or drops epochs.
+    Attributes:
+        bytes: of all their files; may be read while another thread adds or drops epochs.
+        first: the oldest epoch.
     """
 
     def __init__(self) -> None:
@@ -25,7 +28,7 @@ class KeptEpochs:
         return self._epochs[epoch]
 
     def find(self, epoch: int) -> EpochSummary | None:
-        """An epoch, if it is kept."""
+        """An epoch, or None if it is not kept."""
         return self._epochs.get(epoch)
 
     def between(self, epochs: range) -> list[EpochSummary]:
@@ -33,7 +36,7 @@ class KeptEpochs:
         return [self._epochs[epoch] for epoch in epochs if epoch in self._epochs]
 
     def add(self, one: EpochSummary) -> None:
-        """Adds the epoch that follows."""
+        """Adds the epoch that follows the newest."""
         if not self._epochs:
             self.first = one.epoch
         added = one.held
@@ -44,13 +47,13 @@ class KeptEpochs:
         self.bytes += added
 
     def shorten(self, epochs: range) -> None:
-        """Forgets what only the block of these epochs needs, which is written."""
+        """Forgets what only the block of these epochs needs, once it is written."""
         for epoch in epochs:
             if epoch in self._epochs:
                 self._epochs[epoch] = in_short(self._epochs[epoch])
 
     def drop(self, epochs: Sequence[EpochSummary]) -> None:
-        """Forgets the oldest epochs."""
+        """Removes the oldest epochs."""
         for one in epochs:
             del self._epochs[one.epoch]
             dropped = one.held
@@ -63,10 +66,10 @@ class KeptEpochs:
             self.first = one.epoch + 1
 
     def refers_to_cut(self, path: str) -> bool:
-        """Whether an epoch that is kept needs a cut's file."""
+        """Whether an epoch that is kept needs the file of a cut."""
         return path in self._cuts
 
     def has_segment(self, epoch: int, writer: str) -> bool:
-        """Whether the segment of that number and writer is an epoch's that is kept."""
+        """Whether the segment of that number and writer belongs to an epoch that is kept."""
         one = self._epochs.get(epoch)
         return one is not None and one.writer == writer and one.files > 0

@@ -1,71 +1,51 @@
-"""The file sink's files in Cloud Storage: each is one object, which appears whole or not at all.
+"""Files on their way into Cloud Storage: each is one object, which appears whole or not at all.
 
-What is pending lies on the executor's disk, in one temporary file without a name: whatever kills the process, the
-system frees it. Publishing uploads it from there, in chunks if it is large, with a guard: it replaces nothing. An
-object that is there already is a success if it holds the same bytes, by its checksum, and an error if not.
+Pending files lie on this machine's disk, in one temporary file without a name: whatever kills the process, the system
+frees it. Publishing uploads a file from there, in chunks if it is large, with the precondition that there is no such
+object. An object that is there with the same bytes, by its checksum, is a success; with other bytes it is an error.
 """
 
 import io
 import os
 import tempfile
-from contextlib import suppress
 from typing import IO
 
 import google_crc32c
 
-from connector.storage.bucket import PATIENCE, Bucket
-from spark_sink.errors import SinkError
+from connector.errors import SpannerCdcError
+from connector.storage.bucket import Bucket
 
 _BUFFER = 256 * 1024
 """Bytes of a file that are in memory before they go to the disk."""
 
 _LARGE = 8 * 1024 * 1024
-"""Bytes of a file from which on it is worth a question whether it is there already."""
-
-
-class GcsDestination:
-    """Objects below ``gs://bucket/prefix``; each folder is known by an object of its name and a slash.
-
-    Args:
-        url: ``gs://bucket/prefix``.
-        endpoint: an emulator's address, or empty.
-        patience: seconds for which what may pass by itself is retried.
-    """
-
-    def __init__(self, url: str, endpoint: str = "", *, patience: float = PATIENCE) -> None:
-        self._bucket = Bucket(url, failure=SinkError, option="sink.path", endpoint=endpoint or None, patience=patience)
-        self._scratch = _Scratch()
-
-    def begin(self, path: str) -> "GcsFile":
-        """Begins a file; a writer that was killed has left nothing of it."""
-        return GcsFile(self._bucket, self._scratch, path)
-
-    def put(self, path: str, data: bytes) -> None:
-        """Uploads a small file unless it is there with these bytes; an older program's is replaced."""
-        found = self._bucket.find(path)
-        checksum = google_crc32c.value(data)
-        if found is None or (found.size, found.crc32c) != (len(data), f"{checksum:08x}"):
-            self._bucket.put(path, data)
-
-    def mark_folder(self, path: str) -> None:
-        """Creates the folder's object, without which Dataflow's reader does not find the files."""
-        with suppress(FileExistsError):
-            self._bucket.put(f"{path}/", b"", generation=0)
+"""Bytes of a file from which on it is worth a request to learn whether it is there already."""
 
 
 class GcsFile:
-    """A file that lies on this machine until it is uploaded."""
+    """A file that lies on this machine until it is uploaded.
 
-    def __init__(self, bucket: Bucket, scratch: "_Scratch", path: str) -> None:
+    Args:
+        bucket: where it goes.
+        scratch: where it lies meanwhile.
+        path: relative to the bucket's prefix.
+        failure: the error to raise.
+
+    Raises:
+        SpannerCdcError: ``failure``, from every method but ``abandon``.
+    """
+
+    def __init__(self, bucket: Bucket, scratch: "Scratch", path: str, failure: type[SpannerCdcError]) -> None:
         self._bucket = bucket
         self._scratch = scratch
         self._path = path
+        self._failure = failure
         self._buffer = bytearray()
         self._extents: list[_Extent] = []
         self._checksum = 0
         self._size = 0
-        self._held = True
-        scratch.hold()
+        self._holds_scratch = True
+        scratch.acquire()
 
     def append(self, data: bytes | memoryview) -> None:
         """Adds bytes at its end."""
@@ -74,7 +54,7 @@ class GcsFile:
             self.rest()
 
     def rest(self) -> None:
-        """Gives its memory back."""
+        """Writes its memory to the disk."""
         if not self._buffer:
             return
         data, self._buffer = bytes(self._buffer), bytearray()
@@ -86,34 +66,34 @@ class GcsFile:
         """Uploads it.
 
         Raises:
-            SinkError: Cloud Storage refuses, or another file of that name is there.
+            SpannerCdcError: Cloud Storage refuses, or another file of that name is there.
         """
         if self._size < _LARGE or not self._is_there():
-            file = io.BufferedReader(_Pieces(self._scratch, self._extents, self._size))
+            file = io.BufferedReader(_ExtentReader(self._scratch, self._extents, self._size))
             try:
                 self._bucket.upload(self._path, file, self._size, generation=0)
             except FileExistsError:
                 if not self._is_there():
-                    raise SinkError(
-                        f"{self._bucket.url}/{self._path} came and went while it was written",
-                        hint="Find out who else writes there, and run it again.",
+                    raise self._failure(
+                        f"{self._bucket.url}/{self._path} was written and deleted by another program during the upload",
+                        hint="Find out what else writes there, and run it again.",
                     ) from None
         self.abandon()
 
     def abandon(self) -> None:
-        """Leaves nothing of it on this machine."""
+        """Frees its place on this machine."""
         self._buffer.clear()
         self._extents.clear()
-        if self._held:
-            self._held = False
-            self._scratch.let_go()
+        if self._holds_scratch:
+            self._holds_scratch = False
+            self._scratch.release()
 
     def _is_there(self) -> bool:
         found = self._bucket.find(self._path)
         if found is None:
             return False
         if (found.size, found.crc32c) != (self._size, f"{self._checksum:08x}"):
-            raise SinkError(
+            raise self._failure(
                 f"{self._bucket.url}/{self._path} is there already, with other bytes",
                 hint="The sink never overwrites: move that object away if something else wrote it, and run it again.",
             )
@@ -121,7 +101,7 @@ class GcsFile:
 
 
 class _Extent:
-    """Some bytes of a file, and where they lie."""
+    """Some bytes of a file: ``first`` is their offset in the file, ``at`` their offset in the temporary file."""
 
     __slots__ = ("at", "first", "size")
 
@@ -131,27 +111,32 @@ class _Extent:
         self.at = at
 
 
-class _Scratch:
-    """A temporary file without a name that pending files share; it is emptied when none is left."""
+class Scratch:
+    """A temporary file without a name that pending files share; it is emptied when none is left.
 
-    def __init__(self) -> None:
+    Args:
+        failure: the error to raise if the disk refuses.
+    """
+
+    def __init__(self, failure: type[SpannerCdcError]) -> None:
+        self._failure = failure
         self._file: IO[bytes] | None = None
         self._size = 0
         self._pending = 0
 
-    def hold(self) -> None:
-        """One more file lies here."""
+    def acquire(self) -> None:
+        """Counts one more pending file."""
         self._pending += 1
 
-    def let_go(self) -> None:
-        """One file less lies here."""
+    def release(self) -> None:
+        """Counts one pending file less."""
         self._pending -= 1
         if self._pending == 0 and self._file is not None:
             self._file.close()
             self._file, self._size = None, 0
 
     def write(self, data: bytes) -> int:
-        """Adds bytes at the end; returns where they lie."""
+        """Adds bytes at the end; returns their offset."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="spanner-cdc-", buffering=0)  # noqa: SIM115
@@ -161,22 +146,22 @@ class _Scratch:
                 self._size += written
                 data = data[written:]
         except OSError as error:
-            raise SinkError(
+            raise self._failure(
                 f"cannot write to the temporary folder {tempfile.gettempdir()}: {error.strerror or error}",
                 hint="Free space there, or set TMPDIR to a folder that holds a minute of files, and run it again.",
             ) from error
         return at
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes from a place on."""
+        """At most ``size`` bytes from offset ``at`` on."""
         assert self._file is not None
         return os.pread(self._file.fileno(), size, at)
 
 
-class _Pieces(io.RawIOBase):
-    """Reads a file out of its extents."""
+class _ExtentReader(io.RawIOBase):
+    """Reads a file from its extents."""
 
-    def __init__(self, scratch: _Scratch, extents: list[_Extent], size: int) -> None:
+    def __init__(self, scratch: Scratch, extents: list[_Extent], size: int) -> None:
         self._scratch = scratch
         self._extents = extents
         self._size = size
@@ -184,21 +169,21 @@ class _Pieces(io.RawIOBase):
         self._index = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def seekable(self) -> bool:
-        """It is: an upload that broke off goes on from where the server has it."""
+        """True: an upload that broke off continues from the offset that the server has."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Goes to a place."""
+        """Moves to an offset."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._index = 0
         return self._at
 
     def readinto(self, buffer: object) -> int:
-        """Reads the next bytes; no more than one extent's."""
+        """Reads the next bytes, of one extent at most."""
         view = memoryview(buffer)  # type: ignore[arg-type]
         while self._index < len(self._extents):
             extent = self._extents[self._index]

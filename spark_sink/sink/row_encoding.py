@@ -1,4 +1,4 @@
-"""Encodes what can be encoded of rows, and says why the others cannot: no event holds up the others."""
+"""Encodes the rows that can be encoded and gives a reason for each other one: no event blocks the others."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,47 +10,50 @@ from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.errors import TableRefusedError
 
 _NOT_OF_THE_ROWS = (SpoolError, OSError, MemoryError)
-"""What would be met with other rows too: it ends the micro-batch, which is done again."""
+"""Errors that other rows would cause too: they end the micro-batch, which is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
-    """Rows that were encoded, and of the others the index and the reason.
+class EncodingResult:
+    """The outcome of encoding rows.
 
-    ``stopped`` is why nothing of the table can be encoded, or empty.
+    Attributes:
+        rows: those that were encoded.
+        rejected: the index and the reason of each other row.
+        stopped: why no row of the table can be encoded, or empty.
     """
 
     rows: EncodedRows
-    refused: list[tuple[int, str]]
+    rejected: list[tuple[int, str]]
     stopped: str = ""
 
 
-def sifted(encoding: Encoding, series: Series, rows: pa.RecordBatch) -> Sifted:
-    """Encodes rows of one series, all at once where nothing is wrong with any of them.
+def encode_rows(encoding: Encoding, series: Series, rows: pa.RecordBatch) -> EncodingResult:
+    """Encodes rows of one series, all at once if none of them is rejected.
 
     Raises:
         SpoolError: the table's schema cannot be read.
     """
     try:
-        return Sifted(encoding.encode(series, rows), [])
+        return EncodingResult(encoding.encode(series, rows), [])
     except TableRefusedError as error:
         why = str(error)
-        return Sifted(EncodedRows.joined([]), [(index, why) for index in range(rows.num_rows)], why)
+        return EncodingResult(EncodedRows.joined([]), [(index, why) for index in range(rows.num_rows)], why)
     except _NOT_OF_THE_ROWS:
         raise
-    except Exception:  # noqa: BLE001 - whatever one row brings about, the others are written
-        refused = encoding.unfit(series, rows)
-        rest = [index for index in range(rows.num_rows) if index not in refused]
+    except Exception:  # noqa: BLE001 - whatever error one row causes, the others are written
+        rejected = encoding.unfit(series, rows)
+        rest = [index for index in range(rows.num_rows) if index not in rejected]
         found = list(_halved(encoding, series, rows.take(pa.array(rest, pa.int64())), 0)) if rest else []
-        refused |= {rest[at]: part for at, part in found if isinstance(part, str)}
+        rejected |= {rest[at]: part for at, part in found if isinstance(part, str)}
         encoded = [part for _, part in found if isinstance(part, EncodedRows)]
-        return Sifted(EncodedRows.joined(encoded), sorted(refused.items()))
+        return EncodingResult(EncodedRows.joined(encoded), sorted(rejected.items()))
 
 
 def _halved(
     encoding: Encoding, series: Series, rows: pa.RecordBatch, first: int
 ) -> Iterator[tuple[int, EncodedRows | str]]:
-    """Runs of rows that are encoded together, and rows that are refused; each with the index of its first row."""
+    """Runs of rows that are encoded together, and reasons of rejected rows; each with the index of its first row."""
     try:
         yield first, encoding.encode(series, rows)
     except _NOT_OF_THE_ROWS:
@@ -65,5 +68,5 @@ def _halved(
 
 
 def _reason(error: Exception) -> str:
-    """Why a row is refused; the text of an error that is not ours might hold a value of it."""
+    """Why a row is rejected; the text of an error of another library might hold one of its values."""
     return str(error) if isinstance(error, SpannerCdcError) else f"it cannot be written: {type(error).__name__}"
