@@ -196,7 +196,8 @@ class BigQuerySinkReader(SinkStreamReader):
         """
         now = self._options["pinned"]
         started = PinnedOptions.from_text(pinned or now)
-        is_bound = pinned not in ("", now) and not started.table_options.merges and CommitLog(self._spool).has_some(first)
+        can_bind = pinned not in ("", now) and not started.table_options.merges
+        is_bound = can_bind and CommitLog(self._spool).has_some(first)
         return started if is_bound else replace(PinnedOptions.from_text(now), part_bytes=started.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:

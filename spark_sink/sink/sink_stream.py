@@ -66,7 +66,8 @@ class SinkStreamReader(EpochStreamReader):
         known = find(self._spool, self._consumer)
         if known is not None and (found := self._not_of(known)):
             done = Offset(known.epoch, at=known.at)
-            raise other_copy(self._spool, "the record of what this sink has delivered", done, found, self.restart_hint(done))
+            hint = self.restart_hint(done)
+            raise other_copy(self._spool, "the record of what this sink has delivered", done, found, hint)
         self._identify(start)
         if known is not None and start.epoch < known.epoch:
             raise SpoolError(
