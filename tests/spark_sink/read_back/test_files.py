@@ -151,7 +151,7 @@ def test_files_come_in_the_order_of_their_paths(filled: SpoolMaker, tmp_path: Pa
 
 
 def in_cloud(cloud_storage: CloudStorage, bucket: str, files: list[str], root: Path) -> list[str]:
-    """The files, written as objects; and what lies beside them there."""
+    """Uploads the files, and other objects beside them; returns the files' URLs."""
     urls = [f"{bucket}/a/{Path(file).relative_to(root)}" for file in files]
     for url, file in zip(urls, files, strict=True):
         cloud_storage.put(url, Path(file).read_bytes())
