@@ -84,14 +84,14 @@ def _files_of(store: DeadLetters, config: Config, table: str | None = None) -> l
 def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
     entries = _entries(files)
     if as_json:
-        _print(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
+        _print(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
         return 0
     if not entries:
         _print(f"{store.root}: no dead letters")
         return 0
     _print(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
-        many = f"{_counted(entry.letters, 'dead letter')} in {_files(entry.files)}"
+        many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
         _print(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
     return 0
 
@@ -102,8 +102,12 @@ class ListLine:
 
     table: str
     reason: str
-    letters: int
+    count: int
     files: int
+
+    def to_json(self) -> dict[str, str | int]:
+        """With the names of ``spanner-cdc dead-letters list --json``."""
+        return {"table": self.table, "reason": self.reason, "letters": self.count, "files": self.files}
 
 
 def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
@@ -114,7 +118,7 @@ def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
             counts[file.table, reason] += count
             holding[file.table, reason] += 1
     entries = [ListLine(*key, count, holding[key]) for key, count in counts.items()]
-    return sorted(entries, key=lambda entry: (entry.table, -entry.letters, entry.reason))
+    return sorted(entries, key=lambda entry: (entry.table, -entry.count, entry.reason))
 
 
 def _replay(config: Config, store: DeadLetters, table: str | None) -> int:

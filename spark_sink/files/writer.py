@@ -6,7 +6,7 @@ there. It ends at a size, and if the table's schema or the read method changes. 
 file in commit order; of a minute only a record batch and the rows that wait to be encoded are in memory.
 
 A file appears at its destination whole or not at all (:mod:`spark_sink.sink.destination`). A replay writes the same
-bytes (:mod:`spark_sink.encoding.base`) under the same name, so that no state is needed to make it idempotent.
+bytes (:mod:`spark_sink.encoding.file_format`) under the same name, so that no state is needed to make it idempotent.
 """
 
 import zlib
@@ -22,7 +22,8 @@ from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.spool.reading import Spool
 from connector.storage.store import FileStore, PendingFile
 from spark_sink.encoding.avro import Avro
-from spark_sink.encoding.base import EncodedRows, Encoding, JsonLines, Series
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
+from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileOptions

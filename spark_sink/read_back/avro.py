@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from connector.core.timestamps import format_rfc3339
-from connector.envelope.avro_schema import ARRAY_RECORD
+from connector.envelope.avro_schema import ARRAY_RECORDS_OF_JSON
 from spark_sink.errors import EventFileError
 from spark_sink.sink.table_rows import FileEvent
 
@@ -84,7 +84,7 @@ def _nested(schema: object) -> frozenset[str]:
 def _is_of_json(kind: object) -> bool:
     """Whether it is the record of an array of JSON texts, or its name."""
     name = kind.get("name") if isinstance(kind, Mapping) else kind
-    return name in (f"arrays.json.{ARRAY_RECORD}", f"arrays.unknown.{ARRAY_RECORD}")
+    return name in ARRAY_RECORDS_OF_JSON
 
 
 def _value(value: object, *, nested: bool) -> object:

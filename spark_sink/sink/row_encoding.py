@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from connector.errors import SpannerCdcError, SpoolError
-from spark_sink.encoding.base import EncodedRows, Encoding, Series
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.errors import TableRefusedError
 
 _NOT_OF_THE_ROWS = (SpoolError, OSError, MemoryError)

@@ -16,9 +16,9 @@ from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
 from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source.admission import EpochWeight, Group
-from spark_sink.source.copies import begins_at, contradiction, other_copy
 from spark_sink.source.epoch_stream import EpochStreamReader
 from spark_sink.source.offsets import Offset
+from spark_sink.source.spool_copies import begins_at, contradiction, other_copy
 
 
 class SinkStreamReader(EpochStreamReader):

@@ -10,14 +10,13 @@ from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from emulator.bigquery.double import BigQueryDouble
 from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Sealing, ids_of
-from tests.spark_sink.bigquery.deliveries.scenarios import make as make
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "of an older program"])
 def test_planning_reads_a_segment_only_if_spool_json_does_not_name_the_default_schema(
-    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
 ) -> None:
-    scenario = make(bigquery_double, "append-only", dataset="{0}_{schema}")
+    scenario = make_scenario(bigquery_double, "append-only", dataset="{0}_{schema}")
     storage = scenario.maker.spool.storage
     header = orjson.loads(storage.read("spool.json").to_pybytes())
     del header["default_schema"]

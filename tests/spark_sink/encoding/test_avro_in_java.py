@@ -1,4 +1,4 @@
-"""Avro's own Java library, which is inside Spark, reads the files."""
+"""Avro's Java library, which is part of Spark, reads the files."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.spark_sink.spools import KEY, NO_DEAD_LETTERS, START, SpoolMaker, rec
 pytestmark = pytest.mark.spark
 
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
-"""Its short name is in a package that pip's Spark has not."""
+"""The short name ``avro`` needs a package that is not part of PySpark."""
 
 COLUMNS = (
     KEY,
@@ -53,9 +53,9 @@ def test_javas_avro_reads_every_type(spark: SparkSession, spool: SpoolMaker, tmp
         group
     )
     events = spark.read.format(AVRO).load(str(tmp_path / file.path))
-    moments = [F.col(f"payload.{name}").cast("string").alias(name) for name in ("At", "Born")]  # no datetime in Python
+    timestamps = [F.col(f"payload.{name}").cast("string").alias(name) for name in ("At", "Born")]
     others = [F.col(f"payload.{name}") for name in ("Id", "Price", "Data", "Tags", "Score", "a_b")]
-    rows = events.select("source_metadata.change_type", *moments, *others).collect()
+    rows = events.select("source_metadata.change_type", *timestamps, *others).collect()
     assert len(rows) == 302
     first, null, deleted = rows[0], rows[300], rows[301]
     assert first.Price == Decimal(PRICE)

@@ -16,7 +16,7 @@ from spark_sink.errors import clear_line
 from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
-from spark_sink.source.schema import DDL
+from spark_sink.source.event_columns import DDL
 from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark

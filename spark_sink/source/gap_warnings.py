@@ -1,4 +1,4 @@
-"""Tells, on stderr, of the gaps that a micro-batch passes: what was committed in them is in no batch."""
+"""Warns on stderr about gaps: ranges of commit timestamps whose records are missing from the spool."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -7,8 +7,8 @@ from connector.core.timestamps import format_rfc3339
 from connector.spool.manifest import Manifest
 
 
-def telling_gaps(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The manifests as they come, with a warning for each that is a gap."""
+def warning_of_gaps(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yields the manifests, and prints a warning for each that is a gap."""
     for manifest in manifests:
         if manifest.gap is not None:
             sys.stderr.write(

@@ -1,4 +1,4 @@
-"""The columns of a micro-batch, as literal DDL: what every sink gets, and what segments hold (a test compares)."""
+"""The columns of a micro-batch as Spark's schema and as DDL; a test compares the two."""
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -42,15 +42,15 @@ payload STRING,
 before STRING,
 epoch BIGINT
 """
-"""All may be null; payload and before are JSON, their values in Spanner's own encoding."""
+"""All columns may be null; payload and before are JSON with values in Spanner's own encoding."""
 
 SPOOL = "spool"
 """In the metadata of the column ``payload``: the path of the spool that the rows come from."""
 
 
 def of_spool(path: str) -> StructType:
-    """The schema, which also tells which spool the rows come from: :func:`spark_sink.typed` looks there."""
-    fields = from_arrow_schema(SCHEMA).fields  # DDL can be parsed only where a session is
+    """The schema; its metadata names the spool of the rows, which :func:`spark_sink.typed` reads."""
+    fields = from_arrow_schema(SCHEMA).fields  # parsing the DDL would need a Spark session
     return StructType(
         [
             StructField(field.name, field.dataType, field.nullable, {SPOOL: path}) if field.name == "payload" else field

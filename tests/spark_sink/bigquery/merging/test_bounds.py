@@ -85,7 +85,7 @@ def test_only_the_first_clustered_column_and_a_partitioned_one_of_the_key_bound_
 
 def test_the_statement_holds_what_bounds_the_keys_of_its_load() -> None:
     table = table_of(Id="INT64", Line="INT64")
-    fold = RowMerger(table)
+    merger = RowMerger(table)
     metadata = pa.StructArray.from_arrays([pa.array(["INSERT", "DELETE"])], ["mod_type"])
     rows = pa.RecordBatch.from_arrays(
         [
@@ -97,9 +97,9 @@ def test_the_statement_holds_what_bounds_the_keys_of_its_load() -> None:
         ],
         ["source_metadata", "source_timestamp", "uuid", "change_sequence_number", "payload"],
     )
-    assert fold.add(rows) == []
-    assert fold.bounds() == "t.`Id` IN (3, 7)"
-    statement = merge_statement(table, "p.d.Orders", "p.d.staging", fold.bounds())
+    assert merger.add(rows) == []
+    assert merger.bounds() == "t.`Id` IN (3, 7)"
+    statement = merge_statement(table, "p.d.Orders", "p.d.staging", merger.bounds())
     assert " ON t.`Id` = s.`Id` AND t.`Line` = s.`Line` AND t.`Id` IN (3, 7) WHEN MATCHED" in statement
 
 

@@ -86,7 +86,7 @@ def test_check_says_what_cannot_be_partitioned() -> None:
 @pytest.mark.parametrize(
     "spec", ["", "Day,week", "Id,0,10", "Id,10,0,1", "Id,0,10,0", "Id,0,10001,1", "_PARTITIONTIME,0,10,1"]
 )
-def test_what_is_no_partitioning_is_refused(spec: str) -> None:
+def test_an_invalid_partitioning_is_rejected(spec: str) -> None:
     with pytest.raises(ValueError, match="is not a valid partitioning"):
         parse(spec)
     with pytest.raises(ConfigurationError):

@@ -6,7 +6,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.envelope.envelope import SCHEMA
-from spark_sink.source.schema import DDL, of_spool
+from spark_sink.source.event_columns import DDL, of_spool
 
 pytestmark = pytest.mark.spark
 

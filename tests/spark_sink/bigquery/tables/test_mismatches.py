@@ -12,9 +12,16 @@ from spark_sink.bigquery.client import ExistingTable
 from spark_sink.bigquery.tables.mismatches import mismatches
 from spark_sink.bigquery.tables.table import Field, TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
-from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Scenario, Sealing, ids_of
-from tests.spark_sink.bigquery.deliveries.scenarios import make as make
-from tests.spark_sink.bigquery.test_tables import STREAMED, keyless, letters_of, reasons_of, remake, replay, typed
+from tests.spark_sink.bigquery.deliveries.scenarios import Delivered, Scenario, ids_of
+from tests.spark_sink.bigquery.tables.edits import (
+    STREAMED,
+    dead_letters_of,
+    keyless,
+    reasons_of,
+    recreate,
+    replay,
+    typed,
+)
 from tests.spark_sink.spools import KEY, NAME
 
 NUMBER = ColumnType("Number", '{"code":"INT64"}', False, 3)
@@ -37,13 +44,10 @@ def follow(scenario: Scenario) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", STREAMED)
-def test_a_column_is_renamed_as_the_reason_says_and_added_anew(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
+def test_a_column_is_renamed_as_the_reason_says_and_added_again(
+    bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
 ) -> None:
-    scenario = make(bigquery_double, mode)
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, mode, [1])
     seal([2], columns=(KEY, ColumnType("Name", '{"code":"BYTES"}', False, 2)), values={"Name": "aGk="})
     scenario.run()
     (statement,) = follow(scenario)
@@ -55,12 +59,11 @@ def test_a_column_is_renamed_as_the_reason_says_and_added_anew(
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_wider_type_is_set_as_the_reason_says_and_keeps_what_is_there(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
+    bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
 ) -> None:
-    scenario = make(bigquery_double, mode)
-    seal = Sealing(scenario)
-    seal([1], columns=(KEY, NAME, NUMBER), values={"Name": "n", "Number": "7"})
-    scenario.run()
+    scenario, seal = delivered(
+        bigquery_double, mode, [1], columns=(KEY, NAME, NUMBER), values={"Name": "n", "Number": "7"}
+    )
     seal([2], columns=(KEY, NAME, DECIMAL), values={"Name": "n", "Number": "7.5"})
     scenario.run()
     (statement,) = follow(scenario)
@@ -71,14 +74,11 @@ def test_a_wider_type_is_set_as_the_reason_says_and_keeps_what_is_there(
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_says(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
+    bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
 ) -> None:
-    scenario = make(bigquery_double, mode)
-    seal = Sealing(scenario)
-    seal([1], "Singers", "Other")
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, mode, [1], "Singers", "Other")
     dataset, name = scenario.place("Singers")
-    remake(scenario, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
+    recreate(scenario, lambda table: setattr(table, "schema", [_as_text(field) for field in table.schema]))
     seal([2], "Singers", "Other")
     scenario.run()
     (reason,) = reasons_of(scenario)
@@ -89,19 +89,18 @@ def test_a_table_whose_keys_type_changed_is_copied_and_dropped_as_the_reason_say
     assert f"CREATE TABLE `double.{dataset}.{name}_before` AS" in statement
     scenario.client.query(f"DROP TABLE `double.{dataset}.{name}`", job_retry=None).result()
     assert replay(scenario) == Replayed(sent=1)
-    assert (ids_of(scenario), ids_of(scenario, "Other"), letters_of(scenario)) == ([2], [1, 2], {})
+    assert (ids_of(scenario), ids_of(scenario, "Other"), dead_letters_of(scenario)) == ([2], [1, 2], {})
 
 
 def _as_text(field: bigquery.SchemaField) -> bigquery.SchemaField:
     return bigquery.SchemaField(field.name, "STRING", mode=field.mode) if field.name == "Id" else field
 
 
-def test_a_key_that_is_missing_is_added_as_the_reason_says(bigquery_double: BigQueryDouble, make: MakeScenario) -> None:
-    scenario = make(bigquery_double, "merge")
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
-    remake(scenario, keyless)
+def test_a_key_that_is_missing_is_added_as_the_reason_says(
+    bigquery_double: BigQueryDouble, delivered: Delivered
+) -> None:
+    scenario, seal = delivered(bigquery_double, "merge", [1])
+    recreate(scenario, keyless)
     seal([2])
     scenario.run()
     (reason,) = reasons_of(scenario)
@@ -112,27 +111,24 @@ def test_a_key_that_is_missing_is_added_as_the_reason_says(bigquery_double: BigQ
     assert ids_of(scenario) == [2]
 
 
-def test_a_column_of_the_key_that_is_gone_is_not_told_to_be_added(
-    bigquery_double: BigQueryDouble, make: MakeScenario
+def test_a_column_of_the_key_that_is_gone_is_not_advised_to_be_added(
+    bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
-    scenario = make(bigquery_double, "merge")
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, "merge", [1])
 
     def without_key(table: bigquery.Table) -> None:
         keyless(table)
         table.clustering_fields = None
         typed("Id", "")(table)
 
-    remake(scenario, without_key)
+    recreate(scenario, without_key)
     seal([2])
     with scenario.sink() as sink, pytest.raises(Exception, match=r"column Id of table .* was dropped") as raised:
         sink.run()
     assert "A key's column cannot be added: restore the table" in str(raised.value)
 
 
-def test_a_clustered_column_of_a_table_without_a_key_is_not_told_to_be_renamed() -> None:
+def test_a_clustered_column_of_a_table_without_a_key_is_not_advised_to_be_renamed() -> None:
     table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), TableOptions("d", "append-only"))
     fields = {field.name.lower(): field for field in table.fields} | {"id": Field("Id", "INT64")}
     (clustered,) = mismatches("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))

@@ -43,7 +43,7 @@ class Clock:
 
 
 class World:
-    """A spool into which an epoch is sealed each second, and the sink's lives with it."""
+    """A spool into which an epoch is sealed each second, and the sink's runs with it."""
 
     def __init__(self, path: Path, double: BigQueryDouble, mode: str, **options: object) -> None:
         self.clock = Clock()
@@ -68,7 +68,7 @@ class World:
         self.maker.seal(*(record(self.clock.now, [1], table=table) for table in tables))
 
     def seconds(self, sink: SinkRun, seconds: int, tables: list[str] = TABLES) -> list[int]:
-        """Lives through some seconds; when, in seconds since the start, micro-batches were delivered."""
+        """Simulates some seconds; returns when micro-batches were delivered, in seconds since the start."""
         out = []
         for _ in range(seconds):
             self.seal(tables)
@@ -80,7 +80,7 @@ class World:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the quota; and nobody waits for news that will not come while a test holds the clock."""
+    """A tenth of the quota; and nothing waits for new epochs while a test holds the clock."""
     monkeypatch.setattr(stream, "NEWS_WAIT", 0.0)
     monkeypatch.setattr(quotas, "STREAMS", Quota("streams", STREAMS.limit // 10, STREAMS.seconds))
 
@@ -93,13 +93,13 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
 ) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
-        moments = world.seconds(sink, 110)
-    assert moments[:20] == list(range(1, 21))
-    assert [later - one for one, later in pairwise(moments[20:])] == [36, 36]
-    assert len(bigquery_double.rows("d", "Table3")) == moments[-1]
+        times = world.seconds(sink, 110)
+    assert times[:20] == list(range(1, 21))
+    assert [later - one for one, later in pairwise(times[20:])] == [36, 36]
+    assert len(bigquery_double.rows("d", "Table3")) == times[-1]
 
 
-def test_a_restart_goes_on_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
+def test_a_restart_continues_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
         world.seconds(sink, 25)
@@ -182,7 +182,7 @@ def test_epochs_before_a_schema_change_wait_for_the_quota_alone(tmp_path: Path) 
     assert not pace.holds(changed)
 
 
-def test_epochs_before_a_micro_batch_that_was_begun_wait_for_the_quota_alone(tmp_path: Path) -> None:
+def test_epochs_before_a_micro_batch_that_was_started_wait_for_the_quota_alone(tmp_path: Path) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1h")
         with world.sink() as sink:
@@ -244,7 +244,7 @@ def test_a_clock_that_was_fast_holds_nothing_back_once_it_is_right(tmp_path: Pat
         assert not pace.holds(Gathered([weight(2, 10)], full=False))
     pace.spend([weight(2, 10)])
     noted = pace._spool.document("consumers/bigquery.pace", _Document, "")
-    assert noted.begun == clock.now, "it is noted, though the note before is of a later moment"
+    assert noted.begun == clock.now, "it is noted, though the note before is of a later time"
 
 
 def test_restarts_do_not_prolong_what_a_clock_that_was_fast_holds_back(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_what_a_micro_batch_loads_in_several_pieces_is_paid_once_it_is_known(tmp
     assert pace._spent().paid_until == after + quotas.LOADS.span(1), "the note is of another micro-batch"
 
 
-def test_the_driver_tells_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_reports_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads, "MERGED_BYTES", -1)  # each epoch is a load
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load")
@@ -324,7 +324,7 @@ def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigq
 
 
 @pytest.mark.parametrize(("mode", "options"), [("append-only", {}), ("merge-load", {"max_staleness": "2m"})])
-def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_goes_on_sealing(
+def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_continues_sealing(
     tmp_path: Path, bigquery_double: BigQueryDouble, mode: str, options: dict[str, str]
 ) -> None:
     world = World(tmp_path, bigquery_double, mode, **options)

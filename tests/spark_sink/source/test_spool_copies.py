@@ -1,4 +1,4 @@
-"""A spool, or a checkpoint, that is put back from an older copy: nothing is lost unseen."""
+"""A spool or a checkpoint that was restored from an older copy: every loss is reported."""
 
 import re
 import shutil
@@ -31,14 +31,14 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Reading:
-    """A query's process: what it delivers, and where it is."""
+    """The process of a query, with its rows and its position."""
 
     def __init__(self, path: str) -> None:
         self.reader = EventsStreamReader(SourceOptions.parse({"spool": path}), 1)
         self.reader._claim.hold = lambda: None  # type: ignore[method-assign]
 
     def run(self, offset: Offset | None = None) -> tuple[list[int], Offset]:
-        """All that is there after the offset, which a new query chooses; the ids, and the next offset."""
+        """Reads everything after the offset, or after that of a new query; returns the ids and the next offset."""
         offset = self.reader.initialOffset() if offset is None else offset
         ids: list[int] = []
         while (end := self.reader.latestOffset(offset, ALL)) != offset:
@@ -65,13 +65,13 @@ class Copies:
         shutil.copytree(self.path, self._copy)
 
     def put_back(self) -> None:
-        """The older copy, and a daemon that goes on from it."""
+        """Restores the older copy; a daemon continues from it."""
         shutil.rmtree(self.path)
         shutil.copytree(self._copy, self.path)
         self.maker = SpoolMaker(self.path, reopen=True)
 
     def seal(self, epochs: int, *, rows: int = 5) -> None:
-        """Seals what comes next of one and the same history, an id a tenth of a second."""
+        """Seals the next records of the same history: one id for each tenth of a second."""
         for _ in range(epochs):
             ids = range((self.maker.watermark - START) * 10 // SECOND + 1, 10**6)[:rows]
             at = [START + key * SECOND // 10 for key in ids]
@@ -87,7 +87,7 @@ def copies(tmp_path: Path) -> Copies:
     return copies
 
 
-def refusal(call: Callable[[], object]) -> str:
+def error_line(call: Callable[[], object]) -> str:
     with pytest.raises(SpoolError) as raised:
         call()
     assert "\n" not in str(raised.value)
@@ -103,19 +103,19 @@ def test_an_offset_says_which_epoch_it_is_of_beside_its_number(copies: Copies) -
     assert (known.epoch, known.at) == (8, offset["at"])
 
 
-def test_a_spool_put_back_from_an_older_copy_and_sealed_past_the_checkpoint_is_refused(copies: Copies) -> None:
+def test_a_spool_restored_from_an_older_copy_and_sealed_past_the_checkpoint_is_rejected(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     copies.put_back()
     copies.seal(8, rows=7)
-    line = refusal(lambda: Reading(str(copies.path)).run(offset))
+    line = error_line(lambda: Reading(str(copies.path)).run(offset))
     assert line.startswith("Spark's checkpoint ends with epoch 8, up to 2026-03-01T10:00:03.900000Z, but the spool at ")
     assert "another copy: its epoch 8 is another, up to 2026-03-01T10:00:04.700000Z. It was put back" in line
     assert (
-        "committed after 2026-03-01T09:59:59.999999999Z up to 2026-03-01T10:00:03.900000Z is read twice then." in line
+        "committed after 2026-03-01T09:59:59.999999999Z up to 2026-03-01T10:00:03.900000Z will be read twice." in line
     )
 
 
-def test_a_new_checkpoint_over_an_older_copy_reads_all_that_is_kept(copies: Copies) -> None:
+def test_a_new_checkpoint_with_an_older_copy_reads_all_epochs(copies: Copies) -> None:
     first, _ = Reading(str(copies.path)).run()
     copies.put_back()
     copies.seal(8, rows=7)
@@ -124,70 +124,70 @@ def test_a_new_checkpoint_over_an_older_copy_reads_all_that_is_kept(copies: Copi
     assert again == list(range(76))
 
 
-def test_an_older_copy_is_refused_also_where_it_meets_the_same_watermark_under_the_number(copies: Copies) -> None:
+def test_an_older_copy_is_rejected_even_if_the_epoch_has_the_same_watermark(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     copies.put_back()
     copies.seal(4)
-    assert "its epoch 8 is another, up to 2026-03-01T10:00:03.900000Z" in refusal(
+    assert "its epoch 8 is another, up to 2026-03-01T10:00:03.900000Z" in error_line(
         lambda: Reading(str(copies.path)).run(offset)
     )
 
 
-def test_a_checkpoint_that_is_ahead_of_its_spool_is_told_at_once(copies: Copies) -> None:
+def test_a_checkpoint_that_is_ahead_of_its_spool_is_reported_at_once(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     copies.put_back()
-    line = refusal(lambda: Reading(str(copies.path)).run(offset))
+    line = error_line(lambda: Reading(str(copies.path)).run(offset))
     assert "ends with epoch 8" in line
     assert "another copy: it ends with epoch 4. It was put back from an older one." in line
 
 
-def test_a_micro_batch_that_is_replayed_over_an_older_copy_is_refused(copies: Copies) -> None:
+def test_a_replayed_micro_batch_of_an_older_copy_is_rejected(copies: Copies) -> None:
     reading = Reading(str(copies.path))
     _, start = reading.run()
     copies.seal(2)
     end = Reading(str(copies.path)).run(start)[1]
     copies.put_back()
     copies.seal(8, rows=7)
-    assert "ends with epoch 8" in refusal(lambda: Reading(str(copies.path)).batch(start, end))
+    assert "ends with epoch 8" in error_line(lambda: Reading(str(copies.path)).batch(start, end))
     before = {**start, "epoch": 4, "at": Spool.at(copies.path).manifest(4).identity}
-    line = refusal(lambda: Reading(str(copies.path)).batch(before, end))
+    line = error_line(lambda: Reading(str(copies.path)).batch(before, end))
     assert line.startswith("Spark's checkpoint ends with epoch 10, up to 2026-03-01T10:00:04.900000Z")
 
 
-def test_an_older_copy_is_refused_by_the_epoch_that_follows_where_the_offsets_own_is_pruned(copies: Copies) -> None:
+def test_an_older_copy_is_rejected_by_the_next_epoch_if_the_offsets_epoch_is_pruned(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     copies.put_back()
     copies.seal(8, rows=7)
     consumers.record(copies.maker.spool, "default", 8, now=0)
     copies.maker.writer.prune(now=copies.maker.watermark + 9 * MINUTE)
     assert copies.maker.spool.floor() == 9
-    line = refusal(lambda: Reading(str(copies.path)).run(offset))
+    line = error_line(lambda: Reading(str(copies.path)).run(offset))
     assert "its epoch 9 begins after 2026-03-01T10:00:04.700000Z" in line
     assert (
-        "what was committed after 2026-03-01T10:00:03.900000Z up to 2026-03-01T10:00:04.700000Z is missing then."
+        "what was committed after 2026-03-01T10:00:03.900000Z up to 2026-03-01T10:00:04.700000Z will be missing."
         in line
     )
 
 
-def test_a_running_query_that_slept_while_an_older_copy_was_put_back_is_refused(copies: Copies) -> None:
+def test_a_paused_query_rejects_an_older_copy_that_was_restored_meanwhile(copies: Copies) -> None:
     reading = Reading(str(copies.path))
     offset = reading.reader.latestOffset(reading.reader.initialOffset(), ALL)
     copies.put_back()
     copies.seal(8, rows=7)
     end = reading.reader.latestOffset(offset, ALL)
-    assert "its epoch 9 begins after" in refusal(lambda: reading.batch(offset, end))
+    assert "its epoch 9 begins after" in error_line(lambda: reading.batch(offset, end))
 
 
-def test_an_offset_of_the_version_before_is_accepted(copies: Copies) -> None:
+def test_an_offset_of_the_previous_version_is_accepted(copies: Copies) -> None:
     offset: Offset = {"version": 1, "epoch": 4, "spool": copies.maker.spool_id}
     ids, end = Reading(str(copies.path)).run(offset)
     assert ids == list(range(20, 40))
     assert "at" in end
 
 
-def test_an_offset_that_identifies_no_epoch_is_one_line(copies: Copies) -> None:
+def test_an_error_about_a_damaged_offset_is_one_line(copies: Copies) -> None:
     offset: Offset = {"version": 1, "epoch": 4, "spool": copies.maker.spool_id, "at": "x"}
-    assert "an offset that is damaged: 'x' identifies no epoch" in refusal(
+    assert "a damaged offset: 'x' does not identify an epoch" in error_line(
         lambda: Reading(str(copies.path)).run(offset)
     )
 
@@ -204,7 +204,7 @@ def test_an_older_copy_of_the_checkpoint_reads_the_same_epochs_again(copies: Cop
     assert consumers.find(copies.maker.spool, "default").epoch == 0  # type: ignore[union-attr]
 
 
-def test_a_daemon_prunes_nothing_that_a_consumer_of_another_copy_has_not_read(copies: Copies) -> None:
+def test_a_daemon_keeps_the_epochs_that_a_consumer_of_another_copy_has_not_read(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     Reading(str(copies.path)).run(offset)
     record_of_newer = (copies.path / "consumers/default.json").read_bytes()
@@ -223,7 +223,7 @@ def test_a_daemon_prunes_nothing_that_a_consumer_of_another_copy_has_not_read(co
 # The sinks.
 
 
-def test_the_file_sink_refuses_an_older_copy_and_goes_on_anew_without_its_checkpoint(tmp_path: Path) -> None:
+def test_the_file_sink_rejects_an_older_copy_and_starts_over_without_its_checkpoint(tmp_path: Path) -> None:
     copies = Copies(tmp_path)
     checkpoint = Checkpoint()
     life = Life(copies.maker, checkpoint, FULL)
@@ -237,7 +237,7 @@ def test_the_file_sink_refuses_an_older_copy_and_goes_on_anew_without_its_checkp
     copies.put_back()
     copies.seal(8, rows=7)
     again = Life(copies.maker, checkpoint, FULL)
-    line = refusal(again.run)
+    line = error_line(again.run)
     again.kill()
     assert line.startswith("Spark's checkpoint ends with epoch 8, up to 2026-03-01T10:00:03.900000Z")
     at = re.search(
@@ -246,13 +246,13 @@ def test_the_file_sink_refuses_an_older_copy_and_goes_on_anew_without_its_checkp
     assert at is not None
     assert at.groups() == ("4", "2026-03-01T10:00:01.900000Z")
     before = life.root.rename(tmp_path / "before")
-    anew = Life(copies.maker, Checkpoint(), FULL)
-    anew.run()
-    anew.kill()
-    assert (ids_of(before), ids_of(anew.root)) == (list(range(40)), list(range(20, 76)))
+    restarted = Life(copies.maker, Checkpoint(), FULL)
+    restarted.run()
+    restarted.kill()
+    assert (ids_of(before), ids_of(restarted.root)) == (list(range(40)), list(range(20, 76)))
 
 
-def test_a_sink_whose_record_is_of_another_copy_is_refused_also_without_a_checkpoint(tmp_path: Path) -> None:
+def test_a_sink_with_a_record_of_another_copy_is_rejected_even_without_a_checkpoint(tmp_path: Path) -> None:
     copies = Copies(tmp_path)
     copies.seal(4)
     copies.copy()
@@ -269,7 +269,7 @@ def test_a_sink_whose_record_is_of_another_copy_is_refused_also_without_a_checkp
     for epochs in (1, 7):
         copies.seal(epochs, rows=7)
         again = Life(copies.maker, Checkpoint(), FULL)
-        line = refusal(again.run)
+        line = error_line(again.run)
         again.kill()
         assert line.startswith(
             "the record of what this sink has delivered ends with epoch 8, up to 2026-03-01T10:00:03.900000Z"
@@ -277,7 +277,7 @@ def test_a_sink_whose_record_is_of_another_copy_is_refused_also_without_a_checkp
         assert f"`spanner-cdc spool {copies.path} --forget files` and remove its checkpoint: " in line
 
 
-def test_a_micro_batch_that_was_begun_with_another_copy_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+def test_a_micro_batch_that_was_started_with_another_copy_is_rejected(tmp_path: Path) -> None:
     copies = Copies(tmp_path)
     copies.seal(2)
     copies.copy()
@@ -285,14 +285,14 @@ def test_a_micro_batch_that_was_begun_with_another_copy_is_not_taken_for_one_of_
     life = Life(copies.maker, Checkpoint(), FULL)
     assert life.plan()
     life.kill()
-    begun = (copies.path / "consumers/files.begun").read_bytes()
+    started = (copies.path / "consumers/files.begun").read_bytes()
     copies.put_back()
     (copies.path / "consumers").mkdir(exist_ok=True)
-    (copies.path / "consumers/files.begun").write_bytes(begun)
+    (copies.path / "consumers/files.begun").write_bytes(started)
     for epochs in (1, 7):
         copies.seal(epochs, rows=7)
         again = Life(copies.maker, Checkpoint(), FULL)
-        line = refusal(again.run)
+        line = error_line(again.run)
         again.kill()
         assert line.startswith(
             "a micro-batch that this sink has started ends with epoch 4, up to 2026-03-01T10:00:01.900000Z"
@@ -300,11 +300,11 @@ def test_a_micro_batch_that_was_begun_with_another_copy_is_not_taken_for_one_of_
         assert f"or remove {copies.path / 'consumers/files.begun'}" in line
 
 
-def test_streams_that_were_committed_of_another_copy_are_not_taken_for_those_of_this(copies: Copies) -> None:
-    ledger = CommitLog(copies.maker.spool)
-    ledger.enter(7, "Singers", ("stream",), copies.maker.spool.manifest(7).identity)
-    assert ledger.find(7, "Singers", copies.maker.spool.manifest(7).identity) is not None
+def test_committed_streams_of_another_copy_are_rejected(copies: Copies) -> None:
+    commit_log = CommitLog(copies.maker.spool)
+    commit_log.enter(7, "Singers", ("stream",), copies.maker.spool.manifest(7).identity)
+    assert commit_log.find(7, "Singers", copies.maker.spool.manifest(7).identity) is not None
     copies.seal(1)
-    assert "is of another epoch 7 than the one in this spool" in refusal(
-        lambda: ledger.find(7, "Singers", copies.maker.spool.manifest(8).identity)
+    assert "is of another epoch 7 than the one in this spool" in error_line(
+        lambda: commit_log.find(7, "Singers", copies.maker.spool.manifest(8).identity)
     )

@@ -13,7 +13,7 @@ HOUR = 60 * MINUTE
 
 
 def started(pacing: Pacing, calls: int, *, hours: int, crash: bool = False) -> list[int]:
-    """The starts at which micro-batches begin that are asked for each second, in a row."""
+    """The times at which micro-batches start, if one is requested each second."""
     spent = Spent()
     out: list[int] = []
     for now in range(NOW, NOW + hours * HOUR, SECOND):
@@ -28,9 +28,9 @@ def most_within(starts: list[int], calls: int, quota: Quota) -> int:
     """The most calls within any window of the quota's."""
     window: deque[int] = deque()
     most = 0
-    for moment in starts:
-        window.append(moment)
-        while window[0] <= moment - quota.seconds * SECOND:
+    for start in starts:
+        window.append(start)
+        while window[0] <= start - quota.seconds * SECOND:
             window.popleft()
         most = max(most, len(window) * calls)
     return most

@@ -1,6 +1,6 @@
-"""OpenCDC records as the columns of a micro-batch: what option ``envelope`` of the source gives instead of events.
+"""OpenCDC records as the columns of a micro-batch, for the source's option ``envelope``.
 
-They are made of a spool's rows where these are read, in the executors; so the spool is the same for both envelopes.
+The executors convert the rows of the spool to records, so the spool is the same for both envelopes.
 """
 
 from collections.abc import Iterator
@@ -37,16 +37,16 @@ SCHEMA = pa.schema(
 """The columns, in order."""
 
 _ROWS = 4096
-"""Rows of a record batch: each is some objects while it is made."""
+"""Rows of a record batch, which bounds the memory of the conversion: each row becomes several Python objects."""
 
 
 def spark_schema() -> StructType:
-    """The columns as Spark's types: DDL can be parsed only where a session is."""
+    """The columns as Spark's types; parsing the DDL would need a Spark session."""
     return from_arrow_schema(SCHEMA)
 
 
 def records(writer: OpenCdcWriter, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of the envelope's columns as OpenCDC records."""
+    """Converts rows of the envelope's columns to OpenCDC records."""
     for first in range(0, rows.num_rows, _ROWS):
         yield _columns(list(writer.records(rows.slice(first, _ROWS))))
 

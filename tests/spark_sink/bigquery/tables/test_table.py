@@ -1,4 +1,4 @@
-"""What tables of Spanner are in BigQuery: names, types, keys, and what is refused."""
+"""What tables of Spanner are in BigQuery: names, types, keys, and errors."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -162,7 +162,7 @@ def test_a_columns_own_name_is_kept_beside_the_one_in_bigquery() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_columns_that_would_have_one_name_are_refused_whatever_their_case(mode: Mode) -> None:
+def test_columns_that_would_have_one_name_are_rejected_whatever_their_case(mode: Mode) -> None:
     made = bigquery_table(schema(KEY, column("a b", ordinal=2), column("A_B", ordinal=3)), table_options(mode))
     assert list(table_errors(made, table_options(mode))) == [
         "the columns a b and A_B of table Singers would both be called a_b in BigQuery"
@@ -170,7 +170,7 @@ def test_columns_that_would_have_one_name_are_refused_whatever_their_case(mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_column_that_is_called_as_one_of_ours_is_refused(mode: Mode) -> None:
+def test_a_column_that_is_called_as_one_of_ours_is_rejected(mode: Mode) -> None:
     own = bigquery_table(schema(KEY), table_options(mode)).metadata[0].name
     made = bigquery_table(schema(KEY, column(own.upper(), ordinal=2)), table_options(mode))
     assert [error.partition(" of table")[0] for error in table_errors(made, table_options(mode))] == [
@@ -203,7 +203,7 @@ def test_a_table_is_in_the_dataset_of_all_or_of_its_schema(
     assert (made.source, made.dataset, made.name) == (table, expected[0], f"{expected[1]}{suffix}")
 
 
-def test_tables_that_would_be_one_are_refused_and_those_of_other_schemas_datasets_are_not() -> None:
+def test_tables_that_would_be_one_are_rejected_and_those_of_other_schemas_datasets_are_not() -> None:
     tables = [schema(KEY, table=name) for name in ("a_b", "a.b", "c")]
     assert list(collisions([bigquery_table(table, table_options()) for table in tables])) == [
         f"the tables a.b and a_b would both be ds.a_b in BigQuery: {SEPARATE_NAMES}"
@@ -245,7 +245,7 @@ def test_a_table_with_a_key_that_bigquery_has_can_be_merged(mode: Mode, code: st
 
 
 @pytest.mark.parametrize("code", ["FLOAT64", "FLOAT32", "BYTES"])
-def test_a_key_of_a_type_that_bigquery_has_no_keys_of_is_refused_where_it_is_merged(code: str) -> None:
+def test_a_key_of_a_type_that_bigquery_has_no_keys_of_is_rejected_where_it_is_merged(code: str) -> None:
     for mode in MERGING:
         (error,) = table_errors(bigquery_table(keyed("INT64", code), table_options(mode)), table_options(mode))
         kind = "FLOAT64" if code == "FLOAT32" else code
@@ -328,7 +328,7 @@ def test_only_merge_refuses_a_stream_that_captures_only_changes_with_the_stateme
     assert "merge-load" in error
 
 
-def test_all_faults_of_a_stream_are_told_at_once() -> None:
+def test_all_faults_of_a_stream_are_reported_at_once() -> None:
     errors = errors_of_stream(
         table_options("merge"),
         "Everything",
@@ -339,8 +339,8 @@ def test_all_faults_of_a_stream_are_told_at_once() -> None:
             schema(column("a"), table="Keyless"),
         ],
     )
-    told = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
-    assert [[words in error for words in told] for error in errors] == [
-        [words == expected for words in told] for expected in told
+    phrases = ["merge needs whole rows", "would both be called a_b", "has no primary key", "would both be ds.x_y"]
+    assert [[words in error for words in phrases] for error in errors] == [
+        [words == expected for words in phrases] for expected in phrases
     ]
     assert all(error.startswith(("sink: ", "sink.mode: ")) for error in errors)

@@ -16,7 +16,7 @@ from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line
-from spark_sink.source.opencdc import DDL, SCHEMA
+from spark_sink.source.opencdc_rows import DDL, SCHEMA
 from tests.connector.envelope.conduit import of_json
 from tests.spark_sink.spools import SINGERS, START, SpoolMaker, record
 
@@ -91,12 +91,12 @@ def test_key_and_payload_are_json_and_null_where_there_is_nothing(spark: SparkSe
     assert first.metadata["opencdc.collection"] == "Singers"
 
 
-def test_tables_are_chosen_as_with_the_other_envelope(spark: SparkSession, filled: SpoolMaker) -> None:
+def test_tables_are_selected_as_with_the_other_envelope(spark: SparkSession, filled: SpoolMaker) -> None:
     (row,) = load(spark, filled, tables="music.*").collect()
     assert row.metadata["opencdc.collection"] == "music.Albums"
 
 
-def test_a_stream_gives_each_record_once(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_stream_returns_each_record_once(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     ids = spool.fill(3, rows=3000)
     found: list[int] = []
 
@@ -111,12 +111,12 @@ def test_a_stream_gives_each_record_once(spark: SparkSession, spool: SpoolMaker,
         assert sorted(found) == ids
 
 
-def test_an_envelope_that_is_not_known_is_refused(spark: SparkSession, spool: SpoolMaker) -> None:
+def test_an_unknown_envelope_is_rejected(spark: SparkSession, spool: SpoolMaker) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.read.format("spanner-change-stream").options(spool=spool.path, envelope="debezium").load().collect()
     assert "option envelope is 'debezium', neither datastream nor opencdc" in clear_line(caught.value)
 
 
-def test_typed_columns_are_of_the_other_envelope_only(spark: SparkSession, filled: SpoolMaker) -> None:
+def test_typed_columns_need_the_other_envelope(spark: SparkSession, filled: SpoolMaker) -> None:
     with pytest.raises(ConfigurationError):
         spark_sink.typed(load(spark, filled), "Singers")

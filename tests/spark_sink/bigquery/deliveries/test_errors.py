@@ -1,4 +1,4 @@
-"""What BigQuery refuses as a whole: a permission, a dataset, a server that is unwell. On the double, without Spark.
+"""Errors of BigQuery that concern more than a row: permissions, datasets, an unavailable server. Without Spark.
 
 One clear line, nothing lost; what may pass is tried again, whether or not the work was done.
 """
@@ -24,8 +24,7 @@ from spark_sink.bigquery.commit_log import StreamsEntry
 from spark_sink.bigquery.writing import writer
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Sealing, at, ids_of, line_of, sized
-from tests.spark_sink.bigquery.deliveries.scenarios import make as make
+from tests.spark_sink.bigquery.deliveries.scenarios import Delivered, MakeScenario, Sealing, at, ids_of, line_of, sized
 from tests.spark_sink.spools import KEY, NAME
 
 STREAMED = ("append-only", "changelog", "merge")
@@ -34,7 +33,7 @@ BORN = ColumnType("Born", '{"code":"INT64"}', False, 3)
 
 @pytest.fixture(autouse=True)
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between attempts."""
+    """Retries do not wait."""
     at_once = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
     monkeypatch.setattr("tenacity.nap.time", at_once)
     monkeypatch.setattr("google.api_core.retry.retry_unary.time", at_once)
@@ -42,7 +41,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may pass is not waited for."""
+    """Transient errors are not retried for long."""
     for owner in (BigQueryWriter, BigQueryClient):
         defaults = owner.__init__.__kwdefaults__
         assert defaults is not None
@@ -53,10 +52,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", STREAMED)
-def test_a_dataset_that_is_missing_is_told_of_or_made_where_a_location_is_given(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
+def test_a_dataset_that_is_missing_is_reported_or_made_where_a_location_is_given(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, mode: str
 ) -> None:
-    scenario = make(bigquery_double, mode, location=None)
+    scenario = make_scenario(bigquery_double, mode, location=None)
     seal = Sealing(scenario)
     seal([1])
     for _ in range(2):
@@ -71,12 +70,9 @@ def test_a_dataset_that_is_missing_is_told_of_or_made_where_a_location_is_given(
 
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_permission_that_is_revoked_is_one_line_and_once_it_is_given_again_every_row_comes_once(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str
+    bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
 ) -> None:
-    scenario = make(bigquery_double, mode)
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, mode, [1])
     seal([2])
     name = scenario.place("Singers")[1]
     bigquery_double.deny(scenario.dataset)  # before it begins
@@ -89,10 +85,10 @@ def test_a_permission_that_is_revoked_is_one_line_and_once_it_is_given_again_eve
         with scenario.sink() as sink:
             assert sink.plan()
             tasks = sink.tasks()
-            told = [row for task in tasks for row in sink.reports(task)] if commits else []
+            reports = [row for task in tasks for row in sink.reports(task)] if commits else []
             bigquery_double.deny(scenario.dataset, name)
             with pytest.raises(SinkError) as raised:
-                sink.deliver(told) if commits else list(sink.reports(tasks[0]))
+                sink.deliver(reports) if commits else list(sink.reports(tasks[0]))
         assert str(raised.value).startswith(
             f"cannot write table {scenario.dataset}.{name} of BigQuery: permission denied"
         )
@@ -114,12 +110,12 @@ FAILURES = [
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("kind", "method"), FAILURES)
-def test_what_may_pass_is_tried_again_whether_or_not_the_work_was_done_and_rows_come_once(
-    bigquery_double: BigQueryDouble, make: MakeScenario, kind: str, method: str, after: bool
+def test_a_transient_error_is_retried_whether_or_not_the_work_was_done_and_rows_come_once(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, kind: str, method: str, after: bool
 ) -> None:
     modes = ("append-only", "merge") if method == "AppendRows" else ("append-only",)
     for mode in modes:
-        scenario = make(bigquery_double, mode)
+        scenario = make_scenario(bigquery_double, mode)
         seal = Sealing(scenario)
         seal(range(3))
         seal(range(3, 6))
@@ -131,11 +127,11 @@ def test_what_may_pass_is_tried_again_whether_or_not_the_work_was_done_and_rows_
 
 @pytest.mark.parametrize("kind", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", "SCHEMA_MISMATCH_EXTRA_FIELDS"])
 @pytest.mark.parametrize("mode", STREAMED)
-def test_what_an_answer_tells_that_may_pass_is_tried_again(
-    bigquery_double: BigQueryDouble, make: MakeScenario, mode: str, kind: str
+def test_a_transient_error_in_a_response_is_retried(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, mode: str, kind: str
 ) -> None:
-    """A column that was just added is not known to the Storage Write API for minutes."""
-    scenario = make(bigquery_double, mode)
+    """For minutes the Storage Write API does not know a column that was just added."""
+    scenario = make_scenario(bigquery_double, mode)
     Sealing(scenario)(range(3))
     bigquery_double.fail_next(kind, 2, in_band=True)
     scenario.run()
@@ -143,7 +139,7 @@ def test_what_an_answer_tells_that_may_pass_is_tried_again(
 
 
 def extra_fields() -> Any:
-    """The detail of an error that tells of a column which the table lacks."""
+    """The detail of an error for a column that the table lacks."""
     told = Any_()
     told.Pack(types.StorageError.pb(types.StorageError(code="SCHEMA_MISMATCH_EXTRA_FIELDS")))
     return told
@@ -158,9 +154,9 @@ def extra_fields() -> Any:
     ids=["details", "words"],
 )
 def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
-    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch, error: Exception
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
+    scenario = make_scenario(bigquery_double, "append-only")
     Sealing(scenario)([1])
     errors = [error]
     answer = writer._Responses.__next__
@@ -183,10 +179,10 @@ def test_a_call_that_ends_for_a_column_that_is_not_known_yet_is_tried_again(
         *((503, f"datasets.{verb}") for verb in ("get", "insert")),
     ],
 )
-def test_rest_is_asked_again_where_it_may_pass(
-    bigquery_double: BigQueryDouble, make: MakeScenario, status: int, method: str
+def test_a_rest_call_is_retried_after_a_transient_error(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, status: int, method: str
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
+    scenario = make_scenario(bigquery_double, "append-only")
     seal = Sealing(scenario)
     if method != "tables.patch":
         bigquery_double.fail_next(status, 2, method=method)
@@ -202,10 +198,10 @@ def test_rest_is_asked_again_where_it_may_pass(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("method", ["jobs.insert", "jobs.query", "jobs.get"])
-def test_a_statement_is_run_again_where_it_may_pass(
-    bigquery_double: BigQueryDouble, make: MakeScenario, method: str, after: bool
+def test_a_statement_is_retried_after_a_transient_error(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, method: str, after: bool
 ) -> None:
-    scenario = make(bigquery_double, "merge")
+    scenario = make_scenario(bigquery_double, "merge")
     Sealing(scenario)([1])
     bigquery_double.fail_next(503, method=method, after=after)
     scenario.run()
@@ -222,9 +218,9 @@ def test_a_statement_is_run_again_where_it_may_pass(
         (exceptions.Forbidden, "quotaExceeded"),
     ],
 )
-def test_a_job_that_failed_of_what_may_pass_is_run_again(
+def test_a_job_that_failed_with_a_transient_error_is_run_again(
     bigquery_double: BigQueryDouble,
-    make: MakeScenario,
+    make_scenario: MakeScenario,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[exceptions.GoogleAPICallError],
     reason: str,
@@ -238,7 +234,7 @@ def test_a_job_that_failed_of_what_may_pass_is_run_again(
         return result(job, *args, **kwargs)
 
     monkeypatch.setattr(bigquery.QueryJob, "result", failing)
-    scenario = make(bigquery_double, "merge")
+    scenario = make_scenario(bigquery_double, "merge")
     Sealing(scenario)([1])
     scenario.run()
     assert (ids_of(scenario), failures) == ([1], [])
@@ -254,13 +250,10 @@ def test_a_job_that_failed_of_what_may_pass_is_run_again(
         (429, "a quota is used up. Run it again later, or raise the quota"),
     ],
 )
-def test_what_does_not_pass_is_one_line_after_a_while_and_nothing_is_lost(
-    bigquery_double: BigQueryDouble, make: MakeScenario, kind: str | int, told: str
+def test_an_error_that_persists_is_one_line_after_a_while_and_nothing_is_lost(
+    bigquery_double: BigQueryDouble, delivered: Delivered, kind: str | int, told: str
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, "append-only", [1])
     seal([2])
     bigquery_double.fail_next(kind, 1000, method=None if isinstance(kind, str) else "tables.get")
     line = line_of(scenario)
@@ -273,22 +266,19 @@ def test_what_does_not_pass_is_one_line_after_a_while_and_nothing_is_lost(
 
 
 def test_a_server_that_is_not_there_is_one_line(
-    bigquery_double: BigQueryDouble, make: MakeScenario, impatient: None
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, impatient: None
 ) -> None:
-    scenario = make(bigquery_double, "append-only", endpoint="http://127.0.0.1:9")
+    scenario = make_scenario(bigquery_double, "append-only", endpoint="http://127.0.0.1:9")
     Sealing(scenario)([1])
     line = line_of(scenario)
     assert "it cannot be reached. Check the network and sink.endpoint, and run it again: nothing is lost." in line
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_streams_that_expired_before_they_were_committed_are_told_of_and_written_again_as_the_line_says(
-    bigquery_double: BigQueryDouble, make: MakeScenario, forgotten: bool
+def test_streams_that_expired_before_they_were_committed_are_reported_and_written_again_as_the_line_says(
+    bigquery_double: BigQueryDouble, delivered: Delivered, forgotten: bool
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
-    seal = Sealing(scenario)
-    seal([1])
-    scenario.run()
+    scenario, seal = delivered(bigquery_double, "append-only", [1])
     seal([2, 3])
     with scenario.sink() as sink:
         at(BigQueryWriter, "commit")(sink)
@@ -305,9 +295,9 @@ def test_streams_that_expired_before_they_were_committed_are_told_of_and_written
 
 
 def test_streams_that_were_committed_and_have_expired_are_not_committed_again(
-    bigquery_double: BigQueryDouble, make: MakeScenario
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
+    scenario = make_scenario(bigquery_double, "append-only")
     Sealing(scenario)([1])
     with scenario.sink() as sink:
         at(BigQueryWriter, "commit", after=True)(sink)
@@ -320,9 +310,9 @@ def test_streams_that_were_committed_and_have_expired_are_not_committed_again(
 
 
 def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_next_run_writes_anew(
-    bigquery_double: BigQueryDouble, make: MakeScenario, monkeypatch: pytest.MonkeyPatch
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = make(bigquery_double, "append-only")
+    scenario = make_scenario(bigquery_double, "append-only")
     Sealing(scenario)([1, 2])
     create = BigQueryWriter.create_pending
 
@@ -366,7 +356,7 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
         (requests.exceptions.ConnectionError("x"), "it cannot be reached"),
     ],
 )
-def test_an_error_is_told_in_words_with_what_to_do(error: Exception, why: str) -> None:
+def test_an_error_is_reported_with_what_to_do(error: Exception, why: str) -> None:
     told, hint = reason_of(error)
     assert (told, hint.endswith(".")) == (why, True)
     assert "(a)" not in reason_of(error, "words")[0]

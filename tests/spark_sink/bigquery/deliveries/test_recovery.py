@@ -53,29 +53,29 @@ def run(config: Config, checkpoint: Checkpoint) -> list[str]:
         return sink.run()
 
 
-def begun(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
-    """A life that is killed when its tasks have run, or when the driver has done its part, before Spark's note."""
+def interrupted(config: Config, checkpoint: Checkpoint, *, committed: bool) -> None:
+    """A run that is killed after its tasks, or after the driver's work, before Spark records it."""
     with SinkRun(config, checkpoint) as sink:
         sink.only_what_is_sealed()
         assert sink.plan()
-        told = [row for task in sink.tasks() for row in sink.reports(task)]
+        reports = [row for task in sink.tasks() for row in sink.reports(task)]
         if committed:
-            sink.deliver(told)
+            sink.deliver(reports)
 
 
 def ids(double: BigQueryDouble, dataset: str = "ds") -> list[int]:
     return sorted(row["Id"] for row in double.rows(dataset, "Singers"))
 
 
-def letters(spool: SpoolMaker) -> DeadLetters:
+def dead_letters(spool: SpoolMaker) -> DeadLetters:
     return DeadLetters(f"{spool.path}-letters")
 
 
 def replay(config: Config, spool: SpoolMaker) -> tuple[int, int]:
-    """How many letters went through, and how many did not."""
-    place = letters(spool)
+    """The numbers of dead letters that were written, and that were rejected again."""
+    store = dead_letters(spool)
     with replay_into(config) as into:
-        done = replayed(place, place.files(), into, [])
+        done = replayed(store, store.files(), into, [])
     return done.sent, done.refused
 
 
@@ -95,15 +95,15 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
     with SinkRun(one, checkpoint) as late:
         late.only_what_is_sealed()
         late.plan()
-        told = [row for task in late.tasks() for row in late.reports(task)]
+        reports = [row for task in late.tasks() for row in late.reports(task)]
     run(one, checkpoint)
     spool.seal(record(START + 2 * SECOND, [3]))
     run(one, checkpoint)
-    late.deliver(told)  # finds what the other has entered
+    late.deliver(reports)  # finds what the other has entered
     assert ids(double) == [1, 2, 3]
 
 
-def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_is_told_so(spool: SpoolMaker) -> None:
+def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_gets_an_error(spool: SpoolMaker) -> None:
     commit_log = CommitLog(spool.spool)
     spool.fill(3)
     consumers.record(spool.spool, "bigquery", 2, now=START)
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
     assert ids(double) == [1, 2, 3]
 
 
-def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_it_was_begun_with(
+def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_it_was_started_with(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     spool.seal(record(START + SECOND, [1]), record(START + 2 * SECOND, [2], table="Albums"))
@@ -150,15 +150,15 @@ def test_a_micro_batch_that_is_committed_in_part_is_done_with_the_options_that_i
     with SinkRun(config(double, spool), checkpoint) as sink:
         sink.only_what_is_sealed()
         sink.plan()
-        told = [row for task in sink.tasks() for row in sink.reports(task)]
-        sink.deliver([row for row in told if row.table == "Singers"])
+        reports = [row for task in sink.tasks() for row in sink.reports(task)]
+        sink.deliver([row for row in reports if row.table == "Singers"])
     run(config(double, spool, project="other", dataset="other"), checkpoint)
     assert ids(double) == [1]
     assert [row["Id"] for row in double.rows("ds", "Albums")] == [2]
     assert double.datasets() == ["ds"]
 
 
-def test_a_table_that_was_made_in_another_mode_is_refused_with_what_to_change(
+def test_a_table_that_was_made_in_another_mode_is_rejected_with_what_to_change(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     spool.seal(record(START + SECOND, [1]))
@@ -179,7 +179,7 @@ def captured(at: int, how: str, mod_type: str) -> DataChangeRecord:
     return replace(record(at, [1], mod_type=mod_type, columns=(KEY, NAME)), value_capture_type=how)
 
 
-def test_a_stream_altered_to_capture_changes_only_can_go_on_in_another_mode(
+def test_a_stream_altered_to_capture_changes_only_can_continue_in_another_mode(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     merging, checkpoint = config(double, spool, mode="merge"), Checkpoint([])
@@ -196,22 +196,22 @@ def test_a_stream_altered_to_capture_changes_only_can_go_on_in_another_mode(
 # Letters
 
 
-def test_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryDouble, spool: SpoolMaker) -> None:
+def test_dead_letters_of_a_micro_batch_that_is_not_done_wait_for_it(double: BigQueryDouble, spool: SpoolMaker) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
     run(one, checkpoint)
     spool.seal(record(START + 2 * SECOND, [2], columns=(KEY, NUMBER), values={"V": "7"}))
-    begun(one, checkpoint, committed=True)
+    interrupted(one, checkpoint, committed=True)
     retyped(double, "INT64")
-    before = [file.reasons for file in letters(spool).files()]
+    before = [file.reasons for file in dead_letters(spool).files()]
     assert replay(one, spool) == (0, 0)
-    assert [file.reasons for file in letters(spool).files()] == before
+    assert [file.reasons for file in dead_letters(spool).files()] == before
     run(one, checkpoint)
     assert replay(one, spool) == (1, 0)
     assert ids(double) == [1, 2]
 
 
-def test_a_replay_without_the_letters_spool_is_one_line_and_leaves_all_as_it_was(
+def test_a_replay_without_the_dead_letters_spool_is_one_line_and_leaves_all_as_it_was(
     double: BigQueryDouble, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     one = config(double, spool)
@@ -219,39 +219,39 @@ def test_a_replay_without_the_letters_spool_is_one_line_and_leaves_all_as_it_was
     with pytest.raises(SpoolError, match="does not know how far the sink has come"):
         replay(one, spool)
     elsewhere = one.model_copy(update={"spool": SpoolConfig(path=str(tmp_path / "elsewhere"))})
-    with pytest.raises(SpoolError, match=r"there is no spool at .*elsewhere\. Set spool\.path to the one that"):
+    with pytest.raises(SpoolError, match=r"there is no spool at .*elsewhere\. Set spool\.path to the spool of"):
         replay(elsewhere, spool)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
+def test_dead_letters_of_an_attempt_that_did_not_end_are_dropped_by_the_next(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
     double.refuse("Name", "n", "no such name")
     spool.seal(record(START + SECOND, [1]))
-    begun(one, checkpoint, committed=False)
-    assert [file.count for file in letters(spool).files()] == [1]
+    interrupted(one, checkpoint, committed=False)
+    assert [file.count for file in dead_letters(spool).files()] == [1]
     double.take_all()
     assert run(one, checkpoint) == ["1 rows to 1 tables"]
-    assert letters(spool).files() == []
+    assert dead_letters(spool).files() == []
     assert ids(double) == [1]
 
 
-def test_rows_that_were_committed_do_not_become_letters_when_their_table_is_stopped(
+def test_rows_that_were_committed_do_not_become_dead_letters_when_their_table_is_stopped(
     double: BigQueryDouble, spool: SpoolMaker
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])
     spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
-    begun(one, checkpoint, committed=True)
+    interrupted(one, checkpoint, committed=True)
     retyped(double, "INT64")
     run(one, checkpoint)
-    assert letters(spool).files() == []
+    assert dead_letters(spool).files() == []
     assert ids(double) == [1]
 
 
 @pytest.mark.parametrize("repair", ["column", "table"])
-def test_a_stopped_table_goes_on_when_it_is_repaired_and_replayed_though_some_letters_do_not_fit(
+def test_a_stopped_table_continues_when_it_is_repaired_and_replayed_though_some_dead_letters_do_not_fit(
     double: BigQueryDouble, spool: SpoolMaker, repair: str
 ) -> None:
     one, checkpoint = config(double, spool), Checkpoint([])

@@ -1,4 +1,4 @@
-"""A micro-batch that passes a gap tells of it."""
+"""A warning is printed for a gap in a micro-batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from spark_sink.source.offsets import Offset
 from spark_sink.source.options import SourceOptions
 from tests.spark_sink.spools import START, SpoolMaker, record
 
-TOLD = (
+WARNING = (
     "spark_sink: warning: epoch 2 is a gap: what was committed after 2026-03-01T10:00:00.000000Z up to"
     " 2026-03-01T10:08:59.999999999Z is not in the spool (restarted at a chosen timestamp)\n"
 )
@@ -40,19 +40,19 @@ def files(spool: SpoolMaker) -> EpochStreamReader:
 
 
 @pytest.mark.parametrize("make", [events, files])
-def test_the_micro_batch_that_passes_a_gap_says_which_range_is_missing(
+def test_the_micro_batch_over_a_gap_reports_the_missing_range(
     make: Callable[[SpoolMaker], EpochStreamReader], gapped: SpoolMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = make(gapped)
-    for begun, ended, told in ((0, 1, ""), (1, 2, TOLD), (2, 3, "")):
-        reader.partitions(Offset(begun).to_json(), Offset(ended, gapped.spool_id).to_json())
-        assert capsys.readouterr().err == told
+    for start, end, expected in ((0, 1, ""), (1, 2, WARNING), (2, 3, "")):
+        reader.partitions(Offset(start).to_json(), Offset(end, gapped.spool_id).to_json())
+        assert capsys.readouterr().err == expected
 
 
-def test_a_batch_over_a_gap_has_what_is_on_both_sides_and_tells_of_it(
+def test_a_batch_over_a_gap_has_the_rows_on_both_sides_and_reports_it(
     gapped: SpoolMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (task,) = EventsBatchReader(SourceOptions(gapped.path), 1).partitions()
     assert isinstance(task, EventsPartition)
     assert len(task.files) == 2
-    assert capsys.readouterr().err == TOLD
+    assert capsys.readouterr().err == WARNING

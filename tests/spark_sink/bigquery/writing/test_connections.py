@@ -1,4 +1,4 @@
-"""Connections to BigQuery are kept and used again; a broken one, an idle one, one for other columns is opened anew."""
+"""Connections to BigQuery are reused; one that broke, was idle or is for other columns is replaced."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ from spark_sink.errors import SinkError
 
 
 class Server:
-    """Answers calls; counts them, and what they carried."""
+    """Responds to calls; counts them and their requests."""
 
     def __init__(self) -> None:
         self.calls: list[list[types.AppendRowsRequest]] = []
@@ -94,7 +94,7 @@ def test_a_call_that_waits_for_its_first_answer_as_it_begins_gets_it() -> None:
     assert server.cancelled == 1
 
 
-def test_a_connection_that_broke_is_opened_anew_and_only_that() -> None:
+def test_a_connection_that_broke_is_opened_again_and_only_that() -> None:
     server, connections = Server(), Connections()
     send(connections, server, "one")
     send(connections, server, "two", key="other")
