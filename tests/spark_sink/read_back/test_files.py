@@ -161,6 +161,12 @@ def in_cloud(cloud_storage: CloudStorage, bucket: str, files: list[str], root: P
     return urls
 
 
+def test_one_file_is_found_by_its_own_path(filled: SpoolMaker, tmp_path: Path) -> None:
+    (file,) = written_as(filled, tmp_path, "jsonl")
+    assert [found.path for found in files_below(file)] == [file]
+    assert [found.bytes for found in files_below(file)] == [Path(file).stat().st_size]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_files_in_cloud_storage_are_found_and_read_like_those_on_disk(
     filled: SpoolMaker, tmp_path: Path, cloud_storage: CloudStorage, bucket: str
