@@ -168,8 +168,9 @@ class LocalStore(LocalReader):
                 if not _holds(target, data):
                     raise
         with self._errors.on_writing(target):
-            for folder in (target.parent, target.parent.parent):  # another process may have made them just now
-                sync_folder(folder)
+            sync_folder(target.parent)  # another process may have made the file, or the folder, just now
+            if target.parent != self.root:
+                sync_folder(target.parent.parent)
             remove_leftovers(target)
 
     def begin(self, path: str) -> LocalFile:

@@ -59,7 +59,8 @@ def files_below(root: str) -> list[EventFile]:
         EventFileError: there is nothing at that path, it cannot be read, or it holds OpenCDC records.
     """
     store = _store_at(root)
-    found = [EventFile(store.full(file.path), file.size) for file in store.walk()]
+    walked = () if _is_local(root) and Path(root).is_file() else store.walk()
+    found = [EventFile(store.full(file.path), file.size) for file in walked]
     if not found and not (_is_local(root) and Path(root).is_dir()):
         folder, _, name = root.rpartition("/")
         one = _store_at(folder).find(name) if _is_local(root) or in_cloud_storage(folder) else None

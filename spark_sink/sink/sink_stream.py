@@ -66,8 +66,9 @@ class SinkStreamReader(EpochStreamReader):
         known = find(self._spool, self._consumer)
         if known is not None and (found := self._not_of(known)):
             done = Offset(known.epoch, at=known.at)
-            hint = self.restart_hint(done)
-            raise other_copy(self._spool, "the record of what this sink has delivered", done, found, hint)
+            raise other_copy(
+                self._spool, "the record of what this sink has delivered", done, found, self.start_over(done)
+            )
         self._identify(start)
         if known is not None and start.epoch < known.epoch:
             raise SpoolError(
@@ -83,7 +84,7 @@ class SinkStreamReader(EpochStreamReader):
             return f"it ends with epoch {self._spool.latest()}"
         return contradiction(self._spool, known.epoch, known.at)
 
-    def restart_hint(self, done: Offset) -> str:
+    def start_over(self, done: Offset) -> str:
         """A sink continues where the spool has recorded it, if that record is of this copy."""
         known = find(self._spool, self._consumer)
         if known is not None and not self._not_of(known):

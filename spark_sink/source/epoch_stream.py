@@ -307,9 +307,9 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return next(self._spool.manifests(epoch, epoch)).identity
 
     def _other_copy(self, offset: Offset, found: str) -> SpoolError:
-        return other_copy(self._spool, "Spark's checkpoint", offset, found, self.restart_hint(offset))
+        return other_copy(self._spool, "Spark's checkpoint", offset, found, self.start_over(offset))
 
-    def restart_hint(self, done: Offset) -> str:
+    def start_over(self, done: Offset) -> str:
         """How to start over if the spool is another copy than that of ``done``, and which records that affects."""
         oldest = self._spool.floor() - 1
         return f"start the query with a new checkpoint: {begins_at(self._spool, oldest, done)}"

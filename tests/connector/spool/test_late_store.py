@@ -1,4 +1,4 @@
-"""Late records in a spool: what is kept of them, how it is told, and where it ends."""
+"""Late records in a spool: their documents, the report of them, and the limits."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ def begun(url: str) -> Spool:
 
 
 def seal_for_ever(url: str) -> None:
-    """A daemon's life."""
+    """Seals epochs until the process is killed."""
     spool = Spool.at(url)
     with sole_writer(spool):
         writer = writer_of(spool)

@@ -20,7 +20,7 @@ class FailingSource(FileSinkSource):
 
 
 class FailingReader(FileSinkReader):
-    """Writes the files, and is gone before it can tell."""
+    """Writes the files, and fails before it reports them."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         list(super().read(partition))

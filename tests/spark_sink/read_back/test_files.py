@@ -151,7 +151,7 @@ def test_files_come_in_the_order_of_their_paths(filled: SpoolMaker, tmp_path: Pa
 
 
 def in_cloud(cloud_storage: CloudStorage, bucket: str, files: list[str], root: Path) -> list[str]:
-    """The files, written as objects; and what lies beside them there."""
+    """Uploads the files, and other objects beside them; returns the files' URLs."""
     urls = [f"{bucket}/a/{Path(file).relative_to(root)}" for file in files]
     for url, file in zip(urls, files, strict=True):
         cloud_storage.put(url, Path(file).read_bytes())
@@ -159,6 +159,12 @@ def in_cloud(cloud_storage: CloudStorage, bucket: str, files: list[str], root: P
     for name in ("a/.hidden/x.jsonl", "a/_SUCCESS", "ab/other.jsonl"):
         cloud_storage.put(f"{bucket}/{name}", b"x")
     return urls
+
+
+def test_one_file_is_found_by_its_own_path(filled: SpoolMaker, tmp_path: Path) -> None:
+    (file,) = written_as(filled, tmp_path, "jsonl")
+    assert [found.path for found in files_below(file)] == [file]
+    assert [found.bytes for found in files_below(file)] == [Path(file).stat().st_size]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,4 +1,4 @@
-"""The file sink's dead letters: an event that cannot be encoded holds up no other."""
+"""The file sink's dead letters: an event that cannot be encoded does not block the others."""
 
 import json
 import random
@@ -36,7 +36,7 @@ COLLISION = "the columns a b and a_b of table Colliding would both be called a_b
 
 
 def counted(at: int, *numbers: str) -> list[DataChangeRecord]:
-    """A record for each, whose column holds it; `1` fits a NUMERIC, `secret` does not."""
+    """A record for each value of its column; `1` is a valid NUMERIC, `secret` is not."""
     return [
         record(at + n, [n], table="Counted", columns=COUNTED, values={"N": text}, sequence=n)
         for n, text in enumerate(numbers)

@@ -1,4 +1,4 @@
-"""The dead-letter place: on a local disk, and in a bucket."""
+"""The dead-letter store: on a local disk, and in a bucket."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ FIRST, LAST = parse("0001-01-01T00:00:00Z") // 1000, parse("9999-12-31T23:59:59.
 
 @pytest.fixture(params=["local", "gs"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where letters may lie; there is nothing yet."""
+    """The root of a store; nothing is there yet."""
     return str(tmp_path / "a/letters") if request.param == "local" else f"{request.getfixturevalue('bucket')}/a/letters"
 
 
@@ -48,7 +48,7 @@ def kept(letters: DeadLetters) -> list[tuple[pa.RecordBatch, list[str]]]:
 
 
 def write(root: str, path: str, data: bytes) -> None:
-    """Writes a file, as a stranger would."""
+    """Writes a file, as another program would."""
     if in_cloud_storage(root):
         Bucket(root, failure=SinkError, option="x").put(path, data)
     else:
@@ -57,7 +57,7 @@ def write(root: str, path: str, data: bytes) -> None:
         target.write_bytes(data)
 
 
-# Letters are kept.
+# Writing.
 
 
 def test_an_event_of_the_daemon_is_given_back_exactly(root: str, spool: SpoolMaker) -> None:
@@ -179,7 +179,7 @@ def test_names_stay_in_their_place_and_come_back(root: str) -> None:
     assert letters.files("T") == []
 
 
-# Letters are counted.
+# Listing.
 
 
 def test_files_are_listed_oldest_first_with_the_count_of_each_reason(root: str) -> None:
@@ -239,7 +239,7 @@ def test_columns_that_are_not_there_are_null(root: str) -> None:
     assert reasons == ["a"]
 
 
-# Letters leave.
+# Removing.
 
 
 def test_a_file_is_removed_and_replaced(root: str) -> None:
@@ -318,7 +318,7 @@ def test_a_file_that_goes_while_they_are_listed_is_not_among_them(root: str, mon
     assert [file.path for file in letters.files()] == ["Singers/2.jsonl"]
 
 
-# The place refuses.
+# Errors.
 
 
 def test_a_disk_that_is_full_is_one_line_and_leaves_what_was_there(

@@ -1,4 +1,4 @@
-"""`python -m spark_sink.dead_letters_command`: what it lists, and what a replay leaves."""
+"""`python -m spark_sink.dead_letters_command`: what it lists, and which dead letters remain after a replay."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def config(tmp_path: Path) -> str:
 
 
 class BigQuery:
-    """Takes rows but those whose payload is `refused`; `sent` holds the payloads of each call."""
+    """Accepts rows except those whose payload is in `refused`; `sent` has the payloads of each call."""
 
     def __init__(self) -> None:
         self.sent: list[list[str]] = []
@@ -79,7 +79,7 @@ def bigquery(monkeypatch: pytest.MonkeyPatch) -> BigQuery:
 
 
 def left(letters: DeadLetters) -> list[tuple[str, int, str]]:
-    """Each letter's file, number and reason."""
+    """Each dead letter's file, number and reason."""
     return [
         (file.path, int(json.loads(payload)["Id"]), reason)
         for file in letters.files()
@@ -265,7 +265,7 @@ def test_a_signal_lets_the_file_under_way_finish(
     assert signal.getsignal(number) is before
 
 
-# What is refused.
+# Errors.
 
 
 def test_a_configuration_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
