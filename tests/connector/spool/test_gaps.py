@@ -184,11 +184,11 @@ def test_the_command_leaves_a_gap_that_the_report_tells_for_people_and_for_machi
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--restart-at", "now"), "'now' is no RFC 3339 timestamp"),
-        (("--restart-at", "2026-01-31"), "is no RFC 3339 timestamp"),
+        (("--restart-at", "now"), "'now' is not a valid RFC 3339 timestamp"),
+        (("--restart-at", "2026-01-31"), "is not a valid RFC 3339 timestamp"),
         (("--restart-at", format_rfc3339(AT)), "is not after the spool's watermark"),
         (("--restart-at", "2999-01-01T00:00:00Z"), "is in the future"),
-        (("--restart-at", format_rfc3339(LATER), "--forget", "c"), "two things"),
+        (("--restart-at", format_rfc3339(LATER), "--forget", "c"), "exclude each other"),
     ],
 )
 def test_the_command_refuses_in_one_line_and_with_code_2(
