@@ -126,5 +126,5 @@ def test_the_format_is_the_sinks_and_the_envelopes() -> None:
 
 @pytest.mark.parametrize(("envelope", "form"), [("opencdc", "avro"), ("datastream", "protobuf")])
 def test_a_format_of_the_other_envelope_is_refused_with_what_to_write(envelope: str, form: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} is of the .* envelope: .* write jsonl or"):
+    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} needs the .* envelope: .* write jsonl or"):
         configured(envelope, form)
