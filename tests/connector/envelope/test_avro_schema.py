@@ -24,7 +24,7 @@ from tests.connector.builders import column
         ("٣", "_"),
     ],
 )
-def test_a_name_holds_letters_digits_and_underscores(name: str, expected: str) -> None:
+def test_a_name_holds_ascii_alphanumerics_and_underscores(name: str, expected: str) -> None:
     assert avro_name(name) == expected
 
 

@@ -66,7 +66,7 @@ def test_a_restarted_query_takes_over_from_the_orphaned_daemon_and_nothing_is_lo
     sample.drop()
 
 
-def test_the_end_ends_the_daemon_and_the_query_goes_on_without_it(
+def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
     spark: SparkSession, emulator: Emulator, tmp_path: Path
 ) -> None:
     sample = SampleDatabase.create(emulator.host)

@@ -309,7 +309,7 @@ def test_streams_that_were_committed_and_have_expired_are_not_committed_again(
     assert ids_of(scenario) == [1]
 
 
-def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_next_run_writes_anew(
+def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_next_run_writes_again(
     bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = make_scenario(bigquery_double, "append-only")

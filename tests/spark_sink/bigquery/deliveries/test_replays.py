@@ -159,7 +159,7 @@ def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
 
 
-def test_a_replay_goes_by_what_the_sink_has_met_and_not_by_what_is_sealed(
+def test_a_replay_uses_the_schemas_that_the_sink_has_delivered_and_not_sealed_ones(
     bigquery_double: BigQueryDouble, delivered: Delivered
 ) -> None:
     scenario, seal = delivered(

@@ -199,7 +199,7 @@ def test_epochs_before_a_micro_batch_that_was_started_wait_for_the_quota_alone(t
 
 
 @pytest.mark.parametrize("wider", [False, True])
-def test_a_schema_change_holds_back_nothing_that_comes_after_it(tmp_path: Path, wider: bool) -> None:
+def test_a_schema_change_delays_nothing_that_comes_after_it(tmp_path: Path, wider: bool) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1h")
         with world.sink() as sink:
@@ -247,7 +247,7 @@ def test_a_clock_that_was_fast_holds_nothing_back_once_it_is_right(tmp_path: Pat
     assert noted.begun == clock.now, "it is noted, though the note before is of a later time"
 
 
-def test_restarts_do_not_prolong_what_a_clock_that_was_fast_holds_back(tmp_path: Path) -> None:
+def test_restarts_do_not_prolong_the_delay_of_a_clock_that_was_fast(tmp_path: Path) -> None:
     clock, right = Clock(), Clock().now
     maker = SpoolMaker(tmp_path / "spool")
     clock.now += 30 * 86_400 * SECOND

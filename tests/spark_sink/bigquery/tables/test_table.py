@@ -170,7 +170,7 @@ def test_columns_that_would_have_one_name_are_rejected_whatever_their_case(mode:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_column_that_is_called_as_one_of_ours_is_rejected(mode: Mode) -> None:
+def test_a_column_with_the_name_of_a_metadata_column_is_rejected(mode: Mode) -> None:
     own = bigquery_table(schema(KEY), table_options(mode)).metadata[0].name
     made = bigquery_table(schema(KEY, column(own.upper(), ordinal=2)), table_options(mode))
     assert [error.partition(" of table")[0] for error in table_errors(made, table_options(mode))] == [

@@ -108,7 +108,7 @@ def test_a_connection_that_broke_is_opened_again_and_only_that() -> None:
     assert server.cancelled == 1
 
 
-def test_other_columns_of_a_table_take_a_new_connection_for_bigquery_tells_only_new_ones_of_them() -> None:
+def test_other_columns_of_a_table_take_a_new_connection_because_bigquery_reports_them_to_new_ones_only() -> None:
     server, connections = Server(), Connections()
     for columns in (b"a", b"a", b"ab", b"ab"):
         send(connections, server, "one", columns)
