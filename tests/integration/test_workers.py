@@ -21,7 +21,7 @@ from tests.emulator.subjects import sample_of
 from tests.integration.commands import Background, configuration, manifests, reading, run, tail, until
 from tests.integration.contract import Event
 from tests.integration.delivered import assert_delivered, rows
-from tests.soak.family import command, family
+from tests.soak.process_tree import command, process_tree
 
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 QUICK = RECOVERABLE - {FaultKind.SILENCE, FaultKind.SLOWNESS}
@@ -53,7 +53,7 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def workers_of(daemon: Background) -> list[int]:
-    return [process for process in family(daemon.process.pid) if "connector.workers.worker" in command(process)]
+    return [process for process in process_tree(daemon.process.pid) if "connector.workers.worker" in command(process)]
 
 
 def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
@@ -111,7 +111,7 @@ def test_one_worker_is_no_process_of_its_own(tmp_path: Path) -> None:
     told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
     with served(told) as sample, reading(config(tmp_path, sample, told, workers=1)) as daemon:
         daemon.until(lambda: bool(manifests(tmp_path / "spool")), "a seal")
-        assert family(daemon.process.pid) == [daemon.process.pid]
+        assert process_tree(daemon.process.pid) == [daemon.process.pid]
 
 
 def test_against_an_emulator_nothing_is_started_that_was_not_asked_for(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_against_an_emulator_nothing_is_started_that_was_not_asked_for(tmp_path:
     with served(told) as sample:
         configuration(tmp_path, sample, source={"start": format_rfc3339(told.history.origin)})
         with reading(path) as daemon:
-            assert family(daemon.process.pid) == [daemon.process.pid]
+            assert process_tree(daemon.process.pid) == [daemon.process.pid]
 
 
 def test_what_spanner_refuses_is_told_in_the_same_line(tmp_path: Path) -> None:
