@@ -45,7 +45,7 @@ from tests.integration.bigquery.tables import (
 from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
-from tests.integration.test_read import last_commit
+from tests.integration.workloads import last_commit
 from tests.local_bigquery import local_bigquery as local_bigquery
 
 pytestmark = pytest.mark.emulator
