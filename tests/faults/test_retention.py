@@ -65,7 +65,7 @@ def test_a_range_lost_while_the_daemon_was_down_is_reported_and_a_gap_lets_it_co
         assert len(manifests(spool)) == sealed
         lost.times = 0
 
-        # Once the daemon queries this timestamp it is too old: the range is reported again, and another gap is possible.
+        # This timestamp is too old once the daemon queries it: the range is reported again, and another gap helps.
         too_early = format_rfc3339(time.time_ns())
         assert run("spool", spool, "--restart-at", too_early).code == 0
         workload.run(mods=10)
