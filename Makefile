@@ -12,14 +12,26 @@ demo: setup
 # Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
 SPARK := tests/spark_sink tests/integration/bigquery
 
+# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Tests that measure processor time run after the others, untraced.
+TIMED := tests/benchmarks tests/connector/spool/test_summaries.py
+ifdef COVERAGE
+export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
+PYTEST := -m coverage run -m pytest
+else
+PYTEST := -m pytest
+endif
+
 test: lint
+	@rm -rf $(VENV)/coverage
 	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
+	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
 test-all-but-spark:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK))
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(TIMED)))
+	@$(if $(COVERAGE),$(BIN)/python -m pytest $(TIMED))
 
 test-spark:
-	@$(BIN)/python -m pytest $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
+	@$(BIN)/python $(PYTEST) $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
@@ -45,6 +57,7 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python .ci/commit_subjects.py
 
 format: setup
 	@$(BIN)/ruff format .

@@ -23,13 +23,13 @@ from benchmarks.measure.size import Size
 from benchmarks.measure.subject import prepared, subject
 from benchmarks.replay.http2 import Buffer
 from benchmarks.replay.messages import START, Replay
-from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord
 from connector.core.schemas import SchemaRegistry
 from connector.decoding.decoder import decoder
 from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.table import BigQueryTable, Shape, bigquery_table
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")

@@ -21,7 +21,7 @@ import spark_sink
 from benchmarks.measure.reading import NAME
 from benchmarks.measure.subject import done, prepared
 from connector.config import SparkConfig, validated
-from connector.spool.consumers import BIGQUERY, find
+from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from spark_sink.run import Event, Sink, delivery_of, session
 
@@ -100,7 +100,7 @@ def to_bigquery(spool: str, folder: str, endpoints: tuple[str, str], first: int,
 
 
 def _recorded(spool: str) -> int:
-    consumer = find(Spool.at(spool), BIGQUERY)
+    consumer = find(Spool.at(spool), "bigquery")
     return consumer.epoch if consumer else 0
 
 

@@ -21,7 +21,7 @@ import orjson
 from connector import log
 from connector.commands import reports
 from connector.commands import run as service
-from connector.commands.check import check_sink, findings_of, notes_of, warn
+from connector.commands.check import check_sink, findings_of, warn
 from connector.commands.lifeline import cut_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
@@ -223,8 +223,8 @@ def check_command(*, common: _Common, config: Path) -> None:
     if found.faults:
         raise ConfigurationError(found.faults)
     click.echo(f"{config}: no faults")
-    for note in asyncio.run(notes_of(loaded, emulator_host=common.emulator_host)):
-        click.echo(note)
+    for estimate in found.estimates:
+        click.echo(estimate)
 
 
 @cli.command("spool")

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,12 @@ import orjson
 import pyarrow as pa
 
 from connector import log
-from connector.config import Config, FilesConfig, SinkConfig, load
+from connector.config.loading import Config, load
+from connector.config.sinks import sink_type
 from connector.errors import told
-from connector.storage.locations import absolute, with_extra_bigquery
-from spark_sink.errors import SinkError
-from spark_sink.sink.dead_letter_files import is_of_files
+from connector.storage.locations import absolute
 from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.sink.sink_type import spark_sink_type
 
 _INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     try:
         config = load(given.config)
-        letters = _letters_of(config.sink)
+        letters = _letters_of(config)
         if given.action == "list":
-            return _list(letters, _files_of(letters, config.sink), as_json=given.json)
+            return _list(letters, _files_of(letters, config), as_json=given.json)
         return _replay(config, letters, given.table)
     except BrokenPipeError:
         sys.stdout = None  # whoever read it has gone; there is nobody to flush to
@@ -68,15 +68,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _letters_of(sink: SinkConfig) -> DeadLetters:
-    endpoint = sink.endpoint or "" if isinstance(sink, FilesConfig) else ""
-    return DeadLetters(absolute(sink.dead_letters), endpoint)
+def _letters_of(config: Config) -> DeadLetters:
+    places = sink_type(config.sink.type).locations(config.sink)
+    endpoints = [place.endpoint for place in places if place.path == config.sink.dead_letters]
+    return DeadLetters(absolute(config.sink.dead_letters), next(filter(None, endpoints), ""))
 
 
-def _files_of(letters: DeadLetters, sink: SinkConfig, table: str | None = None) -> list[LetterFile]:
+def _files_of(letters: DeadLetters, config: Config, table: str | None = None) -> list[LetterFile]:
     """The sink's own files: another of the same spool may have put its letters into the same place."""
-    wanted = isinstance(sink, FilesConfig)
-    return [file for file in letters.files(table) if is_of_files(file.name) is wanted]
+    kind = spark_sink_type(config)
+    return [file for file in letters.files(table) if kind.owns_dead_letters(file.name)]
 
 
 def _list(letters: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -> int:
@@ -116,11 +117,11 @@ def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
 
 
 def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
-    files = _files_of(letters, config.sink, table)
+    files = _files_of(letters, config, table)
     if not files:
-        _say(f"{letters.root}: no dead letters{_of_table(letters, config.sink, table) if table is not None else ''}")
+        _say(f"{letters.root}: no dead letters{_of_table(letters, config, table) if table is not None else ''}")
         return 0
-    with _replay_into(config) as replay, _signals() as came:
+    with spark_sink_type(config).replay_into(config, config.sink) as replay, _signals() as came:
         done = replayed(letters, files, replay, came)
     if came:
         return _INTERRUPTED if signal.SIGINT in came else 0
@@ -129,19 +130,9 @@ def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
     return 1 if done.refused or done.waiting else 0
 
 
-def _replay_into(config: Config) -> AbstractContextManager[Replay]:
-    if isinstance(config.sink, FilesConfig):
-        from spark_sink.files import replay as file_replay
-
-        return file_replay.replay_into(config)
-    with with_extra_bigquery(SinkError):
-        from spark_sink.bigquery.replay import replay_into
-    return replay_into(config)
-
-
-def _of_table(letters: DeadLetters, sink: SinkConfig, table: str) -> str:
+def _of_table(letters: DeadLetters, config: Config, table: str) -> str:
     """Of which table there are none, and of which there are: a name is easily mistyped."""
-    others = ", ".join(sorted({file.table for file in _files_of(letters, sink)}))
+    others = ", ".join(sorted({file.table for file in _files_of(letters, config)}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 
 

@@ -27,16 +27,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connector.config import Config, FilesConfig, SparkConfig, load, parse_duration
+from connector.config.loading import Config, load
+from connector.config.sections import SparkConfig
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
 from connector.log import whereabouts
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
-from connector.storage.locations import with_extra_bigquery
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
-from spark_sink.files.delivery import FileDelivery
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.sink.delivery import Delivery
+from spark_sink.sink.sink_type import spark_sink_type
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
@@ -195,12 +195,10 @@ class Sink:
         source = with_cores(self._delivery.source, cores_of(self._spark))
         self._spark.dataSource.register(source)
         told = self._spark.readStream.format(source.name()).options(**self._delivery.options).load()
-        interval = parse_duration(self._config.spark.trigger)
-        assert isinstance(interval, int)
         return (
             told.writeStream.queryName(f"spanner-cdc {self._delivery.consumer}")
             .option("checkpointLocation", self._delivery.checkpoint)
-            .trigger(processingTime=f"{interval // 1_000_000} milliseconds")
+            .trigger(processingTime=f"{self._config.spark.trigger_interval // 1_000_000} milliseconds")
             .foreachBatch(self._write)
             .start()
         )
@@ -246,11 +244,7 @@ class Sink:
 
 def delivery_of(config: Config) -> Delivery:
     """What the configuration's sink delivers."""
-    if isinstance(config.sink, FilesConfig):
-        return FileDelivery(config, config.sink)
-    with with_extra_bigquery(SinkError):
-        from spark_sink.bigquery.delivery import BigQueryDelivery
-    return BigQueryDelivery(config, config.sink)
+    return spark_sink_type(config).delivery(config, config.sink)
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:

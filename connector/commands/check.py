@@ -3,37 +3,23 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from connector.bigquery_costs import Load, notes
-from connector.bigquery_table import (
-    MERGE,
-    SCHEMA_IN_DATASET,
-    BigQueryTable,
-    BigQueryTarget,
-    bigquery_table,
-    faults_of_stream,
-)
-from connector.commands.sink_warnings import warnings_of_files
-from connector.config import BigQueryConfig, Config, FilesConfig, parse_duration
+from connector.config.loading import Config
+from connector.config.sinks import Location, WatchedStream, sink_type
 from connector.core.records import INITIAL_TOKEN
-from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import collisions
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
 from connector.spool.manifest import CutToken, Manifest, SegmentFile
 from connector.spool.reading import Spool
-from connector.storage.locations import in_cloud_storage, with_extra_bigquery, with_extra_gcs
+from connector.storage.locations import in_cloud_storage, with_extra_gcs
 
 _log = Log(__name__)
 
 _NEEDED_BYTES = 100 * 1024 * 1024
-_AT_A_TIME = 8
-"""Tables of BigQuery that are asked for at the same time: each takes a tenth of a second."""
 
 _PATIENCE = 10.0
 """Seconds that Cloud Storage has to answer."""
@@ -41,158 +27,88 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is wrong with what a configuration points at, and what to know of it that is not wrong."""
+    """The result of a check.
+
+    Attributes:
+        faults: what is wrong with what the configuration points at.
+        warnings: what to know of it that is not wrong.
+        estimates: what the sink will need of its destination; empty where there are faults.
+    """
 
     faults: list[str]
-    warnings: list[str]
-
-
-async def faults_of(config: Config, *, emulator_host: str | None) -> list[str]:
-    """Everything that is wrong with what a valid configuration points at; empty if nothing is."""
-    return (await findings_of(config, emulator_host=emulator_host)).faults
+    warnings: list[str] = field(default_factory=list)
+    estimates: list[str] = field(default_factory=list)
 
 
 async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
-    """Everything that is to be said of what a valid configuration points at."""
+    """Checks everything that a valid configuration points at; Spanner is opened once."""
     faults, newest = _faults_of_spool(config)
+    kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
-    sink = config.sink
-    faults += _faults_of_place(config)
-    datasets = {sink.dataset} if isinstance(sink, BigQueryConfig) else set()
+    estimates: list[str] = []
+    watched: WatchedStream | None = None
+    faults += _faults_of_locations(config, kind.locations(sink))
     try:
         async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
             stream.warn_of_tables()
-            faults += faults_of_sink(config, stream)
-            warnings = warnings_of(config, stream)
-            if isinstance(sink, BigQueryConfig):
-                shape = sink.shape(stream.source.default_schema)
-                datasets = {bigquery_table(table, shape).dataset for table in _tables_of(stream)} or datasets
+            watched = watched_stream(stream)
+            faults += kind.stream_errors(sink, watched)
+            warnings = kind.warnings(sink, watched)
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
         faults += error.faults
     except SpannerCdcError as error:
         faults.append(f"source: {error}")
-    if isinstance(sink, BigQueryConfig):
-        faults += _faults_of_bigquery(sink.target(config.source), sorted(datasets), sink.location)
+    faults += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         faults.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
-    return Findings(faults, warnings)
+    if not faults and watched is not None:
+        estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
+    return Findings(faults, warnings, estimates)
 
 
-def warnings_of(config: Config, stream: OpenStream) -> list[str]:
-    """What to know of the sink before it writes, which keeps nothing from being written."""
-    sink, found = config.sink, stream.stream
-    if not isinstance(sink, FilesConfig):
-        return []
-    return list(warnings_of_files(sink, found.name, found.value_capture_type, stream.dialect.name, _tables_of(stream)))
+def watched_stream(stream: OpenStream) -> WatchedStream:
+    """What a sink is told of a change stream: the tables that the configuration keeps."""
+    found = stream.stream
+    tables = tuple(table for table in found.tables if stream.filter.keeps(table.table))
+    return WatchedStream(
+        found.name, found.value_capture_type, stream.dialect.name, stream.source.default_schema, tables
+    )
 
 
 def warn(config: Config, stream: OpenStream) -> None:
-    """Logs these, before anything is read."""
-    for line in warnings_of(config, stream):
-        _log.warning("to know before the sink's files are read", what=line)
-
-
-def faults_of_sink(config: Config, stream: OpenStream) -> list[str]:
-    """What keeps the stream's tables out of the destination."""
-    sink = config.sink
-    tables = _tables_of(stream)
-    if isinstance(sink, BigQueryConfig):
-        shape = sink.shape(stream.source.default_schema)
-        return faults_of_stream(shape, stream.stream.name, stream.stream.value_capture_type, tables)
-    return _faults_of_names(tables) if sink.format == "avro" or sink.schema_files else []
-
-
-def _tables_of(stream: OpenStream) -> list[TableSchema]:
-    return [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
-
-
-async def notes_of(config: Config, *, emulator_host: str | None) -> list[str]:
-    """What a configuration without faults takes of its destination's quotas, and warnings; empty for files.
-
-    Where BigQuery does not tell how large its tables are, it says why.
-
-    Raises:
-        SpannerCdcError: Spanner cannot be asked.
-    """
-    sink = config.sink
-    if not isinstance(sink, BigQueryConfig):
-        return []
-    # Tables that are not there any more are among the faults, or were warned of.
-    async with opened(config.source, emulator_host=emulator_host, begun=True) as stream:
-        shape = sink.shape(stream.source.default_schema)
-        tables = [bigquery_table(table, shape) for table in _tables_of(stream)]
-    trigger = parse_duration(config.spark.trigger)
-    assert isinstance(trigger, int)
-    sizes: list[int] = []
-    unknown = []
-    try:
-        sizes = await asyncio.to_thread(_sizes_of, sink.target(config.source), tables) if shape.merges else []
-    except SpannerCdcError as error:
-        unknown.append(f"sizes unknown: {error}")
-    return [*notes(Load(sink.mode, len(tables), trigger, sink.max_staleness, sizes)), *unknown]
-
-
-def _sizes_of(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]:
-    """Bytes of the tables that are there.
-
-    Raises:
-        SpoolError: BigQuery does not tell of one; the others are not asked for any more.
-    """
-    with with_extra_bigquery(SpoolError):
-        from connector.bigquery_client import BigQueryClient
-    client = BigQueryClient(target, failure=SpoolError, patience=_PATIENCE)
-    threads = ThreadPoolExecutor(_AT_A_TIME)
-    try:
-        found = list(threads.map(lambda table: client.find(table.dataset, table.name), tables))
-    finally:
-        threads.shutdown(cancel_futures=True)
-    return [table.bytes for table in found if table is not None and table.bytes is not None]
+    """Logs what users should know of the sink, before anything is read."""
+    for line in sink_type(config.sink.type).warnings(config.sink, watched_stream(stream)):
+        _log.warning("to know before the sink's output is read", what=line)
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
-    """Asks whether a BigQuery sink that needs whole rows gets them, before anything is written.
+    """Checks that the sink can work with the change stream, where that depends on the stream, before anything starts.
+
+    Tables are left to the sink: it continues with the others where one is gone.
 
     Raises:
         ConfigurationError: it cannot.
         SpannerCdcError: Spanner cannot be asked.
     """
-    if not isinstance(config.sink, BigQueryConfig) or config.sink.mode != MERGE:
+    kind = sink_type(config.sink.type)
+    if not kind.stream_decides(config.sink):
         return
     begun = Spool.at(config.spool.path).latest() > 0
     async with opened(config.source, emulator_host=emulator_host, begun=begun) as stream:
-        faults = faults_of_stream(config.sink.shape(), stream.stream.name, stream.stream.value_capture_type, ())
+        faults = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
     if faults:
         raise ConfigurationError(faults)
 
 
-def _faults_of_place(config: Config) -> list[str]:
+def _faults_of_locations(config: Config, locations: Iterable[Location]) -> list[str]:
     """What is wrong with where the sink writes files."""
-    sink = config.sink
-    if isinstance(sink, FilesConfig):
-        faults = _faults_of_location("sink.path", sink.path, sink.endpoint)
-        faults += _faults_of_location("sink.dead_letters", sink.dead_letters, sink.endpoint)
-    else:
-        faults = _faults_of_location("sink.dead_letters", sink.dead_letters)
-    if not config.spark.master.startswith("local") and not in_cloud_storage(sink.dead_letters):
+    faults = []
+    for location in locations:
+        faults += _faults_of_location(location.option, location.path, location.endpoint)
+    if not config.spark.master.startswith("local") and not in_cloud_storage(config.sink.dead_letters):
         faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
     return faults
-
-
-def _faults_of_bigquery(target: BigQueryTarget, datasets: Iterable[str], location: str | None) -> list[str]:
-    """Whether BigQuery can be asked, and has the datasets, or may be given them."""
-    try:
-        with with_extra_bigquery(SpoolError):
-            from connector.bigquery_client import BigQueryClient
-        client = BigQueryClient(target, failure=SpoolError, patience=_PATIENCE)
-        return [
-            f"sink.dataset: there is no dataset {dataset} in project {target.project}:"
-            f" bq mk --location=LOCATION --dataset {target.project}:{dataset}, or set sink.location"
-            for dataset in datasets
-            if SCHEMA_IN_DATASET not in dataset and not client.dataset_exists(dataset) and not location
-        ]
-    except SpannerCdcError as error:
-        return [f"sink: {error}"]
 
 
 async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None) -> None:
@@ -242,10 +158,6 @@ def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
             if epoch >= spool.floor():  # else it was pruned meanwhile
                 faults.append(f"spool.path: {error}")
     return list(dict.fromkeys(faults)), newest
-
-
-def _faults_of_names(tables: Iterable[TableSchema]) -> list[str]:
-    return [f"sink.format: {fault}" for table in tables for fault in collisions(table)]
 
 
 def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:

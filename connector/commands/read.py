@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from connector.config import Config, SourceConfig, parse_duration
+from connector.config.sinks import sink_names
 from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
@@ -148,7 +149,7 @@ class SpoolSink:
     async def _ask_the_sink(self) -> None:
         """Takes what the sinks tell of themselves into the metrics; what cannot be told is not worth an end."""
         with suppress(SpoolError):
-            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in consumers.SINKS]
+            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in sink_names()]
             self._metrics.dead_letters = sum(report.refused for report in reports)
             self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
 
@@ -275,13 +276,11 @@ async def _read_into(
     )
     told = _Progress(at.epoch)
     writer = await _to_the_end(functools.partial(SpoolWriter, spool, header, at, envelope, stream.filter, told.reached))
-    retention = parse_duration(stream.stream.retention_period)
-    assert isinstance(retention, int)
     sink = SpoolSink(
         writer,
         spool,
         max_bytes=config.spool.max_bytes,
-        retention=retention,
+        retention=parse_duration(stream.stream.retention_period),
         metrics=metrics,
         key_order=stream.key_order(),
         goes_on=config.source.late_records == "dead-letter",

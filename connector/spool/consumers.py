@@ -15,10 +15,7 @@ from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 
 DEFAULT = "default"
-FILES = "files"
-BIGQUERY = "bigquery"
-SINKS = (FILES, BIGQUERY)
-"""The sinks of ours; what one keeps beside its record is called by its name, a dot, and something."""
+"""The consumer that a query of Spark's is, unless it names another."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -50,7 +47,7 @@ def checked_name(name: str) -> str:
 
 
 def sink_lock(name: str) -> str:
-    """The lock in the spool that the one process of a sink of ours holds."""
+    """The lock in the spool that the one process of a sink holds."""
     return f"consumers/{name}.sink.lock"
 
 

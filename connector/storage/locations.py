@@ -58,11 +58,6 @@ def with_extra_gcs(failure: type[SpannerCdcError]) -> AbstractContextManager[Non
     return with_extra("gcs", "gs:// paths need", failure)
 
 
-def with_extra_bigquery(failure: type[SpannerCdcError]) -> AbstractContextManager[None]:
-    """Around imports that only BigQuery needs; as :func:`with_extra`."""
-    return with_extra("bigquery", "sink.type: bigquery needs", failure)
-
-
 def checked(path: str) -> str:
     """The path, if a spool or files may lie there.
 

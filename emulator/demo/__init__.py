@@ -1,1 +1,1 @@
-"""The demo: an emulator, a workload, the connector and the file sink, and a comparison of both ends."""
+"""The demo: replicates a workload on an emulator into files, and compares commits with deliveries."""

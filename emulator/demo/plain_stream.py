@@ -1,6 +1,6 @@
-"""A change stream's rows read in the plainest way, to hold a reader against: without the connector's decoders.
+"""Reads change stream rows without the connector's decoders, so that the connector can be checked against it.
 
-It knows the rows of the IMMUTABLE_KEY_RANGE mode in both dialects, as the official emulator sends them.
+It reads rows of the IMMUTABLE_KEY_RANGE mode in both dialects, as the official emulator sends them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from emulator.workload.journal import CommittedMod
 PartialResultSet = types.PartialResultSet.pb()
 
 Identity = tuple[int, str, str, str]
-"""Commit timestamp, table, mod type and keys of a mod."""
+"""Commit timestamp in nanoseconds since 1970, table, mod type and keys of a mod, the keys as JSON."""
 
 
 class PlainStreamError(Exception):
-    """A row that the plain reader cannot read; one line says why."""
+    """A row cannot be read; the message is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class PlainMod:
 
     @property
     def commit_timestamp(self) -> int:
-        """In nanoseconds since the epoch."""
+        """In nanoseconds since 1970."""
         return self.identity[0]
 
 
 @dataclass(slots=True)
 class PlainRecords:
-    """What a query returned; timestamps are nanoseconds since the epoch."""
+    """The records that a query returned; timestamps are nanoseconds since 1970."""
 
     mods: list[PlainMod] = field(default_factory=list)
     heartbeats: list[int] = field(default_factory=list)
@@ -50,17 +50,17 @@ class PlainRecords:
 
 
 def identity(timestamp: int, table: str, mod_type: str, keys: dict[str, Any]) -> Identity:
-    """What identifies a mod; INT64 keys may be numbers or text."""
+    """Builds what identifies a mod; INT64 keys may be numbers or text."""
     return (timestamp, table, mod_type, json.dumps({name: str(value) for name, value in keys.items()}, sort_keys=True))
 
 
 def committed_identity(mod: CommittedMod) -> Identity:
-    """What identifies a committed mod."""
+    """Builds what identifies a committed mod."""
     return identity(mod.commit_timestamp_ns, mod.table, mod.mod_type, dict(mod.keys))
 
 
 def plain_records(messages: Iterable[bytes], partition: str) -> PlainRecords:
-    """Read the serialized PartialResultSets of one query.
+    """Reads the serialized PartialResultSets of one query.
 
     Raises:
         PlainStreamError: they are not what the official emulator sends.
@@ -69,12 +69,12 @@ def plain_records(messages: Iterable[bytes], partition: str) -> PlainRecords:
     for message in messages:
         result = PartialResultSet.FromString(message)
         if result.chunked_value:
-            raise PlainStreamError("a row comes in several messages")
+            raise PlainStreamError("a row is split into several messages, which the official emulator never does")
         for value in result.values:
             try:
                 _read(MessageToDict(value), partition, records)
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise PlainStreamError(f"a row is not a change record: {type(error).__name__}") from error
+                raise PlainStreamError(f"a row is not a change record ({type(error).__name__}: {error})") from error
     return records
 
 

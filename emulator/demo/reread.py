@@ -1,6 +1,7 @@
-"""A bounded re-read: a past range of a change stream read once more, by queries that have an end in the past.
+"""Reads a past range of a change stream once more, by queries whose end is in the past (a bounded re-read).
 
-It is plain on purpose: one partition after the other, and no retries, so that it ends within its time or with an error.
+It is simple on purpose: one partition after the other, without retries, so that it ends within its time or with an
+error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from emulator.demo.plain_stream import PlainMod, PlainRecords, PlainStreamError,
 from emulator.workload.tables import Dialect
 
 SECONDS = 60.0
-"""Within which a re-read ends."""
+"""How long a re-read may take."""
 
 _SERVICE = "/google.spanner.v1.Spanner/"
 _HEARTBEAT = "10000"
@@ -35,15 +36,23 @@ _TYPES = {
 }
 
 Reread = Callable[[int, int], list[PlainMod]]
-"""Reads the mods from a commit timestamp to another once more, both inclusive; raises RereadError."""
+"""Reads the mods between two commit timestamps, both inclusive, once more; raises RereadError."""
 
 
 class RereadError(Exception):
-    """The range could not be read once more; one line says why."""
+    """The range could not be read; the message is one line that says why."""
 
 
 def rereader(host: str, database: str, change_stream: str, dialect: Dialect, *, seconds: float = SECONDS) -> Reread:
-    """Give what reads a range of a change stream of the database (its full name) on the emulator at `host`."""
+    """Returns a function that reads a range of a change stream of an emulator.
+
+    Args:
+        host: the emulator's address, "127.0.0.1:9010".
+        database: the database's full name, "projects/.../instances/.../databases/...".
+        change_stream: its name.
+        dialect: the database's dialect.
+        seconds: how long a read may take.
+    """
 
     def reread(start: int, end: int) -> list[PlainMod]:
         deadline = time.monotonic() + seconds
@@ -59,6 +68,8 @@ def rereader(host: str, database: str, change_stream: str, dialect: Dialect, *, 
 
 
 class _Reading:
+    """One re-read, with a session of its own."""
+
     def __init__(
         self, channel: grpc.Channel, database: str, change_stream: str, dialect: Dialect, deadline: float
     ) -> None:
@@ -70,7 +81,7 @@ class _Reading:
         self._session = str(types.Session.deserialize(call(request, timeout=self._left())).name)
 
     def mods(self, start: int, end: int) -> Iterator[PlainMod]:
-        """Every mod from start to end, both inclusive, partition by partition."""
+        """Yields every mod from `start` to `end`, both inclusive, partition by partition."""
         waiting: list[tuple[str | None, int]] = [(None, start)]
         seen: set[str | None] = set()
         while waiting:

@@ -1,15 +1,15 @@
-"""Tells what the official emulator skipped from what a reader lost.
+"""Decides whether the official emulator skipped a missing transaction, or the reader lost it.
 
-The emulator's live queries scan in chops of 100 ms, up to but without a chop's end, and go on one microsecond behind it
-(ExecutePartitionQuery in its change_streams.cc): a transaction committed exactly on a chop's end is never returned by
-that query, one in 100,001 a query. A bounded query over the past returns it. So a transaction that is missing is the
-emulator's to answer for only if all of this holds, and else it is lost:
+The emulator's live queries scan in chops of 100 ms, up to but without a chop's end, and continue one microsecond after
+it (ExecutePartitionQuery in its change_streams.cc). So such a query never returns a transaction that is committed
+exactly on a chop's end: one in 100,001 per query. A bounded query over the past returns it. A missing transaction
+counts as skipped by the emulator only if all of this holds; otherwise it is lost:
 
-- it is missing wholly, and no more than a few are;
+- all of its mods are missing, and at most a few transactions are;
 - a bounded re-read returns every one of its mods;
 - the reader logged no error;
-- where the wire was tapped: the reader asked its partition from before it to after it, and the emulator did not
-  send it.
+- if the traffic was recorded: the reader queried the transaction's partition from before its commit to after it, and
+  the emulator did not send it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from emulator.demo.wiretap import LiveQuery, WiretapError
 from emulator.workload.journal import CommittedMod
 
 MOST_SKIPPED = 3
-"""More transactions than this in one run are not the emulator's: of 2,000 it skips 0.02 at most."""
+"""The most transactions of a run that count as skipped: of 2,000 the emulator skips 0.02 at most."""
 
 CHOP = 100_001_000
-"""From a chop's end to the next, in nanoseconds."""
+"""The nanoseconds from a chop's end to the next."""
 
 Grid = Literal["on a chop's end", "not on a chop's end", "chops unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A transaction that the emulator skipped, its commit timestamp in nanoseconds since the epoch."""
+    """A transaction that the emulator skipped; its commit timestamp is in nanoseconds since 1970."""
 
     commit_timestamp: int
     mods: int
@@ -49,7 +49,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What became of the mods that are missing: `skipped` by the emulator, or `lost`, with the `reasons` why."""
+    """Which missing mods the emulator `skipped`, how many are `lost`, and the `reasons` why these are lost."""
 
     skipped: tuple[Skip, ...] = ()
     lost: int = 0
@@ -62,11 +62,11 @@ class Judgement:
 
 
 class _LostError(Exception):
-    """A transaction is lost; one line says why it is not the emulator's."""
+    """A transaction is lost; the message is one line that says why it does not count as skipped."""
 
 
 def missing_by_commit(committed: Iterable[CommittedMod], delivered: Iterable[int]) -> dict[int, int]:
-    """Count by commit timestamp the mods that are missing; `delivered` has each delivered mod's commit timestamp."""
+    """Counts the missing mods by commit timestamp; `delivered` has each delivered mod's commit timestamp."""
     return dict(Counter(mod.commit_timestamp_ns for mod in committed) - Counter(delivered))
 
 
@@ -79,15 +79,15 @@ def judge(
     tapped: Callable[[], list[LiveQuery]] | None = None,
     most: int = MOST_SKIPPED,
 ) -> Judgement:
-    """Tell what was skipped from what was lost; it never fails.
+    """Decides which missing mods were skipped and which are lost; it raises nothing.
 
     Args:
         missing: how many mods are missing, by commit timestamp.
         committed: all that was committed.
-        reread: reads a range of the past once more.
-        errors: what the reader logged as errors: with any, nothing is taken for skipped.
-        tapped: gives the queries that passed on the wire, if it was tapped.
-        most: how many transactions may have been skipped.
+        reread: reads a past range once more.
+        errors: the errors that the reader logged; with any, nothing counts as skipped.
+        tapped: returns the recorded queries, if the traffic was recorded.
+        most: how many transactions may count as skipped.
     """
     if not missing:
         return Judgement()
@@ -115,11 +115,11 @@ def judge(
 def _skip(
     mods: list[CommittedMod], missing: int, reread: Callable[[int], list[PlainMod]], queries: list[LiveQuery] | None
 ) -> Skip:
-    """The transaction as skipped.
+    """Returns the transaction as skipped.
 
     Raises:
         _LostError: it is lost.
-        RereadError: it cannot be told.
+        RereadError: the re-read failed, so that this cannot be decided.
     """
     timestamp = mods[0].commit_timestamp_ns
     if missing != len(mods):
@@ -135,17 +135,17 @@ def _skip(
 
 
 def _grid(timestamp: int, partition: str, queries: list[LiveQuery]) -> Grid:
-    """Where the timestamp lies among the chops of the queries that had to return it and did not.
+    """Returns whether the timestamp is on a chop's end of the queries that had to return it and did not.
 
     Raises:
-        _LostError: no query had to, or one did.
+        _LostError: no query had to return it, or one did.
     """
     of_partition = [query for query in queries if query.token == partition]
     if any(mod.commit_timestamp == timestamp for query in of_partition for mod in query.records.mods):
         raise _LostError("the emulator sent it, and the reader lost it")
     passed = [query for query in of_partition if query.start <= timestamp < query.reached]
     if not passed:
-        raise _LostError("the reader has not asked its partition from before it to after it")
+        raise _LostError("the reader has not queried its partition from before it to after it")
     last = {start for query in passed for _, start in query.records.children}
     ends = [at for query in passed for at in query.records.heartbeats if at not in last]
     ends += [query.start + CHOP - 1_000 for query in passed if (timestamp - query.start + 1_000) % CHOP == 0]

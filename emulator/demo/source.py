@@ -1,8 +1,10 @@
-"""What the demo replicates: a workload on the official emulator, or, where there is none, a scripted Spanner server.
+"""The change stream that the demo replicates: a workload on the official emulator, or else a scripted Spanner server.
 
-The scripted server runs in a process of its own, so that it takes nothing from the demo's. It serves a scenario that
-unfolds by the clock on the wall; the demo has the same scenario, and with it the truth.
+The scripted server runs in a separate process, so that it does not slow down the demo's. It serves a scenario in real
+time. The demo has the same scenario, and so knows everything that is committed.
 """
+
+from __future__ import annotations
 
 import multiprocessing
 import os
@@ -29,18 +31,18 @@ from emulator.workload.workload import Workload
 
 CHURN_SECONDS = 2
 _LEAST_SECONDS = 40
-_STANDSTILL_SECONDS = 120
+_STALL_SECONDS = 120
 _SCRIPTED_LEAST_SECONDS = 12
 _MODS_PER_SECOND = 500
 _MODS_PER_TRANSACTION = 24
-_TOLD_EVERY = 10.0
+_PROGRESS_SECONDS = 10.0
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The names of a database and its change stream, and where to begin to read it."""
+    """The names of a database and its change stream, and the timestamp to start reading at."""
 
     host: str
     project: str
@@ -51,16 +53,16 @@ class Address:
 
 
 class DemoSource(Protocol):
-    """A change stream, and the truth of it."""
+    """A change stream, and everything that is committed to it."""
 
     @property
     def address(self) -> Address:
-        """Where it is."""
+        """Where to read it."""
         ...
 
     @property
-    def story(self) -> str:
-        """What it is, in a few words."""
+    def description(self) -> str:
+        """A phrase that says what the demo runs against."""
         ...
 
     @property
@@ -69,50 +71,56 @@ class DemoSource(Protocol):
         ...
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Tell what was skipped from what was lost, by delivered commit timestamps and logged errors."""
+        """Decide which missing mods the emulator skipped and which are lost.
+
+        `delivered` has the commit timestamp of each delivered event, `errors` the errors that the reader logged.
+        """
         ...
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Return once that many mods are committed, and that many splits, merges and moves crossed or given up."""
+        """Return once `mods` mods are committed, and `churn` splits, merges and moves are crossed or not expected.
+
+        `crossed` returns how many the reader has crossed; `say` prints a line of progress.
+        """
         ...
 
 
 @contextmanager
 def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> Iterator[DemoSource]:
-    """Give the official emulator's while the context is open, or the scripted one where there is no emulator.
+    """Open a change stream on the official emulator, or on the scripted server if there is no emulator.
 
-    With `scripted` the emulator is not looked for. A scripted one has `mods` mods and `churn` splits, merges and moves
-    at least.
+    With `scripted`, no emulator is searched for. The scripted stream has at least `mods` mods and `churn` splits,
+    merges and moves.
 
     Raises:
         EmulatorNotFoundError: the environment names an emulator that does not answer.
         EmulatorFailedError: an emulator, or the scripted server, did not start.
     """
     with ExitStack() as stack:
-        why = "as asked for"
+        why = "as requested"
         if not scripted:
             try:
                 emulator = stack.enter_context(find_or_start(churn_seconds=CHURN_SECONDS))
             except EmulatorNotFoundError:
                 if os.environ.get(HOST_VARIABLE):
                     raise
-                why = "for neither a Spanner emulator nor a Docker engine is at hand"
+                why = "because neither a Spanner emulator nor a Docker engine was found"
             else:
-                story = f"the Spanner emulator at {emulator.host} ({emulator.origin})"
+                description = f"the Spanner emulator at {emulator.host} ({emulator.origin})"
                 tap = stack.enter_context(Wiretap.before(emulator.host))
-                yield _Official(SampleDatabase.create(emulator.host, dialect=dialect), tap, story)
+                yield _OfficialSource(SampleDatabase.create(emulator.host, dialect=dialect), tap, description)
                 return
-        yield stack.enter_context(_scripted(dialect, mods, churn, why))
+        yield stack.enter_context(_scripted_source(dialect, mods, churn, why))
 
 
-class _Official:
+class _OfficialSource:
     """A workload on the official emulator, whose partitions split, merge and move every few seconds.
 
-    The reader's wire is tapped, for the emulator skips a transaction now and then.
+    A wiretap records what the reader receives, because the emulator skips a transaction now and then.
     """
 
-    def __init__(self, database: SampleDatabase, tap: Wiretap, story: str) -> None:
-        self.story = story
+    def __init__(self, database: SampleDatabase, tap: Wiretap, description: str) -> None:
+        self.description = description
         self.address = Address(
             tap.host, database.project, database.instance, database.database_id, database.change_stream, "now"
         )
@@ -122,61 +130,63 @@ class _Official:
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What the workload has committed."""
+        """What the workload has committed, in commit order."""
         return self._workload.committed
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Let the workload commit until there is enough of both, or no partition is crossed for two minutes."""
+        """Commit until there is enough of both, or until no partition has been crossed for two minutes."""
         say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
-        told = moved = time.monotonic()
+        printed = moved = time.monotonic()
         before = (True, 0)
         while True:
             few = len(self.committed) < mods
             self._workload.run(seconds=1.0, rate=mods / _LEAST_SECONDS * (1.1 if few else 0.05))
             now = time.monotonic()
-            if now - told > _TOLD_EVERY:
-                told = now
+            if now - printed > _PROGRESS_SECONDS:
+                printed = now
                 say(f"  {len(self.committed)} mods committed, {crossed()} splits, merges and moves")
             if (state := (few, crossed())) != before:
                 before, moved = state, now
-            if len(self.committed) >= mods and (state[1] >= churn or now - moved > _STANDSTILL_SECONDS):
+            if len(self.committed) >= mods and (state[1] >= churn or now - moved > _STALL_SECONDS):
                 return
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Ask the emulator once more for what is missing."""
+        """Read what is missing once more from the emulator."""
         missing = missing_by_commit(self.committed, delivered)
         return judge(missing, self.committed, self._reread, errors=errors, tapped=self._tap.queries)
 
 
-class _Scripted:
-    """A scenario that unfolds by the clock on the wall."""
+class _ScriptedSource:
+    """A scenario that a scripted server plays in real time."""
 
-    def __init__(self, told: Scenario, host: str, story: str) -> None:
-        self.story = story
-        start = format_rfc3339(told.history.origin)
-        self.address = Address(host, told.project, told.instance, told.database, told.change_stream, start)
-        self.committed = told.committed
-        self._horizon = told.history.horizon
+    def __init__(self, scenario: Scenario, host: str, description: str) -> None:
+        self.description = description
+        start = format_rfc3339(scenario.history.origin)
+        self.address = Address(
+            host, scenario.project, scenario.instance, scenario.database, scenario.change_stream, start
+        )
+        self.committed = scenario.committed
+        self._horizon = scenario.history.horizon
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Wait until the scenario has come to its end."""
-        say(f"a scripted history of {len(self.committed)} mods unfolds; partitions split, merge and move in it")
+        """Wait for the end of the scenario."""
+        say(f"a scripted server commits {len(self.committed)} mods; partitions split, merge and move")
         while (left := (self._horizon - time.time_ns()) / SECOND) > 0:
-            time.sleep(min(left, _TOLD_EVERY))
+            time.sleep(min(left, _PROGRESS_SECONDS))
             so_far = sum(mod.commit_timestamp_ns <= time.time_ns() for mod in self.committed)
             say(f"  {so_far} mods committed, {crossed()} splits, merges and moves")
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """The scripted server skips nothing: what is missing is lost."""
+        """Count everything missing as lost: the scripted server skips nothing."""
         return Judgement(lost=sum(missing_by_commit(self.committed, delivered).values()))
 
 
 @contextmanager
-def _scripted(dialect: Dialect, mods: int, churn: int, why: str) -> Iterator[DemoSource]:
-    told = _told(dialect, mods, churn, origin=time.time_ns())
+def _scripted_source(dialect: Dialect, mods: int, churn: int, why: str) -> Iterator[DemoSource]:
+    scenario = _scenario(dialect, mods, churn, origin=time.time_ns())
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
-    process = processes.Process(target=_serve, args=(told, theirs), name="scripted Spanner", daemon=True)
+    process = processes.Process(target=_serve, args=(scenario, theirs), name="scripted Spanner", daemon=True)
     process.start()
     theirs.close()
     try:
@@ -184,18 +194,18 @@ def _scripted(dialect: Dialect, mods: int, churn: int, why: str) -> Iterator[Dem
             host = str(ours.recv())
         except EOFError as error:
             raise EmulatorFailedError("the scripted Spanner server did not start") from error
-        yield _Scripted(told, host, f"a scripted Spanner server, {why}")
+        yield _ScriptedSource(scenario, host, f"a scripted Spanner server, {why}")
     finally:
         ours.close()
         process.join()
 
 
-def _told(dialect: Dialect, mods: int, churn: int, *, origin: int) -> Scenario:
-    """Draw a scenario with so many mods and partition events at least; a demo's is always drawn from the same seed."""
+def _scenario(dialect: Dialect, mods: int, churn: int, *, origin: int) -> Scenario:
+    """Draw a scenario with at least `mods` mods and `churn` partition events, always from the same seed."""
     transactions, events = mods // _MODS_PER_TRANSACTION + 1, 2 * churn
     seconds = max(_SCRIPTED_LEAST_SECONDS, min(_LEAST_SECONDS, mods // _MODS_PER_SECOND))
     while True:
-        told = Scenario.generate(
+        scenario = Scenario.generate(
             1,
             origin=origin,
             seconds=seconds,
@@ -206,14 +216,14 @@ def _told(dialect: Dialect, mods: int, churn: int, *, origin: int) -> Scenario:
             churn=events,
             rows_per_table=1000,
         )
-        if len(told.committed) >= mods and told.churn.total() >= churn:
-            return told
+        if len(scenario.committed) >= mods and scenario.churn.total() >= churn:
+            return scenario
         transactions, events = transactions * 5 // 4 + 1, events * 5 // 4 + 1
 
 
-def _serve(told: Scenario, owner: Connection) -> None:
-    """Serve the scenario, whose time is ours, until its owner closes the pipe or is gone."""
+def _serve(scenario: Scenario, owner: Connection) -> None:
+    """Serve the scenario in real time until the owner closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with ScriptedServer.started(told, begins=time.time_ns()) as server, suppress(EOFError, ConnectionError):
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server, suppress(EOFError, ConnectionError):
         owner.send(server.host)
         owner.recv()

@@ -1,4 +1,6 @@
-"""What the demo holds against each other: what was committed, and the events found in files."""
+"""Compares what was committed with the events found in the delivered files."""
+
+from __future__ import annotations
 
 import json
 from collections import Counter
@@ -13,7 +15,11 @@ from emulator.workload.journal import CommittedMod
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """An event as it was found in a file; times are nanoseconds since the epoch."""
+    """An event as it was found in a file.
+
+    `order` is its place in commit order, `epoch` the epoch of its file, `visible` when the file was written, in
+    nanoseconds since 1970.
+    """
 
     identity: Identity
     uuid: str
@@ -25,9 +31,11 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out at the end, compared with what was committed; None where no delay was measured.
+    """How the delivered events compare with the committed mods.
 
-    What the emulator skipped is not lost (see emulator.demo.skipped).
+    Mods that the emulator skipped (see emulator.demo.skipped) do not count as `lost`. `foreign` events were never
+    committed; `out_of_order` counts epochs that start before the end of the epoch before them. The delays are
+    milliseconds from commit to event, None if none was measured.
     """
 
     committed: int
@@ -50,7 +58,7 @@ class Verdict:
 
 
 def delivered_events(root: Path) -> Iterator[Delivered]:
-    """The events of every file below ``root``."""
+    """Yields the events of every file below `root`."""
     for path in root.rglob("*.jsonl"):
         visible = path.stat().st_mtime_ns
         epoch = int(path.stem.split("_")[-2])
@@ -72,9 +80,14 @@ def delivered_events(root: Path) -> Iterator[Delivered]:
 def compare(
     committed: list[CommittedMod], events: list[Delivered], *, ready: int, judgement: Judgement | None = None
 ) -> Verdict:
-    """Holds the events against what was committed; what is missing is lost but for what the judgement says was skipped.
+    """Compares the delivered events with what was committed.
 
-    Delays are of what was committed once both ends were `ready` and had caught up with what was committed before.
+    Args:
+        committed: all committed mods.
+        events: all delivered events.
+        ready: when both ends had started, in nanoseconds since 1970. Delays are measured for commits after that, and
+            after everything committed before it was delivered.
+        judgement: which missing mods the emulator skipped; without it every missing mod is lost.
     """
     since = max([ready, *(event.visible for event in events if event.identity[0] < ready)])
     wanted = Counter(committed_identity(mod) for mod in committed)

@@ -1,7 +1,7 @@
-"""A relay before the emulator that keeps every byte: what a reader asked of it, and what it answered, as evidence.
+"""A relay in front of the emulator that records every byte: the queries a reader sent, what the emulator returned.
 
-It is read only where something is missing. gRPC's messages are taken out of HTTP/2's DATA frames, which is all that has
-to be known of HTTP/2: neither side compresses or pads them here.
+The recording is decoded only if a transaction is missing. gRPC messages are extracted from HTTP/2 DATA frames; no other
+part of HTTP/2 is needed, because neither side compresses messages here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _START, _END, _TOKEN = ("start_timestamp", "p1"), ("end_timestamp", "p2"), ("par
 
 
 class WiretapError(Exception):
-    """What was kept cannot be read; one line says why."""
+    """The recording cannot be decoded; the message is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """A change stream query that passed, and what the emulator returned; timestamps are nanoseconds since the epoch."""
+    """A recorded change stream query, and what the emulator returned; timestamps are nanoseconds since 1970."""
 
     token: str
     start: int
@@ -39,19 +39,19 @@ class LiveQuery:
 
     @property
     def reached(self) -> int:
-        """The last timestamp that a record of it has."""
+        """The latest timestamp of its records; 0 without records."""
         of_mods = (mod.commit_timestamp for mod in self.records.mods)
         return max([*of_mods, *self.records.heartbeats, *(start for _, start in self.records.children)], default=0)
 
 
 @dataclass(slots=True)
 class _Connection:
-    asked: bytearray = field(default_factory=bytearray)
-    answered: bytearray = field(default_factory=bytearray)
+    requests: bytearray = field(default_factory=bytearray)
+    responses: bytearray = field(default_factory=bytearray)
 
 
 class Wiretap:
-    """Relays connections to a server; `host` is where it listens."""
+    """Relays connections to a server and records them; `host` is the address it listens on."""
 
     def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
         self.host = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -63,7 +63,7 @@ class Wiretap:
     @classmethod
     @contextmanager
     def before(cls, host: str) -> Iterator[Wiretap]:
-        """Give one before the server at `host` ("127.0.0.1:9010") while the context is open."""
+        """Run a wiretap in front of the server at `host` ("127.0.0.1:9010") while the context is open."""
         name, _, port = host.rpartition(":")
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             tap = cls(listener, (name, int(port)))
@@ -77,10 +77,10 @@ class Wiretap:
                         one.shutdown(socket.SHUT_RDWR)
 
     def queries(self) -> list[LiveQuery]:
-        """Every change stream query of a partition that has passed so far, in no order.
+        """Every partition query that was recorded so far, in no order.
 
         Raises:
-            WiretapError: something that passed cannot be read.
+            WiretapError: the recording cannot be decoded.
         """
         return [query for connection in list(self._connections) for query in _queries(connection)]
 
@@ -97,31 +97,31 @@ class Wiretap:
             self._sockets += (near, far)
             for end in (near, far):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=_pump, args=(far, near, connection.answered), daemon=True)
+            back = threading.Thread(target=_pump, args=(far, near, connection.responses), daemon=True)
             back.start()
-            _pump(near, far, connection.asked)
+            _pump(near, far, connection.requests)
             back.join()
 
 
-def _pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
-    with suppress(OSError):  # one side is gone, which ends the other
+def _pump(source: socket.socket, target: socket.socket, recording: bytearray) -> None:
+    with suppress(OSError):  # one side has closed, which ends the other
         while data := source.recv(_READ):
-            kept += data
+            recording += data
             target.sendall(data)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 
 
 def _queries(connection: _Connection) -> Iterator[LiveQuery]:
-    answers = _streams(bytes(connection.answered))
-    for stream, asked in _streams(bytes(connection.asked).removeprefix(_PREFACE)).items():
-        for message in _messages(asked):
-            query = _query(message, answers.get(stream, b""))
+    responses = _streams(bytes(connection.responses))
+    for stream, requests in _streams(bytes(connection.requests).removeprefix(_PREFACE)).items():
+        for message in _messages(requests):
+            query = _query(message, responses.get(stream, b""))
             if query is not None:
                 yield query
 
 
-def _query(message: bytes, answer: bytes) -> LiveQuery | None:
+def _query(message: bytes, response: bytes) -> LiveQuery | None:
     try:
         request = types.ExecuteSqlRequest.pb().FromString(message)
     except DecodeError:
@@ -132,9 +132,9 @@ def _query(message: bytes, answer: bytes) -> LiveQuery | None:
     if token is None or start is None:
         return None
     try:
-        records = plain_records(_messages(answer), token)
+        records = plain_records(_messages(response), token)
     except (PlainStreamError, DecodeError) as error:
-        raise WiretapError(f"an answer of the emulator cannot be read: {error}") from error
+        raise WiretapError(f"wiretap: a response of the emulator cannot be decoded: {error}") from error
     return LiveQuery(token, parse(start), None if end is None else parse(end), records)
 
 
@@ -147,7 +147,7 @@ def _parameter(fields: object, names: tuple[str, str]) -> str | None:
 
 
 def _streams(raw: bytes) -> dict[int, bytes]:
-    """The data of each stream of one direction; a frame that has not come wholly is left out."""
+    """The data of each stream of one direction; an incomplete frame is omitted."""
     streams: dict[int, bytearray] = {}
     at = 0
     while at + 9 <= len(raw):
@@ -165,7 +165,7 @@ def _streams(raw: bytes) -> dict[int, bytes]:
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
-    """The messages of gRPC in a stream's data; one that has not come wholly is left out."""
+    """The gRPC messages in a stream's data; an incomplete one is omitted."""
     at = 0
     while at + 5 <= len(data):
         length = int.from_bytes(data[at + 1 : at + 5])

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from connector.bigquery_table import BigQueryTable, Column
 from connector.core.timestamps import format_rfc3339, parse
+from spark_sink.bigquery.table import BigQueryTable, Column
 
 _MOST_VALUES = 500
 """Values that are listed; more come to a range."""

@@ -17,9 +17,10 @@ from hashlib import blake2b
 from pydantic import BaseModel, ConfigDict
 
 from connector.errors import SpoolError, TakenOverError
-from connector.spool.consumers import BIGQUERY, find
+from connector.spool.consumers import find
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
+from spark_sink.bigquery.config import CONSUMER
 
 KEPT = 600
 """Epochs; ten minutes at one a second, and ten hours of an idle stream."""
@@ -131,7 +132,7 @@ class Ledger:
         self._spool.storage.delete(*(f"{_FOLDER}/{name}" for name in done))
 
     def _done(self) -> int:
-        consumer = find(self._spool, BIGQUERY)
+        consumer = find(self._spool, CONSUMER)
         return consumer.epoch if consumer else 0
 
 

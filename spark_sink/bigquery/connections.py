@@ -19,7 +19,7 @@ from typing import Protocol
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 
-from connector.bigquery_table import BigQueryTarget
+from spark_sink.bigquery.table import BigQueryTarget
 
 KEPT = 32
 """Connections that a process keeps open."""

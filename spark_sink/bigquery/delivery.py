@@ -14,10 +14,7 @@ from operator import attrgetter
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_quotas import Pacing
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import find
@@ -25,11 +22,15 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger, entry_path
+from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
 from spark_sink.bigquery.loads import Load, from_text
 from spark_sink.bigquery.pace import loaded, release
 from spark_sink.bigquery.parts import PinnedOptions, letters_of
+from spark_sink.bigquery.quotas import Pacing
 from spark_sink.bigquery.row_merger import merge_statement
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
@@ -57,7 +58,7 @@ class BigQueryDelivery:
         sink: its sink.
     """
 
-    consumer = bigquery_source.CONSUMER
+    consumer = CONSUMER
 
     def __init__(self, config: Config, sink: BigQueryConfig) -> None:
         self._config = config

@@ -10,9 +10,9 @@ from hashlib import blake2b
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import BigQueryTable, Field
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.row_merger import Fold
+from spark_sink.bigquery.table import BigQueryTable, Field
 from spark_sink.bigquery.type_changes import Refusals
 from spark_sink.files.writer import size_of
 

@@ -1,7 +1,7 @@
 """When the BigQuery sink begins its next micro-batch: what it has spent of its quotas is in the spool.
 
 Spark asks for a micro-batch every trigger; each costs BigQuery calls for every table that has rows, however few. So
-epochs gather until :class:`connector.bigquery_quotas.Pacing` says that the next may begin. What was spent is noted
+epochs gather until :class:`spark_sink.bigquery.quotas.Pacing` says that the next may begin. What was spent is noted
 before anything is planned, by each try again, so that neither a restart nor a sink that dies all the time takes more
 than its share. What is asked for at an end (``source.end``, a shutdown, AvailableNow) is not held back, but paid for.
 """
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connector.bigquery_quotas import Pacing, Spent
 from connector.core.timestamps import SECOND
-from connector.spool.consumers import BIGQUERY
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from connector.spool.summaries import held_bytes
+from spark_sink.bigquery.config import CONSUMER
+from spark_sink.bigquery.quotas import Pacing, Spent
 from spark_sink.source.admission import EpochWeight, packed, up_to_change
 
-_PATH = f"consumers/{BIGQUERY}.pace"
-_RELEASED = f"consumers/{BIGQUERY}.released"
-_LOADED = f"consumers/{BIGQUERY}.loaded"
+_PATH = f"consumers/{CONSUMER}.pace"
+_RELEASED = f"consumers/{CONSUMER}.released"
+_LOADED = f"consumers/{CONSUMER}.loaded"
 
 _LONGEST_WAIT = 600 * SECOND
 """Nanoseconds that a try again waits at most: its rows are due."""

@@ -15,15 +15,15 @@ from typing import Protocol
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
 from connector.core.schemas import TableSchema
 from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger
 from spark_sink.bigquery.loads import Loading
 from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, Shape, bigquery_table
 from spark_sink.bigquery.type_changes import FormerTypes, Refusals
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError

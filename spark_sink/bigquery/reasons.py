@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from connector.bigquery_table import Column
+from spark_sink.bigquery.table import Column
 
 DECIMALS = {"NUMERIC": pa.decimal128(38, 9), "BIGNUMERIC": pa.decimal256(76, 38)}
 """What a number has to fit into; BIGNUMERIC's share of a 77th digit is not used."""

@@ -10,8 +10,8 @@ wider type.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from connector.bigquery_client import ExistingTable
-from connector.bigquery_table import BigQueryTable, Field
+from spark_sink.bigquery.client import ExistingTable
+from spark_sink.bigquery.table import BigQueryTable, Field
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}),

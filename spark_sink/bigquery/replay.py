@@ -16,21 +16,22 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape, bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.log import Log
-from connector.spool.consumers import BIGQUERY, find, sink_lock
+from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger, ReplayEntry, replay_path
+from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
 from spark_sink.bigquery.delivery import merge_staging, options_of
 from spark_sink.bigquery.loads import from_text
 from spark_sink.bigquery.parts import PIECE, rows_into
 from spark_sink.bigquery.row_merger import late_statement
 from spark_sink.bigquery.rows import partial_updates
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, Shape, bigquery_table
 from spark_sink.bigquery.tables import BigQueryTables, Prepared
 from spark_sink.bigquery.type_changes import Refusals
 from spark_sink.bigquery.writer import BigQueryWriter
@@ -60,13 +61,13 @@ def replay_into(config: Config) -> Iterator[Replay]:
         raise SpoolError(
             f"there is no spool at {spool.path}", hint="Set spool.path to the one that the letters are of."
         ) from None
-    if find(spool, BIGQUERY) is None:
+    if find(spool, CONSUMER) is None:
         raise SpoolError(
             f"the spool at {spool.path} does not know how far the sink has come",
             hint="Let the sink run with it before letters are replayed.",
         )
     taken = "the sink must not run while letters are replayed, and it does: stop it, and replay again"
-    with spool.storage.locked(sink_lock(BIGQUERY), taken):
+    with spool.storage.locked(sink_lock(CONSUMER), taken):
         letters = _Letters(config, config.sink, spool)
         yield letters
         letters.forget()
@@ -85,7 +86,7 @@ class _Letters:
         self._said: dict[str, str] = {}
         self._ledger = Ledger(spool)
         self._noted: list[str] = []
-        consumer = find(spool, BIGQUERY)
+        consumer = find(spool, CONSUMER)
         self._done = consumer.epoch if consumer else 0
         self._spool_id = spool.header().spool_id
         self._schemas = KnownSchemas(spool)
@@ -189,9 +190,9 @@ class _Letters:
         """
         if table in self._repaired and not (left and self._shape.mode == MERGE_LOAD):
             self._tables.resume(table)
-            report = report_of(self._spool, BIGQUERY)
+            report = report_of(self._spool, CONSUMER)
             if table in report.stopped:
-                tell(self._spool, BIGQUERY, report.without(table))
+                tell(self._spool, CONSUMER, report.without(table))
 
 
 _LATE = "later changes of its row are in the table: see what it lacks, and remove this letter"

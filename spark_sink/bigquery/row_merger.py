@@ -18,11 +18,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_table import METADATA, BigQueryTable, Column, Field
 from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.avro_schema import Kind
 from spark_sink.bigquery import reasons as bigquery_reasons
 from spark_sink.bigquery.bounds import bound_of, bounded
+from spark_sink.bigquery.table import METADATA, BigQueryTable, Column, Field
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
 """Of the columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from connector.bigquery_table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
 from connector.envelope.avro_schema import AvroColumn, Kind
 from connector.envelope.envelope import DELETE
 from spark_sink.bigquery import reasons as bigquery_reasons
 from spark_sink.bigquery.reasons import DECIMALS
+from spark_sink.bigquery.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
 from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add

@@ -24,16 +24,16 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.bigquery_quotas import Pacing
-from connector.bigquery_table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from connector.core.schemas import TableSchema
-from connector.spool.consumers import BIGQUERY
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.pace import Pace
 from spark_sink.bigquery.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
+from spark_sink.bigquery.quotas import Pacing
+from spark_sink.bigquery.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.tables import BigQueryTables
 from spark_sink.files.writer import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
@@ -41,7 +41,6 @@ from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, task
 from spark_sink.source.data_source import existing
 
 FORMAT = "spanner-change-stream-bigquery"
-CONSUMER = BIGQUERY
 
 _ARROW = pa.schema(
     [

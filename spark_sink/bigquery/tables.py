@@ -13,8 +13,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from connector.bigquery_client import BigQueryClient, ExistingTable
-from connector.bigquery_table import (
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND
+from connector.spool.manifest import VERSION
+from connector.spool.reading import Spool, to_json
+from spark_sink.bigquery.client import BigQueryClient, ExistingTable
+from spark_sink.bigquery.config import CONSUMER
+from spark_sink.bigquery.rejections import misfits
+from spark_sink.bigquery.row_merger import too_long
+from spark_sink.bigquery.table import (
     MERGE,
     MERGE_LOAD,
     WAYS_APART,
@@ -24,17 +31,10 @@ from connector.bigquery_table import (
     bigquery_table,
     table_faults,
 )
-from connector.core.schemas import TableSchema
-from connector.core.timestamps import SECOND
-from connector.spool.consumers import BIGQUERY
-from connector.spool.manifest import VERSION
-from connector.spool.reading import Spool, to_json
-from spark_sink.bigquery.rejections import misfits
-from spark_sink.bigquery.row_merger import too_long
 from spark_sink.errors import SinkError, TableError
 
 _INTERVAL = re.compile(r"0-0 (\d+) (\d+):(\d+):(\d+(?:\.\d+)?)")
-_PATH = f"consumers/{BIGQUERY}.tables"
+_PATH = f"consumers/{CONSUMER}.tables"
 
 
 class _Known(BaseModel):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import orjson
 import pyarrow as pa
 
-from connector.bigquery_table import BigQueryTable, Column, Shape, bigquery_table
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import Kind
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
+from spark_sink.bigquery.table import BigQueryTable, Column, Shape, bigquery_table
 
 Refusals = list[tuple[int, str]]
 

@@ -21,9 +21,9 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
-from connector.bigquery_client import PATIENCE, BigQueryClient, reason_of
-from connector.bigquery_table import BigQueryTable, BigQueryTarget
+from spark_sink.bigquery.client import PATIENCE, BigQueryClient, reason_of
 from spark_sink.bigquery.connections import Call, connections, own, shared
+from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget
 from spark_sink.errors import SinkError
 
 _Result = TypeVar("_Result")

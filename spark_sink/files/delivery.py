@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
-from connector.config import Config, FilesConfig
+from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import parse
 from connector.spool.consumers import find
@@ -13,6 +13,7 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
 from spark_sink.files import source as file_source
+from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.files.plan import FileShape, Holding
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
@@ -29,7 +30,7 @@ class FileDelivery:
         sink: its sink.
     """
 
-    consumer = file_source.CONSUMER
+    consumer = CONSUMER
 
     def __init__(self, config: Config, sink: FilesConfig) -> None:
         self._config = config

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.config import Config, FilesConfig
+from connector.config.loading import Config
 from connector.core.changes import integers
 from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
-from connector.spool.consumers import FILES, find, sink_lock
+from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, tell
 from connector.storage.locations import absolute
+from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.files.delivery import shape_of
 from spark_sink.files.writer import FileWriter, by_series
 from spark_sink.sink.dead_letters import DeadLetters, Replay
@@ -53,8 +54,8 @@ def replay_into(config: Config) -> Iterator[Replay]:
             f"there is no spool at {spool.path}", hint="Set spool.path to the one that the letters are of."
         ) from None
     taken = "the sink must not run while letters are replayed, and it does: stop it, and replay again"
-    with spool.storage.locked(sink_lock(FILES), taken):
-        consumer = find(spool, FILES)
+    with spool.storage.locked(sink_lock(CONSUMER), taken):
+        consumer = find(spool, CONSUMER)
         yield _Letters(config, config.sink, spool, done=consumer.epoch if consumer else 0)
 
 
@@ -100,9 +101,9 @@ class _Letters:
 
     def tried(self, table: str, *, left: int) -> None:
         """A table whose last letter is written is not stopped any more."""
-        report = report_of(self._spool, FILES)
+        report = report_of(self._spool, CONSUMER)
         if not left and table in self._has_written and table in report.stopped:
-            tell(self._spool, FILES, report.without(table))
+            tell(self._spool, CONSUMER, report.without(table))
 
 
 def _digest(rows: pa.RecordBatch) -> str:

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.spool.consumers import FILES
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
+from spark_sink.files.config import CONSUMER
 from spark_sink.files.plan import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.dead_letters import DeadLetters
@@ -30,8 +30,6 @@ from spark_sink.source.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.source.data_source import existing
 
 FORMAT = "spanner-change-stream-files"
-CONSUMER = FILES
-"""The name under which the file sink is known to the spool."""
 
 _ARROW = pa.schema(
     [

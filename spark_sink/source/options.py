@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
-from connector.spool.consumers import DEFAULT, SINKS, checked_name
+from connector.spool.consumers import DEFAULT, checked_name
 from connector.storage.locations import absolute, checked
 
 IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
@@ -71,8 +72,8 @@ class SourceOptions:
             faults.append("option tables names no table")
         consumer = given.get("consumer", DEFAULT)
         try:
-            if checked_name(consumer).partition(".")[0] in SINKS:
-                faults.append(f"option consumer is {consumer!r}, a name of one of our own sinks: choose another")
+            if checked_name(consumer).partition(".")[0] in sink_names():
+                faults.append(f"option consumer is {consumer!r}, the name of a registered sink: choose another")
         except SpoolError as error:
             faults.append(f"option {error}")
         envelope = given.get("envelope", DATASTREAM).lower()

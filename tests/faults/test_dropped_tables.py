@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.check import check_sink, faults_of
+from connector.commands.check import check_sink, findings_of
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
 from emulator import TABLES, Scenario
@@ -72,4 +72,4 @@ def test_a_bigquery_sink_is_not_rejected_because_of_a_dropped_table(tmp_path: Pa
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(faults_of(config, emulator_host=None))
+    return asyncio.run(findings_of(config, emulator_host=None)).faults

@@ -114,7 +114,7 @@ def test_the_status_page_and_the_metrics_report_dead_letters_and_stopped_tables(
     with reading(configuration(tmp_path, database())) as daemon:
         found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
         assert found is not None
-        tell(Spool.at(tmp_path / "spool"), consumers.BIGQUERY, NOTHING.after(1, 7, {"Singers": why}))
+        tell(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
         daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the dead letters are reported")
         assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
         metrics = fetched(f"{found[1]}/metrics").decode()

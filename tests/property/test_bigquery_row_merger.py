@@ -14,12 +14,12 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from connector.bigquery_table import Shape, bigquery_table
 from connector.core.changes import Changes
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from spark_sink.bigquery.row_merger import DELETED, PRESENT, REPLACED, Fold, merge_statement
+from spark_sink.bigquery.table import Shape, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from connector.bigquery_table import BigQueryTable, Column, Mode, Shape, bigquery_name, bigquery_table
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
 from connector.envelope.envelope import SCHEMA
 from spark_sink.bigquery.rows import RowBuilder
+from spark_sink.bigquery.table import BigQueryTable, Column, Mode, Shape, bigquery_name, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
 from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped

@@ -30,7 +30,7 @@ def no_spanner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def faults(spool: str, sink: str) -> list[str]:
     config: Config = validated({"source": SOURCE, "spool": {"path": spool}, "sink": {"path": sink}})
-    return asyncio.run(check.faults_of(config, emulator_host=None))
+    return asyncio.run(check.findings_of(config, emulator_host=None)).faults
 
 
 def test_buckets_that_can_be_used_are_no_faults(bucket: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo without an emulator, and what its verdict tells."""
+"""The demo without an emulator, and its verdict."""
 
 import os
 import subprocess
@@ -11,19 +11,25 @@ from typing import get_args
 import pytest
 
 from emulator import CommittedMod, EmulatorNotFoundError
-from emulator.demo import source as demo_source
+from emulator.demo import source
 from emulator.demo.plain_stream import committed_identity
 from emulator.demo.skipped import Judgement, Skip
 from emulator.demo.verdict import Delivered, compare
 from emulator.workload.tables import Dialect
 
 ROOT = Path(__file__).parents[3]
-WITHOUT_SDK_FOLDERS = "from emulator import binary, demo; binary._SDK_FOLDERS = (); demo.main()"
+WITHOUT_SDK_FOLDERS = """
+from emulator.demo.__main__ import main
+from emulator.official import binary
+
+binary._SDK_FOLDERS = ()
+main()
+"""
 
 
 def hidden(folder: Path) -> dict[str, str]:
-    """An environment in which neither an emulator nor a Docker engine is found."""
-    for name in ("gateway_main", "gcloud"):  # each without what belongs beside it
+    """Environment variables with which neither an emulator nor a Docker engine is found."""
+    for name in ("gateway_main", "gcloud"):  # programs that do not belong to an emulator
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     env = {name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"}
@@ -45,9 +51,9 @@ def test_without_an_emulator_the_demo_runs_on_a_scripted_server_and_says_so(tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    story = "a scripted Spanner server, for neither a Spanner emulator nor a Docker engine is at hand"
-    assert done.stderr.splitlines()[0] == f"the demo runs against {story}"
-    assert f"source                     {story}" in done.stdout
+    description = "a scripted Spanner server, because neither a Spanner emulator nor a Docker engine was found"
+    assert done.stderr.splitlines()[0] == f"the demo runs against {description}"
+    assert f"source                     {description}" in done.stdout
     assert "Everything committed was delivered, once, in commit order." in done.stdout
     assert list((output / "events").rglob("*.jsonl"))
 
@@ -57,20 +63,20 @@ def test_an_emulator_that_the_environment_names_is_not_replaced(monkeypatch: pyt
         raise EmulatorNotFoundError("no emulator answers there")
 
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:1")
-    monkeypatch.setattr(demo_source, "find_or_start", absent)
-    demo = demo_source.demo_source("googlesql", mods=1, churn=1, scripted=False)
+    monkeypatch.setattr(source, "find_or_start", absent)
+    demo = source.demo_source("googlesql", mods=1, churn=1, scripted=False)
     with pytest.raises(EmulatorNotFoundError, match="answers there"), demo:
         pass
 
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))
-def test_a_scripted_demo_is_of_the_demos_size(dialect: Dialect) -> None:
+def test_a_scripted_demo_has_as_many_mods_and_partition_events_as_requested(dialect: Dialect) -> None:
     origin = time.time_ns()
-    told = demo_source._told(dialect, 20_000, 12, origin=origin)
-    assert len(told.committed) >= 20_000
-    assert all(told.churn[kind] > 0 for kind in ("splits", "merges", "moves"))
-    assert told.churn.total() >= 12
-    assert told.history.horizon == origin + 40 * 10**9
+    scenario = source._scenario(dialect, 20_000, 12, origin=origin)
+    assert len(scenario.committed) >= 20_000
+    assert all(scenario.churn[kind] > 0 for kind in ("splits", "merges", "moves"))
+    assert scenario.churn.total() >= 12
+    assert scenario.history.horizon == origin + 40 * 10**9
 
 
 def delivered(mod: CommittedMod, epoch: int = 1) -> Delivered:
@@ -82,14 +88,14 @@ MODS = [CommittedMod(10**9 * at, at, "T", "INSERT", {"Id": str(at)}, {}, {}, {})
 EVENTS = [delivered(mod, epoch) for epoch, mod in enumerate(MODS, 1)]
 
 
-def test_a_verdict_is_good_when_everything_came_once_and_in_order() -> None:
+def test_a_verdict_is_good_if_every_mod_is_delivered_once_and_in_order() -> None:
     verdict = compare(MODS, EVENTS, ready=0)
     assert verdict.good
     assert (verdict.p50_ms, verdict.p99_ms) == (1.0, 1.0)
     assert compare(MODS, EVENTS, ready=10**12).p50_ms is None
 
 
-def test_what_the_emulator_skipped_is_told_and_is_not_lost() -> None:
+def test_what_the_emulator_skipped_is_counted_and_is_not_lost() -> None:
     skip = Skip(MODS[0].commit_timestamp_ns, 1, "on a chop's end")
     verdict = compare(MODS, EVENTS[1:], ready=0, judgement=Judgement((skip,)))
     assert verdict.good
@@ -99,14 +105,14 @@ def test_what_the_emulator_skipped_is_told_and_is_not_lost() -> None:
     assert (worse.skipped, worse.lost) == (1, 1)
 
 
-def test_a_backlog_is_no_delay() -> None:
+def test_the_delivery_of_a_backlog_does_not_count_as_delay() -> None:
     late = replace(EVENTS[0], visible=MODS[2].commit_timestamp_ns)
     assert compare(MODS, [late, *EVENTS[1:]], ready=MODS[1].commit_timestamp_ns).p99_ms == 1.0
     assert compare(MODS, [late, *EVENTS[1:]], ready=0).p99_ms == 2000.0
 
 
 @pytest.mark.parametrize(
-    ("events", "fault"),
+    ("events", "error"),
     [
         (EVENTS[1:], "lost"),
         ([*EVENTS, EVENTS[0]], "twice"),
@@ -115,7 +121,7 @@ def test_a_backlog_is_no_delay() -> None:
         ([*EVENTS[:3], replace(EVENTS[3], transaction=EVENTS[2].transaction)], "split_transactions"),
     ],
 )
-def test_a_verdict_is_not_good_with_a_fault(events: list[Delivered], fault: str) -> None:
+def test_a_verdict_with_one_error_is_not_good(events: list[Delivered], error: str) -> None:
     verdict = compare(MODS, events, ready=0)
     assert not verdict.good
-    assert getattr(verdict, fault) > 0
+    assert getattr(verdict, error) > 0

@@ -1,4 +1,4 @@
-"""What the emulator skipped is told from what a reader lost, strictly: a loss of ours is not excused."""
+"""The emulator's skipped transactions and those that a reader lost are told apart, and no loss is excused."""
 
 import socket
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ WHOLE = {AT: 3}
 
 
 def reread(start: int, end: int) -> list[PlainMod]:
-    """A range that has everything."""
+    """Re-reads a range and finds every mod."""
     assert ORIGIN <= start <= end
     return [PlainMod(committed_identity(mod), "p") for mod in MODS if start <= mod.commit_timestamp_ns <= end]
 
@@ -36,7 +36,7 @@ def fails(_start: int, _end: int) -> list[PlainMod]:
 
 
 def live(*, lacks: int = AT, start: int = ORIGIN, most: int = ORIGIN + 9 * SECOND, heartbeat: int = 0) -> LiveQuery:
-    """A query that returned everything but one transaction."""
+    """A query that returned everything except one transaction."""
     mods = [mod for mod in reread(start, most) if mod.commit_timestamp != lacks]
     return LiveQuery("p", start, None, PlainRecords(mods, [heartbeat] if heartbeat else []))
 
@@ -46,32 +46,32 @@ def assert_lost(judged: Judgement, mods: int, words: str) -> None:
     assert words in "; ".join(judged.reasons)
 
 
-def test_a_whole_transaction_that_a_bounded_reread_returns_was_skipped() -> None:
+def test_a_whole_transaction_that_a_bounded_reread_returns_counts_as_skipped() -> None:
     judged = judge(WHOLE, MODS, reread)
     assert (judged.lost, judged.skipped_mods, judged.reasons) == (0, 3, ())
     assert str(judged.skipped[0]) == f"{format_rfc3339(AT)} (3 mods, chops unknown)"
 
 
-def test_nothing_is_judged_where_nothing_is_missing() -> None:
+def test_without_missing_mods_nothing_is_reread() -> None:
     assert judge({}, MODS, fails, errors=["x ERROR y"]) == Judgement()
 
 
 @pytest.mark.parametrize("lacking", [1, 2, 3, 6])
-def test_what_a_bounded_reread_lacks_in_part_or_wholly_is_lost(lacking: int) -> None:
+def test_what_a_bounded_reread_lacks_is_lost(lacking: int) -> None:
     def partly(start: int, end: int) -> list[PlainMod]:
         return reread(start, end)[: -min(lacking, 3)]
 
     assert_lost(judge(WHOLE, MODS, partly), 3, f"a bounded re-read lacks {min(lacking, 3)} of the transaction's 3 mods")
 
 
-def test_a_reread_that_returns_other_mods_of_that_timestamp_does_not_excuse() -> None:
+def test_a_reread_that_returns_other_mods_of_that_timestamp_excuses_nothing() -> None:
     def others(start: int, end: int) -> list[PlainMod]:
         return [replace(mod, identity=(*mod.identity[:3], "{}")) for mod in reread(start, end)]
 
     assert_lost(judge(WHOLE, MODS, others), 3, "lacks 3 of")
 
 
-def test_a_part_of_a_transaction_is_lost_for_the_emulator_skips_whole_ones() -> None:
+def test_a_part_of_a_transaction_is_lost() -> None:
     assert_lost(judge({AT: 2}, MODS, reread), 2, "2 of the transaction's 3 mods are missing")
 
 
@@ -79,18 +79,18 @@ def test_a_reread_that_fails_excuses_nothing_and_says_why() -> None:
     assert_lost(judge(WHOLE, MODS, fails), 3, "UNAVAILABLE: gone")
 
 
-def test_more_than_a_few_transactions_are_lost_whatever_a_reread_returns() -> None:
+def test_more_than_a_few_missing_transactions_are_lost() -> None:
     few = {ORIGIN + number * SECOND: 3 for number in range(MOST_SKIPPED)}
     assert judge(few, MODS, reread).lost == 0
     assert_lost(judge({**few, AT: 3}, MODS, reread), 12, "too many")
 
 
-def test_one_that_is_skipped_does_not_excuse_one_that_is_lost() -> None:
+def test_a_skipped_transaction_does_not_excuse_a_lost_one() -> None:
     judged = judge({AT: 3, AT + SECOND: 1}, MODS, reread)
     assert (judged.skipped_mods, judged.lost, len(judged.reasons)) == (3, 1, 1)
 
 
-def test_where_the_reader_logged_an_error_nothing_is_excused() -> None:
+def test_nothing_counts_as_skipped_if_the_reader_logged_an_error() -> None:
     assert_lost(judge(WHOLE, MODS, reread, errors=["ERROR a transaction is incomplete"]), 3, "is incomplete")
 
 
@@ -98,12 +98,12 @@ def test_where_the_reader_logged_an_error_nothing_is_excused() -> None:
     ("query", "words"),
     [
         (live(lacks=0), "the emulator sent it, and the reader lost it"),
-        (live(start=AT + 1), "has not asked its partition"),
-        (live(most=AT - 1), "has not asked its partition"),
-        (replace(live(), token="another"), "has not asked its partition"),
+        (live(start=AT + 1), "has not queried its partition"),
+        (live(most=AT - 1), "has not queried its partition"),
+        (replace(live(), token="another"), "has not queried its partition"),
     ],
 )
-def test_what_the_emulator_sent_or_was_never_asked_for_is_lost(query: LiveQuery, words: str) -> None:
+def test_what_the_emulator_sent_or_was_not_queried_for_is_lost(query: LiveQuery, words: str) -> None:
     assert_lost(judge(WHOLE, MODS, reread, tapped=lambda: [query]), 3, words)
 
 
@@ -117,25 +117,25 @@ def test_what_the_emulator_sent_or_was_never_asked_for_is_lost(query: LiveQuery,
         (live(start=AT - 100_000_000 - 5 * CHOP), "on a chop's end"),
     ],
 )
-def test_a_skipped_transaction_is_told_with_its_place_among_the_chops(query: LiveQuery, grid: str) -> None:
+def test_a_skipped_transaction_says_whether_it_is_on_a_chops_end(query: LiveQuery, grid: str) -> None:
     judged = judge(WHOLE, MODS, reread, tapped=lambda: [query])
     assert judged.lost == 0
     assert judged.skipped[0].grid == grid
 
 
-def test_a_wire_that_cannot_be_read_excuses_nothing() -> None:
+def test_a_recording_that_cannot_be_decoded_excuses_nothing() -> None:
     def broken() -> list[LiveQuery]:
         raise WiretapError("a message is compressed")
 
     assert_lost(judge(WHOLE, MODS, reread, tapped=broken), 3, "a message is compressed")
 
 
-def test_a_reread_ends_within_its_time_where_nobody_answers() -> None:
+def test_a_reread_ends_within_its_time_without_a_server() -> None:
     with pytest.raises(RereadError, match=r"UNAVAILABLE|DEADLINE_EXCEEDED"):
         rereader("127.0.0.1:1", "projects/p/instances/i/databases/d", "S", "googlesql", seconds=5)(ORIGIN, AT)
 
 
-def test_a_reread_ends_within_its_time_where_a_server_stays_silent() -> None:
+def test_a_reread_ends_within_its_time_if_the_server_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RereadError, match="DEADLINE_EXCEEDED"):

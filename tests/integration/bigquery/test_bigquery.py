@@ -23,7 +23,7 @@ from typing import get_args
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
-from connector.commands.check import faults_of
+from connector.commands.check import findings_of
 from connector.config import load
 from connector.core.timestamps import format_rfc3339
 from emulator import TABLES, Column, CommittedMod, SampleDatabase, Table, Workload
@@ -320,7 +320,7 @@ def test_campaign(
 
 
 def faults(config: Path) -> list[str]:
-    return asyncio.run(faults_of(load(config), emulator_host=None))
+    return asyncio.run(findings_of(load(config), emulator_host=None)).faults
 
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))

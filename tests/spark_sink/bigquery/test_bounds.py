@@ -6,13 +6,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import BigQueryTable, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.bounds import bound_of, bounded
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.row_merger import Fold, merge_statement
+from spark_sink.bigquery.table import BigQueryTable, Shape, bigquery_table
 from tests.spark_sink.bigquery.deliveries.lives import Life, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 

@@ -1,42 +1,29 @@
-"""``check`` says what a BigQuery sink takes of its quotas, by the tables that are watched and those that are there."""
+"""``check`` says what a BigQuery sink takes of its quotas, by the tables that are watched and those that exist."""
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
-from connector.bigquery_client import BigQueryClient, ExistingTable
-from connector.commands import check
-from connector.config import Config, validated
-from connector.core.filters import RecordFilter
+from connector.config.loading import Config, validated
+from connector.config.sinks import WatchedStream, sink_type
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import BigQueryClient, ExistingTable
 from tests.connector.builders import column
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
-TABLES = [TableSchema.of(name, [column("Id", "INT64", 1, key=True)]) for name in ("Singers", "Albums", "Left out")]
+TABLES = tuple(TableSchema.of(name, [column("Id", "INT64", 1, key=True)]) for name in ("Singers", "Albums"))
 
 
-@asynccontextmanager
-async def opened(*_args: object, **_kwargs: object) -> AsyncIterator[SimpleNamespace]:
-    keeps = RecordFilter((), ("Left*",))
-    yield SimpleNamespace(
-        stream=SimpleNamespace(tables=TABLES), source=SimpleNamespace(default_schema=""), filter=keeps
-    )
-
-
-def notes(monkeypatch: pytest.MonkeyPatch, config: Config) -> list[str]:
-    monkeypatch.setattr(check, "opened", opened)
-    return asyncio.run(check.notes_of(config, emulator_host=None))
+def estimates(config: Config) -> list[str]:
+    stream = WatchedStream("Everything", "NEW_ROW", "googlesql", "", TABLES)
+    return sink_type(config.sink.type).estimates(config.sink, config.source, config.spark, stream)
 
 
 @pytest.mark.parametrize("mode", ["merge", "merge-load"])
-def test_check_tells_how_much_is_read_of_the_tables_that_are_there(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_check_tells_how_much_is_read_of_the_tables_that_are_there(mode: str) -> None:
     with BigQueryDouble.started() as double:
         client = bigquery.Client(
             project=double.project, credentials=AnonymousCredentials(), client_options={"api_endpoint": double.endpoint}
@@ -46,7 +33,7 @@ def test_check_tells_how_much_is_read_of_the_tables_that_are_there(monkeypatch: 
         double.set_size("d", "Singers", 10**13)
         sink = {"type": "bigquery", "dataset": "d", "mode": mode, "project": double.project}
         sink |= {"endpoint": double.endpoint, "grpc_endpoint": double.grpc_endpoint}
-        first, second, third = notes(monkeypatch, validated({"source": SOURCE, "sink": sink}))
+        first, second, third = estimates(validated({"source": SOURCE, "sink": sink}))
     assert first.startswith(f"2 tables in mode {mode}")
     assert second.startswith("1 tables of 10,000.0 GB are read up to 24 times a day")
     assert third.startswith("warning: that is 109 %")
@@ -64,11 +51,11 @@ def replica(double: BigQueryDouble, tables: list[str]) -> Config:
     return validated({"source": SOURCE, "sink": sink})
 
 
-def test_check_says_why_it_does_not_know_how_large_tables_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_says_why_it_does_not_know_how_large_tables_are() -> None:
     with BigQueryDouble.started() as double:
         config = replica(double, ["Singers"])
         double.deny("d", "Albums")
-        first, second, third = notes(monkeypatch, config)
+        first, second, third = estimates(config)
     assert first.startswith("2 tables in mode merge")
     assert second == "each table is read up to 24 times a day to merge what changed"
     assert third.startswith("sizes unknown: cannot use BigQuery's table d.Albums: permission denied")
@@ -84,11 +71,11 @@ def test_check_asks_for_some_tables_at_the_same_time(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(BigQueryClient, "find", meeting)
     with BigQueryDouble.started() as double:
-        assert len(notes(monkeypatch, replica(double, ["Singers", "Albums"]))) == 2
+        assert len(estimates(replica(double, ["Singers", "Albums"]))) == 2
 
 
-def test_check_tells_of_streams_where_rows_are_appended_and_nothing_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_tells_of_streams_where_rows_are_appended_and_nothing_of_files() -> None:
     sink = {"type": "bigquery", "dataset": "d", "mode": "append-only"}
-    (note,) = notes(monkeypatch, validated({"source": SOURCE, "sink": sink}))
+    (note,) = estimates(validated({"source": SOURCE, "sink": sink}))
     assert note.startswith("2 tables in mode append-only: at most 5,000 new streams an hour, of 10,000")
-    assert notes(monkeypatch, validated({"source": SOURCE})) == []
+    assert estimates(validated({"source": SOURCE})) == []

@@ -11,9 +11,9 @@ from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from connector.bigquery_table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery import connections as bigquery_connections
 from spark_sink.bigquery.connections import Connection, Connections
+from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 

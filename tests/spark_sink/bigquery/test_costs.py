@@ -2,9 +2,9 @@
 
 import pytest
 
-from connector.bigquery_costs import Load, notes
-from connector.bigquery_quotas import LOADS, STREAMS
 from connector.core.timestamps import MINUTE, SECOND
+from spark_sink.bigquery.costs import Load, notes
+from spark_sink.bigquery.quotas import LOADS, STREAMS
 
 HOUR = 60 * MINUTE
 

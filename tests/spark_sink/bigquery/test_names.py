@@ -3,11 +3,11 @@
 import pytest
 from google.cloud import bigquery
 
-from connector.bigquery_table import Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.row_merger import LONGEST_STATEMENT, late_statement, merge_statement, too_long
+from spark_sink.bigquery.table import Shape, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, ids_of

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from connector import bigquery_quotas
-from connector.bigquery_quotas import STREAMS, Pacing, Quota, Spent
-from connector.bigquery_table import Mode
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType
@@ -21,8 +18,11 @@ from connector.spool import consumers
 from connector.spool.manifest import SegmentFile
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import loads as bigquery_loads
+from spark_sink.bigquery import quotas
 from spark_sink.bigquery.pace import Gathered, Pace, _Document, loaded, release
 from spark_sink.bigquery.parts import parts_of
+from spark_sink.bigquery.quotas import STREAMS, Pacing, Quota, Spent
+from spark_sink.bigquery.table import Mode
 from spark_sink.sink.started_batches import BegunBatch
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
@@ -82,7 +82,7 @@ class World:
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of the quota; and nobody waits for news that will not come while a test holds the clock."""
     monkeypatch.setattr(stream, "NEWS_WAIT", 0.0)
-    monkeypatch.setattr(bigquery_quotas, "STREAMS", Quota("streams", STREAMS.limit // 10, STREAMS.seconds))
+    monkeypatch.setattr(quotas, "STREAMS", Quota("streams", STREAMS.limit // 10, STREAMS.seconds))
 
 
 pytestmark = pytest.mark.usefixtures("_small")
@@ -287,11 +287,11 @@ def test_what_a_micro_batch_loads_in_several_pieces_is_paid_once_it_is_known(tmp
     pace.spend([weight(8, 10)])
     loaded(maker.spool, 8, 101)
     after = paced(maker, clock, "merge-load")._spent().paid_until
-    assert after - before == bigquery_quotas.LOADS.span(1 + 100)
+    assert after - before == quotas.LOADS.span(1 + 100)
     assert pace._spent().paid_until == after
     assert pace._spent().paid_until == after, "once"
     pace.spend([weight(9, 10)])
-    assert pace._spent().paid_until == after + bigquery_quotas.LOADS.span(1), "the note is of another micro-batch"
+    assert pace._spent().paid_until == after + quotas.LOADS.span(1), "the note is of another micro-batch"
 
 
 def test_the_driver_tells_how_many_loads_a_micro_batch_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_the_driver_tells_how_many_loads_a_micro_batch_took(tmp_path: Path, monk
             assert life.run()
             spent = life._reader._pace._spent()
         assert double.meter.total("load jobs") == 5 * len(TABLES)
-    assert spent.paid_until == world.clock.now + bigquery_quotas.LOADS.span(5 * len(TABLES))
+    assert spent.paid_until == world.clock.now + quotas.LOADS.span(5 * len(TABLES))
 
 
 def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
@@ -343,7 +343,7 @@ def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_goes_on_
             life.plan()
             life.checkpoint.done = True
             assert life.delivery.waiting() is (later == 0), "recorded when the next micro-batch is asked for"
-        done = consumers.find(world.maker.spool, consumers.BIGQUERY)
+        done = consumers.find(world.maker.spool, "bigquery")
     assert done is not None
     assert sealed <= done.epoch < world.maker.spool.latest()
 

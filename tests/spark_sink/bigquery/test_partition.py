@@ -2,12 +2,13 @@
 
 import pytest
 
-from connector.bigquery_partition import Partition, parse
-from connector.bigquery_table import BigQueryTable, Mode, Shape, bigquery_table, faults_of_stream
-from connector.config import BigQueryConfig, validated
+from connector.config import validated
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
+from spark_sink.bigquery.config import BigQueryConfig
+from spark_sink.bigquery.partition import Partition, parse
+from spark_sink.bigquery.table import BigQueryTable, Mode, Shape, bigquery_table, faults_of_stream
 
 ORDERS = TableSchema(
     "Orders",

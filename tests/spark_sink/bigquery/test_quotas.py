@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from connector.bigquery_quotas import LOADS, STREAMS, Pacing, Quota, Spent
 from connector.core.timestamps import MINUTE, SECOND
+from spark_sink.bigquery.quotas import LOADS, STREAMS, Pacing, Quota, Spent
 
 NOW = 1_800_000_000 * SECOND
 HOUR = 60 * MINUTE

@@ -5,12 +5,12 @@ import re
 import pytest
 from google.cloud import bigquery
 
-from connector.bigquery_client import ExistingTable
-from connector.bigquery_table import Field, Shape, bigquery_table
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import ExistingTable
 from spark_sink.bigquery.rejections import misfits
+from spark_sink.bigquery.table import Field, Shape, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.spark_sink.bigquery.deliveries.trials import MakeTrial, Sealing, Trial, ids_of
 from tests.spark_sink.bigquery.deliveries.trials import make as make

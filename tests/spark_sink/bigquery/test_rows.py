@@ -12,13 +12,13 @@ from google.protobuf.message import Message
 
 from benchmarks import rows
 from benchmarks.rows import message_class
-from connector.bigquery_table import Mode, Shape, bigquery_table
 from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from spark_sink.bigquery import rows as bigquery_rows
 from spark_sink.bigquery.rows import BuiltRows, RowBuilder, check_whole_rows
+from spark_sink.bigquery.table import Mode, Shape, bigquery_table
 from spark_sink.errors import SinkError
 from tests.connector.builders import AT, column, record
 

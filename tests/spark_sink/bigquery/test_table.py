@@ -5,7 +5,9 @@ from typing import get_args
 
 import pytest
 
-from connector.bigquery_table import (
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from spark_sink.bigquery.table import (
     MERGE,
     WAYS_APART,
     Field,
@@ -17,8 +19,6 @@ from connector.bigquery_table import (
     faults_of_stream,
     table_faults,
 )
-from connector.core.records import ColumnType
-from connector.core.schemas import TableSchema
 from tests.connector.builders import column
 
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.config import FilesConfig, validated
+from connector.config import validated
 from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError
+from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import format_of
 from spark_sink.files.plan import FileShape, file_groups
 from spark_sink.files.writer import FileWriter

@@ -242,7 +242,7 @@ def configured(folder: Path, **sink: object) -> str:
 
 
 def done(spool: SpoolMaker, epoch: int) -> None:
-    consumers.record(spool.spool, consumers.FILES, epoch, now=START)
+    consumers.record(spool.spool, "files", epoch, now=START)
 
 
 def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
@@ -257,7 +257,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     done(spool, 1)
     assert main(["replay", configured(tmp_path, format="avro")]) == 1
     assert "0 letters went through, 3 refused again" in capsys.readouterr().out
-    tell(spool.spool, consumers.FILES, SinkReport(first=1, refused=3, stopped={"Singers": "why"}))
+    tell(spool.spool, "files", SinkReport(first=1, refused=3, stopped={"Singers": "why"}))
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
     assert "3 letters went through, 0 refused again" in capsys.readouterr().out
     replayed = list((tmp_path / "out").rglob("*.jsonl"))
@@ -270,7 +270,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     assert {path.parent for path in replayed} == {
         tmp_path / "out" / f"d_{table}/2026/03/01/10/00" for table in ("Counted", "Singers")
     }
-    assert report_of(spool.spool, consumers.FILES).stopped == {}
+    assert report_of(spool.spool, "files").stopped == {}
     assert not DeadLetters(f"{tmp_path / 'out'}-letters").files()
 
 
@@ -320,7 +320,7 @@ def test_the_sink_tells_of_its_dead_letters_and_goes_on(spool: SpoolMaker, tmp_p
     assert f"2 files, 2 events, 2 to the dead letters at {tmp_path / 'out'}-letters" in sink.said()
     assert MISFIT in sink.said()
     assert COLLISION in sink.said()
-    report = report_of(spool.spool, consumers.FILES)
+    report = report_of(spool.spool, "files")
     assert (report.refused, list(report.stopped)) == (2, ["Colliding"])
     assert set(letters_in(tmp_path / "out")) == {"Counted", "Colliding"}
 

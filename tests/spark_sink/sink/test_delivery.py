@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connector.config import FilesConfig, validated
+from connector.config import validated
 from connector.spool import consumers
+from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import FileDelivery
 from spark_sink.run import Event, Events, Sink
 from tests.spark_sink.bigquery.deliveries.lives import SOURCE
@@ -32,7 +33,7 @@ def test_files_of_epochs_that_are_sealed_after_a_drain_began_are_not_waited_for(
     assert delivery.waiting()
     delivery.drain()
     spool.fill(2)
-    consumers.record(spool.spool, consumers.FILES, recorded, now=START)
+    consumers.record(spool.spool, "files", recorded, now=START)
     assert delivery.waiting() is waits
     assert delivery_of(spool, tmp_path, 0).waiting(), "the sink after it has them to do"
 
@@ -56,7 +57,7 @@ def test_a_sink_ends_when_what_it_drains_is_delivered_whatever_else_there_is(spo
     def drained_and_done() -> None:
         drain()
         spool.fill(1)
-        consumers.record(spool.spool, consumers.FILES, 2, now=START)
+        consumers.record(spool.spool, "files", 2, now=START)
 
     delivery.drain = drained_and_done  # type: ignore[method-assign]
     sink._deliver(cast("StreamingQuery", Query()), events)

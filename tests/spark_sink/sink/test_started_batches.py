@@ -12,8 +12,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
 from connector.spool import consumers
+from spark_sink.files.config import CONSUMER
 from spark_sink.files.plan import FileShape, FilesPartition, FilesRoot, Holding
-from spark_sink.files.source import CONSUMER, FileSinkReader
+from spark_sink.files.source import FileSinkReader
 from spark_sink.sink.started_batches import BegunBatch, BegunBatches
 from spark_sink.source import epoch_stream as stream
 from tests.spark_sink.spools import START, SpoolMaker

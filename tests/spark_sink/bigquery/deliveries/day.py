@@ -19,9 +19,7 @@ from unittest import mock
 
 import click
 
-from connector.bigquery_quotas import HOUR
-from connector.bigquery_table import MERGE, MERGE_LOAD
-from connector.config import BigQueryConfig, Config
+from connector.config import Config
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from emulator.bigquery.meter import (
@@ -34,6 +32,9 @@ from emulator.bigquery.meter import (
     SERVICE,
     Meter,
 )
+from spark_sink.bigquery.config import BigQueryConfig
+from spark_sink.bigquery.quotas import HOUR
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
 from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
-from connector.config import BigQueryConfig, Config, validated
+from connector.config import Config, validated
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.delivery import BigQueryDelivery
 from spark_sink.bigquery.source import BigQuerySinkReader
 

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from connector.bigquery_client import BigQueryClient
-from connector.bigquery_table import Shape, bigquery_table
-from connector.config import BigQueryConfig
 from spark_sink.bigquery import loads as bigquery_loads
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.row_merger import Fold, merge_statement
+from spark_sink.bigquery.table import Shape, bigquery_table
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from tests.property import test_bigquery_row_merger as folding

@@ -13,13 +13,14 @@ import pytest
 from google.api_core.exceptions import BadRequest
 from google.cloud import bigquery
 
-from connector.bigquery_table import bigquery_table
-from connector.config import BigQueryConfig, Config
+from connector.config import Config
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.replay import replay_into
 from spark_sink.bigquery.rows import LARGEST, RowBuilder
+from spark_sink.bigquery.table import bigquery_table
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters

@@ -17,10 +17,10 @@ from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.any_pb2 import Any as Any_
 
-from connector.bigquery_client import BigQueryClient, reason_of
 from connector.core.records import ColumnType
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import writer as bigquery_writer
+from spark_sink.bigquery.client import BigQueryClient, reason_of
 from spark_sink.bigquery.commit_log import StreamsEntry
 from spark_sink.bigquery.writer import BigQueryWriter
 from spark_sink.errors import SinkError

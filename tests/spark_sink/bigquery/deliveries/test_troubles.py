@@ -8,18 +8,18 @@ import pytest
 from google.api_core import exceptions
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from connector.bigquery_client import BigQueryClient, reason_of
-from connector.bigquery_table import BigQueryTarget
 from connector.config import Config, SpoolConfig
 from connector.core.records import ColumnType, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
-from connector.spool.consumers import BIGQUERY, find
+from connector.spool.consumers import find
 from connector.storage.local import LocalStorage
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import BigQueryClient, reason_of
 from spark_sink.bigquery.commit_log import KEPT, Ledger
 from spark_sink.bigquery.replay import replay_into
+from spark_sink.bigquery.table import BigQueryTarget
 from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
@@ -106,7 +106,7 @@ def test_a_driver_that_wakes_up_after_another_has_delivered_its_micro_batch_comm
 def test_a_driver_that_wakes_up_when_its_entry_is_long_gone_is_told_so(spool: SpoolMaker) -> None:
     ledger = Ledger(spool.spool)
     spool.fill(3)
-    consumers.record(spool.spool, BIGQUERY, 2, now=START)
+    consumers.record(spool.spool, "bigquery", 2, now=START)
     with pytest.raises(SpoolInUseError, match="another sink has delivered the epochs from 2 on"):
         ledger.enter(2, "Singers", ("stream",))
     assert ledger.enter(3, "Singers", ("stream",)).streams == ("stream",)
@@ -116,7 +116,7 @@ def test_entries_are_kept_for_a_while_after_their_micro_batch_is_done(spool: Spo
     ledger = Ledger(spool.spool)
     for first in (1, 2, 3):
         ledger.enter(first, "Singers", (f"stream{first}",))
-    consumers.record(spool.spool, BIGQUERY, KEPT + 2, now=START)
+    consumers.record(spool.spool, "bigquery", KEPT + 2, now=START)
     ledger.forget()
     assert [ledger.find(first, "Singers") is not None for first in (1, 2, 3)] == [False, True, True]
 
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_is_lost_before_progress_was_recorded_repeats_nothing(
             assert life.plan(ReadMaxFiles(1))
             life.deliver([row for task in life.tasks() for row in life.told(task)])
             life.checkpoint.done = True
-    consumer = find(spool.spool, BIGQUERY)
+    consumer = find(spool.spool, "bigquery")
     assert consumer is not None
     assert consumer.epoch < 2, "else this shows nothing"
     monkeypatch.setattr(LocalStorage, "rewrite_interval", 0.0)

@@ -15,13 +15,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from connector.bigquery_client import BigQueryClient
 from connector.config import Config
 from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import delivery as bigquery_delivery
 from spark_sink.bigquery import parts as bigquery_parts
+from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import Ledger
 from spark_sink.bigquery.tables import BigQueryTables
 from spark_sink.bigquery.writer import BigQueryWriter

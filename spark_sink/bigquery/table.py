@@ -13,10 +13,9 @@ from typing import Literal
 
 import orjson
 
-from connector import bigquery_partition
-from connector.bigquery_partition import Partition
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import Kind, kind_of
+from spark_sink.bigquery.partition import Partition, fitted, is_named, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
@@ -102,7 +101,7 @@ class Shape:
 
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables
-    without one are in; ``partition_by`` is that option as text (:func:`connector.bigquery_partition.to_text`).
+    without one are in; ``partition_by`` is that option as text (:func:`spark_sink.bigquery.partition.to_text`).
     """
 
     dataset: str
@@ -209,7 +208,7 @@ def bigquery_table(schema: TableSchema, shape: Shape) -> BigQueryTable:
 
 def _partition(table: str, columns: Iterable[Column], shape: Shape) -> tuple[Partition | None, str]:
     """How a table is partitioned, and why it cannot be, if it is named."""
-    spec = bigquery_partition.of_table(shape.partition_by, table)
+    spec = of_table(shape.partition_by, table)
     if not spec:
         return None, ""
     fields = {column.name: column.field for column in columns} | {
@@ -217,9 +216,9 @@ def _partition(table: str, columns: Iterable[Column], shape: Shape) -> tuple[Par
     }
     types = {name: (field.name, "" if field.repeated else field.type) for name, field in fields.items()}
     try:
-        return bigquery_partition.fitted(spec, types, merges=shape.merges), ""
+        return fitted(spec, types, merges=shape.merges), ""
     except ValueError as error:
-        named = bigquery_partition.is_named(shape.partition_by, table)
+        named = is_named(shape.partition_by, table)
         return None, f"table {table} cannot be partitioned by {spec}: {error}" if named else ""
 
 

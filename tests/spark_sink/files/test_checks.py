@@ -2,10 +2,11 @@
 
 import pytest
 
-from connector.commands.sink_warnings import warnings_of_files
-from connector.config import FilesConfig
+from connector.config.sinks import WatchedStream
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
+from spark_sink.files.checks import warnings_of_files
+from spark_sink.files.config import FilesConfig
 
 MOMENTS = TableSchema.of(
     "Moments", [ColumnType("At", '{"code":"TIMESTAMP"}', True, 1), ColumnType("B", '{"code":"TIMESTAMP"}', False, 2)]
@@ -13,7 +14,7 @@ MOMENTS = TableSchema.of(
 
 
 def warned(sink: FilesConfig, capture: str = "NEW_ROW", dialect: str = "googlesql") -> list[str]:
-    return list(warnings_of_files(sink, "Everything", capture, dialect, [MOMENTS]))
+    return list(warnings_of_files(sink, WatchedStream("Everything", capture, dialect, "", (MOMENTS,))))
 
 
 @pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
@@ -27,7 +28,7 @@ def warned(sink: FilesConfig, capture: str = "NEW_ROW", dialect: str = "googlesq
 def test_partial_rows_are_warned_of_with_the_statement_that_helps(capture: str, dialect: str, statement: str) -> None:
     (line,) = warned(FilesConfig(), capture, dialect)
     assert line.startswith(f"source.change_stream: Everything captures {capture}, so that an UPDATE holds the key")
-    assert line.endswith(f"makes the others NULL. What helps: {statement}")
+    assert line.endswith(f"makes the others NULL. To capture whole rows: {statement}")
 
 
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])

@@ -8,8 +8,8 @@ tables comes soon, one that has many gathers longer, and whoever knows the momen
 
 from dataclasses import dataclass
 
-from connector.bigquery_table import MERGE, MERGE_LOAD, Mode
 from connector.core.timestamps import SECOND
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD, Mode
 
 HOUR, DAY = 3600, 86400
 """Seconds."""

@@ -7,9 +7,9 @@ tables are.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from connector.bigquery_quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
-from connector.bigquery_table import MERGE, MERGE_LOAD, Mode
 from connector.core.timestamps import SECOND
+from spark_sink.bigquery.quotas import DAY, HOUR, LOADS, SCANNED, SHARE, STREAMS, Pacing
+from spark_sink.bigquery.table import MERGE, MERGE_LOAD, Mode
 
 LEAST_SCANNED = 10 * 2**20
 """Bytes that are paid for a table at least."""

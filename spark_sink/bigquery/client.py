@@ -26,10 +26,10 @@ from google.cloud.bigquery.table import (
     TimePartitioning,
 )
 
-from connector.bigquery_partition import Partition
-from connector.bigquery_table import BigQueryTable, BigQueryTarget, Field
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
+from spark_sink.bigquery.partition import Partition
+from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget, Field
 
 PATIENCE = 600.0
 """Seconds for which what may pass by itself is retried."""

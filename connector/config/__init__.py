@@ -1,0 +1,20 @@
+"""The configuration: its sections, the kinds of sinks, and the file that holds it."""
+
+from connector.config.loading import Config, load, validated
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
+from connector.config.values import parse_duration, parse_size
+from connector.config.values import resolve_timestamp as resolve_moment
+
+__all__ = [
+    "Config",
+    "EnvelopeConfig",
+    "SourceConfig",
+    "SparkConfig",
+    "SpoolConfig",
+    "StatusConfig",
+    "load",
+    "parse_duration",
+    "parse_size",
+    "resolve_moment",
+    "validated",
+]

@@ -1,0 +1,122 @@
+"""Reads a configuration: YAML with the names of the contract, checked before anything starts, all faults at once.
+
+``${VAR}`` stands for the value of an environment variable.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, PlainValidator, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
+from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_type
+from connector.config.values import Duration
+from connector.core.timestamps import SECOND
+from connector.errors import ConfigurationError
+
+_COMMENT_OR_VARIABLE = re.compile(r"^\s*#.*$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}", re.MULTILINE)
+_NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
+
+
+def _sink(node: object) -> SinkConfig:
+    """The section ``sink``, as the kind of sink that it names reads it."""
+    if isinstance(node, SinkConfig):
+        return node
+    name = node.get("type", DEFAULT_SINK) if isinstance(node, dict) else DEFAULT_SINK
+    try:
+        kind = sink_type(str(name))
+    except ConfigurationError as error:
+        raise PydanticCustomError("sink_type", "{fault}", {"fault": str(error)}) from error
+    return kind.config_type.model_validate(node)
+
+
+class Config(Section):
+    """A whole configuration file."""
+
+    source: SourceConfig
+    spool: SpoolConfig = SpoolConfig()
+    envelope: EnvelopeConfig = EnvelopeConfig()
+    sink: Annotated[SinkConfig, PlainValidator(_sink)] = Field(default={}, validate_default=True)
+    """The destination of ``spanner-cdc run``."""
+    spark: SparkConfig = SparkConfig()
+    status: StatusConfig = StatusConfig()
+    drain_timeout: Duration = 30 * SECOND
+
+    @model_validator(mode="after")
+    def _check_sink_options(self) -> "Config":
+        sink_type(self.sink.type).check_options(self.sink, self.envelope)
+        return self
+
+
+def load(path: str | Path) -> Config:
+    """Reads a configuration file.
+
+    Raises:
+        ConfigurationError: naming every fault, by field.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{path}: {getattr(error, 'strerror', None) or 'cannot be read'}"]) from error
+    missing: list[str] = []
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None:
+            return match[0]
+        if name not in os.environ:
+            missing.append(f"{path}: the environment has no variable {name}")
+        return os.environ.get(name, "")
+
+    text = _COMMENT_OR_VARIABLE.sub(value, text)
+    if missing:
+        raise ConfigurationError(missing)
+    try:
+        node = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
+    if not isinstance(node, dict):
+        raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
+    return validated(node)
+
+
+def validated(node: dict[str, object]) -> Config:
+    """The configuration in a mapping.
+
+    Raises:
+        ConfigurationError: naming every fault, by field.
+    """
+    try:
+        return Config.model_validate(node)
+    except ValidationError as error:
+        raise ConfigurationError([_fault(detail) for detail in error.errors()]) from error
+
+
+def _fault_of_yaml(error: Exception) -> str:
+    """What is wrong and where, without the text itself: the environment may have filled a secret in."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark, problem = error.problem_mark, _NAMED_IN_YAML.sub(r"\1", error.problem or "")
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"position {error.position}: {error.reason}"
+    return "it holds a date or a number that does not exist"
+
+
+def _fault(detail: ErrorDetails) -> str:
+    field = ".".join(str(part) for part in detail["loc"])
+    match detail["type"]:
+        case "sink_type":
+            return detail["msg"]
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"{field}: write its options below it, one a line"
+        case "extra_forbidden":
+            return f"{field}: there is no such option"
+        case "missing":
+            return f"{field}: is needed"
+        case _:
+            message = detail["msg"].removeprefix("Value error, ")
+            return f"{field}: {message}" if field else message

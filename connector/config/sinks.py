@@ -1,0 +1,156 @@
+"""Kinds of sinks: what the connector must know of a destination, and where it learns it from.
+
+The connector knows no destination itself. A package registers one by an entry point of this group::
+
+    [project.entry-points."spanner_cdc.sinks"]
+    files = "spark_sink.files.sink_type:SINK"
+
+The entry point's name is what ``sink.type`` names, and the name of the sink's consumer in the spool. Its value is a
+:class:`SinkType`. It is imported when a configuration names it, so that the libraries of the others are not needed.
+"""
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from pydantic import field_validator
+
+from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
+from connector.core.schemas import TableSchema
+from connector.errors import ConfigurationError
+from connector.storage.locations import checked
+
+GROUP = "spanner_cdc.sinks"
+DEFAULT_SINK = "files"
+"""The type of a sink that names none."""
+
+
+class SinkConfig(Section):
+    """The options that every sink has; a destination's own model derives from it.
+
+    Options that hold a path or ``gs://bucket/prefix`` are to be validated with
+    :func:`connector.storage.locations.checked`.
+    """
+
+    type: str
+    dead_letters: str = "./dead-letters"
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _dead_letters_location(cls, value: str) -> str:
+        return checked(value)
+
+
+C = TypeVar("C", bound=SinkConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A path of the local disk or of Cloud Storage that a sink writes below, and the option that holds it."""
+
+    option: str
+    path: str
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedStream:
+    """What a sink is told of a change stream before anything is read.
+
+    Attributes:
+        name: the change stream's.
+        value_capture_type: as Spanner names it, such as ``NEW_ROW``.
+        dialect: ``googlesql`` or ``postgresql``.
+        default_schema: the name that events give the unnamed schema.
+        tables: the watched tables that the configuration keeps.
+    """
+
+    name: str
+    value_capture_type: str
+    dialect: str
+    default_schema: str
+    tables: tuple[TableSchema, ...] = ()
+
+
+class SinkType(ABC, Generic[C]):
+    """A kind of destination, as far as the command line needs to know it.
+
+    Every method but :meth:`check_options` is for ``spanner-cdc check`` and the start of ``spanner-cdc run``. An error
+    is a sentence after the option that it is about, such as ``sink.path: ...``.
+
+    Args:
+        config_type: the model of the section ``sink``.
+    """
+
+    def __init__(self, config_type: type[C]) -> None:
+        self.config_type = config_type
+
+    def check_options(self, sink: C, envelope: EnvelopeConfig) -> None:
+        """Checks options against each other and against those of other sections.
+
+        Raises:
+            ValueError: an option is invalid.
+        """
+
+    def locations(self, sink: C) -> Sequence[Location]:
+        """The places that must be writable."""
+        return [Location("sink.dead_letters", sink.dead_letters)]
+
+    def stream_decides(self, sink: C) -> bool:
+        """Whether ``run`` must ask :meth:`stream_errors`, without tables, before it starts the sink."""
+        return False
+
+    def stream_errors(self, sink: C, stream: WatchedStream) -> list[str]:
+        """What keeps the change stream's tables out of the destination; asks nobody."""
+        return []
+
+    def destination_errors(self, sink: C, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+        """What is wrong with the destination, which is asked; ``stream`` is None where Spanner could not be asked."""
+        return []
+
+    def warnings(self, sink: C, stream: WatchedStream) -> list[str]:
+        """What users should know before they read what the sink writes; asks nobody."""
+        return []
+
+    def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
+        """What the sink will need of the destination's quotas, and what that costs; the destination may be asked."""
+        return []
+
+
+@cache
+def _entry_points() -> Mapping[str, EntryPoint]:
+    """The registered sinks by name, the default one first."""
+    found = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    default = found.pop(DEFAULT_SINK, None)
+    return found if default is None else {DEFAULT_SINK: default, **found}
+
+
+def sink_names() -> list[str]:
+    """The names of all registered sinks; none is imported."""
+    return list(_entry_points())
+
+
+@cache
+def sink_type(name: str) -> "SinkType[SinkConfig]":
+    """The kind of sink that is registered under a name.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot be imported.
+    """
+    entry = _entry_points().get(name)
+    if entry is None:
+        raise ConfigurationError(
+            [f"sink.type: {name!r} is none of {', '.join(sink_names()) or 'the registered sinks'}"]
+        )
+    try:
+        kind: object = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            [f"sink.type: sink {name!r} cannot be imported from {entry.value}: {error}"]
+        ) from error
+    if not isinstance(kind, SinkType):
+        raise ConfigurationError([f"sink.type: {entry.value}, registered as sink {name!r}, is not a SinkType"])
+    return kind

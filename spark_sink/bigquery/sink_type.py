@@ -1,0 +1,63 @@
+"""Registers the BigQuery sink as ``sink.type: bigquery``."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
+from connector.config.sinks import WatchedStream
+from spark_sink.bigquery import checks
+from spark_sink.bigquery.config import BigQueryConfig, check_options
+from spark_sink.bigquery.table import MERGE
+from spark_sink.sink.sink_type import SparkSinkType
+
+if TYPE_CHECKING:
+    from spark_sink.sink.dead_letters import Replay
+    from spark_sink.sink.delivery import Delivery
+
+
+class BigQuerySink(SparkSinkType[BigQueryConfig]):
+    """Tables of BigQuery, as Datastream or the Dataflow template writes them."""
+
+    def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
+        """Checks the endpoints, and that the envelope is Datastream's."""
+        check_options(sink, envelope)
+
+    def stream_decides(self, sink: BigQueryConfig) -> bool:
+        """Mode ``merge`` needs whole rows."""
+        return sink.mode == MERGE
+
+    def stream_errors(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
+        """Tables that BigQuery cannot hold, and partial rows."""
+        return checks.stream_errors(sink, stream)
+
+    def destination_errors(self, sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+        """Datasets that do not exist."""
+        return checks.dataset_errors(sink, source, stream)
+
+    def estimates(
+        self, sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> list[str]:
+        """Calls against quotas, and bytes read to merge."""
+        return checks.estimates(sink, source, spark, stream)
+
+    def delivery(self, config: Config, sink: BigQueryConfig) -> "Delivery":
+        """Writes rows."""
+        with checks.with_libraries():
+            from spark_sink.bigquery.delivery import BigQueryDelivery
+        return BigQueryDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: BigQueryConfig) -> "AbstractContextManager[Replay]":
+        """Writes rows."""
+        with checks.with_libraries():
+            from spark_sink.bigquery.replay import replay_into
+        return replay_into(config)
+
+    def owns_dead_letters(self, name: str) -> bool:
+        """All names but those of the file sink."""
+        from spark_sink.sink.dead_letter_files import is_of_files
+
+        return not is_of_files(name)
+
+
+SINK = BigQuerySink(BigQueryConfig)

@@ -1,0 +1,48 @@
+"""What ``spanner-cdc check`` and ``run`` say about a file sink before it writes. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from connector.config.sinks import WatchedStream
+from connector.core.schemas import TableSchema
+from connector.envelope.avro_schema import Kind, collisions, kind_of
+from spark_sink.files.config import FilesConfig
+
+_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+"""The value capture types whose updates hold every column."""
+
+_ALTERATIONS = {
+    "googlesql": "ALTER CHANGE STREAM `{}` SET OPTIONS (value_capture_type = 'NEW_ROW')",
+    "postgresql": "ALTER CHANGE STREAM \"{}\" SET (value_capture_type = 'NEW_ROW')",
+}
+"""By the dialect's name; a change stream's name holds letters, digits and underscores only."""
+
+
+def faults_of_names(sink: FilesConfig, tables: Iterable[TableSchema]) -> list[str]:
+    """Columns that would have the same name in Avro, where the sink writes Avro or its schemas."""
+    if sink.format != "avro" and not sink.schema_files:
+        return []
+    return [f"sink.format: {fault}" for table in tables for fault in collisions(table)]
+
+
+def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]:
+    """What readers of the files should know: a sentence each, after its field."""
+    if stream.value_capture_type not in _WHOLE_ROWS:
+        yield (
+            f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds the"
+            " key and the columns it modified, and no other column: a reader that replaces whole rows, as the Dataflow"
+            " templates do, makes the others NULL. To capture whole rows:"
+            f" {_ALTERATIONS[stream.dialect].format(stream.name)}"
+        )
+    if sink.format == "avro" and sink.timestamps == "micros":
+        for table in stream.tables:
+            keys = ", ".join(_timestamp_keys(table))
+            if keys:
+                yield (
+                    f"sink.timestamps: {keys} in the key of table {table.table} has nanoseconds, and Avro's timestamps"
+                    " have microseconds: events whose key would be cut become dead letters; text keeps all digits"
+                )
+
+
+def _timestamp_keys(table: TableSchema) -> list[str]:
+    """The columns of a table's key that are timestamps."""
+    return [column.name for column in table.columns if column.is_primary_key and kind_of(column.type) is Kind.TIMESTAMP]

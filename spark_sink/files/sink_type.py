@@ -1,0 +1,60 @@
+"""Registers the file sink as ``sink.type: files``."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig
+from connector.config.sinks import Location, WatchedStream
+from spark_sink.files import checks
+from spark_sink.files.config import FilesConfig, check_options
+from spark_sink.sink.sink_type import SparkSinkType
+
+if TYPE_CHECKING:
+    from spark_sink.sink.dead_letters import Replay
+    from spark_sink.sink.delivery import Delivery
+
+
+class FilesSink(SparkSinkType[FilesConfig]):
+    """Files in Datastream's layout, on disk or in Cloud Storage."""
+
+    def check_options(self, sink: FilesConfig, envelope: EnvelopeConfig) -> None:
+        """Checks that the files can hold the envelope."""
+        check_options(sink, envelope)
+
+    def locations(self, sink: FilesConfig) -> Sequence[Location]:
+        """Both are reached at the same endpoint."""
+        return [
+            Location("sink.path", sink.path, sink.endpoint),
+            Location("sink.dead_letters", sink.dead_letters, sink.endpoint),
+        ]
+
+    def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
+        """Columns whose names collide in Avro."""
+        return checks.faults_of_names(sink, stream.tables)
+
+    def warnings(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
+        """Partial rows, and keys that Avro would cut."""
+        return list(checks.warnings_of_files(sink, stream))
+
+    def delivery(self, config: Config, sink: FilesConfig) -> "Delivery":
+        """Writes files."""
+        from spark_sink.files.delivery import FileDelivery
+
+        return FileDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: FilesConfig) -> "AbstractContextManager[Replay]":
+        """Writes files."""
+        from spark_sink.files.replay import replay_into
+
+        return replay_into(config)
+
+    def owns_dead_letters(self, name: str) -> bool:
+        """By the form of the names."""
+        from spark_sink.sink.dead_letter_files import is_of_files
+
+        return is_of_files(name)
+
+
+SINK = FilesSink(FilesConfig)

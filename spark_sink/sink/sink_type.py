@@ -1,0 +1,54 @@
+"""A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeVar
+
+from connector.config.loading import Config
+from connector.config.sinks import SinkConfig, SinkType, sink_type
+from spark_sink.errors import SinkError
+
+if TYPE_CHECKING:  # these import PySpark and PyArrow
+    from spark_sink.sink.dead_letters import Replay
+    from spark_sink.sink.delivery import Delivery
+
+C = TypeVar("C", bound=SinkConfig)
+
+
+class SparkSinkType(SinkType[C]):
+    """What a package registers to be a destination of ``spanner-cdc run``.
+
+    A method imports the libraries that it needs, and no module of the package imports them for the checks.
+    """
+
+    @abstractmethod
+    def delivery(self, config: Config, sink: C) -> "Delivery":
+        """What the sink's process runs.
+
+        Raises:
+            SpannerCdcError: the sink cannot run, for a library is missing, say.
+        """
+
+    @abstractmethod
+    def replay_into(self, config: Config, sink: C) -> "AbstractContextManager[Replay]":
+        """What sends dead letters once more; the sink must not run meanwhile.
+
+        Raises:
+            SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
+        """
+
+    def owns_dead_letters(self, name: str) -> bool:
+        """Whether a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there."""
+        return True
+
+
+def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":
+    """The kind of a configuration's sink.
+
+    Raises:
+        SinkError: it does not run in Spark.
+    """
+    kind = sink_type(config.sink.type)
+    if not isinstance(kind, SparkSinkType):
+        raise SinkError(f"sink.type: {config.sink.type!r} is registered, but cannot run in Spark")
+    return kind
