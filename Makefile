@@ -12,8 +12,9 @@ demo: setup
 # Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Tests that measure processor time run after the others, untraced.
-TIMED := tests/benchmarks tests/connector/spool/test_summaries.py
+# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, and
+# those that are bound by it: they try many random examples of code that other tests cover.
+UNTRACED := tests/benchmarks tests/property tests/soak tests/connector/spool/test_summaries.py
 ifdef COVERAGE
 export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
 PYTEST := -m coverage run -m pytest
@@ -27,8 +28,8 @@ test: lint
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
 test-all-but-spark:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(TIMED)))
-	@$(if $(COVERAGE),$(BIN)/python -m pytest $(TIMED))
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(UNTRACED)))
+	@$(if $(COVERAGE),$(BIN)/python -m pytest $(UNTRACED))
 
 test-spark:
 	@$(BIN)/python $(PYTEST) $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
@@ -39,7 +40,7 @@ OLDEST := $(VENV)/oldest
 CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check commands/test_dead_letters_command decoding/test_chunks \
     decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream spanner/test_transport storage/test_gcs \
     storage/test_storage_contract test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
-  $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_refusals bigquery/test_names bigquery/test_rows \
+  $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_errors bigquery/tables/test_names bigquery/rows/test_builder \
     encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch))
 
 test-lower-bounds: $(OLDEST)/.installed

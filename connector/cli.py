@@ -1,13 +1,11 @@
-"""The command ``spanner-cdc``: options in, exit code out; every error is one line on stderr.
+"""The command ``spanner-cdc``: its options, and exit codes; every error is one line on stderr.
 
-Exit codes: 0 done, 1 failed, 2 usage or configuration refused, 3 data no longer retained, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer retained, 130 interrupted.
 """
 
 import asyncio
 import functools
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -19,16 +17,16 @@ import click
 import orjson
 
 from connector import log
-from connector.commands import reports
+from connector.commands import dead_letters, reports
 from connector.commands import run as service
 from connector.commands.check import check_sink, findings_of, warn
-from connector.commands.lifeline import cut_with_stdin
+from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
-from connector.config import load, validated
+from connector.config.loading import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339, parse
-from connector.errors import ConfigurationError, told
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
 from connector.spool import gaps
@@ -37,7 +35,7 @@ from connector.spool.reading import Spool
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
-_PATIENCE = 1.0
+_THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
 
 
@@ -51,7 +49,7 @@ Command = Callable[..., None]
 
 
 def _common(command: Command) -> Command:
-    """The options that every command has; they reach it as ``common``."""
+    """Adds the options that every command has, passed to it as ``common``, and prints its errors."""
 
     def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
         log.configure(json=log_format == "json", verbose=verbose)
@@ -59,17 +57,22 @@ def _common(command: Command) -> Command:
         try:
             command(common=common, **options)
         except BrokenPipeError:
-            sys.stdout = None  # whoever read it has gone; there is nobody to flush to
+            sys.stdout = None  # its reader is gone, so that a flush at exit would fail
             sys.exit(0)
-        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
-            _fail(*told(error), verbose=verbose)
+        except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+            _fail(*line_and_exit_code(error), verbose=verbose)
 
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__
     for option in (
-        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How logs are written."),
-        click.option("--verbose", is_flag=True, help="More logs, and tracebacks of failures."),
-        click.option("--emulator-host", metavar="HOST:PORT", help=f"An emulator's address; default: ${EMULATOR_HOST}."),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="Format of the logs.",
+        ),
+        click.option("--verbose", is_flag=True, help="Log more, and print tracebacks of errors."),
+        click.option("--emulator-host", metavar="HOST:PORT", help=f"Emulator of Spanner; default: ${EMULATOR_HOST}."),
     ):
         wrapped = option(wrapped)
     return wrapped
@@ -84,25 +87,24 @@ def _fail(message: str, code: int, *, verbose: bool) -> None:
 
 
 def _database(command: Command) -> Command:
-    for name, text in (("--database", "The database."), ("--instance", "The instance."), ("--project", "The project.")):
+    for name, text in (
+        ("--database", "Name of the database."),
+        ("--instance", "Name of the Spanner instance."),
+        ("--project", "Id of the Google Cloud project."),
+    ):
         command = click.option(name, required=True, help=text)(command)
     return command
 
 
-def _run(stop: Stop, work: Coroutine[object, object, None]) -> None:
-    """Runs ``work`` with signals that drain; exits with 130 if it was interrupted."""
-
-    async def main() -> None:
-        with suppress(asyncio.CancelledError):  # stopped at once
-            async with on_signals(stop):
-                await work
-        if stop.asked:  # a thread may be stuck in a write to a pipe that nobody reads; it must not keep us
-            code = INTERRUPTED if stop.interrupted else 0
-            asyncio.get_running_loop().call_later(_PATIENCE, os._exit, code)
-
-    asyncio.run(main())
-    if stop.interrupted:
-        sys.exit(INTERRUPTED)
+async def _until_stopped(stop: Stop, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False) -> int:
+    """Runs ``work`` until it ends or a signal stops it; returns the exit code."""
+    with suppress(asyncio.CancelledError):  # a second signal cancels this task
+        async with on_signals(stop), ended_with_stdin(stop, wanted=ends_with_stdin):
+            await work
+    code = INTERRUPTED if stop.interrupted else 0
+    if stop.asked:  # a thread may be blocked in a write to a pipe that nobody reads, and must not keep the process
+        asyncio.get_running_loop().call_later(_THREADS_TIMEOUT, os._exit, code)
+    return code
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -113,16 +115,22 @@ def cli() -> None:
 
 @cli.command("tail")
 @_database
-@click.option("--change-stream", required=True, help="The change stream.")
-@click.option("--start", help="RFC 3339, now, or an offset like -15m.", show_default="now")
-@click.option("--start-position", metavar="POSITION", help="Begin right after the event of this OpenCDC position.")
-@click.option("--end", help="RFC 3339, now, or an offset like -15m; inclusive. Without it, tail goes on.")
-@click.option("--heartbeat", default="1s", show_default=True, help="How far an idle partition may trail.")
-@click.option("--envelope", type=click.Choice(["datastream", "opencdc"]), default="datastream", show_default=True)
-@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
-@click.option("--database-role", help="A role of fine-grained access control.")
-@click.option("--endpoint", help="A regional or private Spanner endpoint.")
-@click.option("--workers", default=1, show_default=True, help="How many processes read.")
+@click.option("--change-stream", required=True, help="Name of the change stream.")
+@click.option("--start", help="First commit timestamp: RFC 3339, now, or an offset such as -15m.", show_default="now")
+@click.option("--start-position", metavar="POSITION", help="Start right after the event with this OpenCDC position.")
+@click.option("--end", help="Last commit timestamp, inclusive; without it tail runs until it is stopped.")
+@click.option("--heartbeat", default="1s", show_default=True, help="How often an idle partition reports its progress.")
+@click.option(
+    "--envelope",
+    type=click.Choice(["datastream", "opencdc"]),
+    default="datastream",
+    show_default=True,
+    help="Format of the events.",
+)
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Tables to print; repeatable.")
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--workers", default=1, show_default=True, help="Number of processes that read.")
 @_common
 def tail_command(
     *,
@@ -137,7 +145,7 @@ def tail_command(
     after = None if start_position is None else _position(start_position)
     if after is not None:
         if start is not None:
-            raise ConfigurationError(["--start and --start-position both say where to begin: give one of them"])
+            raise ConfigurationError(["--start and --start-position exclude each other: give one of them"])
         start = format_rfc3339(after.commit_timestamp)
     config = validated(
         {
@@ -147,10 +155,11 @@ def tail_command(
     )
     name = str(config.source.name)
     if after is not None and after.stream != name:
-        raise ConfigurationError([f"--start-position: it is of change stream {after.stream}, not {name}"])
+        raise ConfigurationError([f"--start-position: it belongs to change stream {after.stream}, not {name}"])
     stop = Stop(drain_timeout=config.drain_timeout)
     out, host = sys.stdout.buffer, common.emulator_host
-    _run(stop, tail(config.source, config.envelope, out, stop, emulator_host=host, after=after))
+    work = tail(config.source, config.envelope, out, stop, emulator_host=host, after=after)
+    sys.exit(asyncio.run(_until_stopped(stop, work)))
 
 
 def _position(text: str) -> Position:
@@ -162,25 +171,26 @@ def _position(text: str) -> Position:
 
 @cli.command("read")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--stdin-lifeline", is_flag=True, help="Drain and end when standard input ends.", hidden=True)
+@click.option("--stdin-lifeline", is_flag=True, help="Drain and exit when standard input ends.", hidden=True)
 @_common
 def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None:
-    """The daemon: reads the change stream of CONFIG into its spool."""
+    """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
-
-    async def work() -> None:
-        async with cut_with_stdin(stop, wanted=stdin_lifeline):
-            await read(loaded, stop, emulator_host=common.emulator_host)
-
-    _run(stop, work())
+    daemon = read(loaded, stop, emulator_host=common.emulator_host)
+    try:
+        sys.exit(asyncio.run(_until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    except SpoolInUseError as error:
+        if not stdin_lifeline:
+            raise
+        _fail(str(error), TRANSIENT, verbose=common.verbose)  # the daemon of a killed Spark query soon ends
 
 
 @cli.command("run")
 @click.argument("config", type=click.Path(path_type=Path))
 @_common
 def run_command(*, common: _Common, config: Path) -> None:
-    """The daemon and the Spark sink of CONFIG, as one service."""
+    """Runs the daemon and the Spark sink of CONFIG as one service."""
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
 
@@ -195,17 +205,20 @@ def run_command(*, common: _Common, config: Path) -> None:
             on_open=functools.partial(warn, loaded),
         )
 
-    _run(stop, work())
+    sys.exit(asyncio.run(_until_stopped(stop, work())))
 
 
 @cli.command("discover")
 @_database
-@click.option("--database-role", help="A role of fine-grained access control.")
-@click.option("--endpoint", help="A regional or private Spanner endpoint.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_common
 def discover_command(*, common: _Common, as_json: bool, **source: object) -> None:
-    """The change streams of a database, their options, and the tables, columns and keys that they watch."""
+    """Lists the change streams of a database.
+
+    With their options, and the tables, columns and keys that they watch.
+    """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
     streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
     click.echo(orjson.dumps(streams, option=orjson.OPT_INDENT_2) if as_json else reports.streams_text(streams))
@@ -215,29 +228,35 @@ def discover_command(*, common: _Common, as_json: bool, **source: object) -> Non
 @click.argument("config", type=click.Path(path_type=Path))
 @_common
 def check_command(*, common: _Common, config: Path) -> None:
-    """Every fault of CONFIG and of what it points at, at once, and what to know before it runs."""
+    """Checks CONFIG and all that it points at.
+
+    Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
+    """
     loaded = load(config)
     found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host))
     for warning in found.warnings:
         click.echo(f"{config}: to know: {warning}")
-    if found.faults:
-        raise ConfigurationError(found.faults)
-    click.echo(f"{config}: no faults")
+    if found.errors:
+        raise ConfigurationError(found.errors)
+    click.echo(f"{config}: no errors")
     for estimate in found.estimates:
         click.echo(estimate)
 
 
 @cli.command("spool")
 @click.argument("path")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer, so that it keeps nothing any more.")
-@click.option("--restart-at", metavar="TIMESTAMP", help="Leave a gap on record, and read on from there (RFC 3339).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer: no epoch is kept for it any more.")
+@click.option("--restart-at", metavar="TIMESTAMP", help="Record a gap up to this RFC 3339 timestamp.")
 @_common
 def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
-    """The epochs of a spool: ranges, rows, bytes, gaps, consumers and their lag."""
+    """Describes the spool at PATH.
+
+    Prints the ranges, rows and bytes of its epochs, its gaps, and its consumers and their lag.
+    """
     spool = Spool.at(path)
     if forgotten is not None and restart_at is not None:
-        raise ConfigurationError(["--forget and --restart-at are two things: do one after the other"])
+        raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
     if restart_at is not None:
         click.echo(_restarted(spool, restart_at))
         return
@@ -251,59 +270,43 @@ def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str |
 
 def _restarted(spool: Spool, timestamp: str) -> str:
     try:
-        moment = parse(timestamp)
+        restart = parse(timestamp)
     except (ValueError, IndexError):
         raise ConfigurationError(
-            [f"--restart-at: {timestamp!r} is no RFC 3339 timestamp, such as 2026-01-31T12:00:00Z"]
+            [f"--restart-at: {timestamp!r} is not a valid RFC 3339 timestamp such as 2026-01-31T12:00:00Z"]
         ) from None
-    gap = gaps.restart_at(spool, moment, now=time.time_ns())
+    gap = gaps.restart_at(spool, restart, now=time.time_ns())
     return (
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
-        f" {format_rfc3339(moment)} is not in this spool; the daemon goes on from there"
+        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there"
     )
 
 
 @cli.group("dead-letters")
 def dead_letters_group() -> None:
-    """Events that the destination of a sink refused: what there is, and sending them once more."""
+    """Lists and replays events that the destination rejected."""
 
 
 @dead_letters_group.command("list")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_common
 def list_dead_letters_command(*, common: _Common, config: Path, as_json: bool) -> None:
-    """The dead letters of CONFIG's sink: how many of each table, and why."""
-    _in_the_sinks(common, config, "list", *(["--json"] if as_json else []))
+    """Counts the dead letters of CONFIG's sink, by table and reason."""
+    sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else []), verbose=common.verbose))
 
 
 @dead_letters_group.command("replay")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--table", help="Only this table's.")
+@click.option("--table", help="Only dead letters of this table.")
 @_common
 def replay_dead_letters_command(*, common: _Common, config: Path, table: str | None) -> None:
-    """Sends the dead letters of CONFIG's sink once more; code 1 if some are refused again, which stay."""
-    _in_the_sinks(common, config, "replay", *([f"--table={table}"] if table is not None else []))
+    """Writes the dead letters of CONFIG's sink again.
 
-
-def _in_the_sinks(common: _Common, config: Path, *arguments: str) -> None:
-    """Runs a command of the sinks, which are not imported here; its exit code is ours, and signals go on to it."""
-    as_json, _ = log.style()
-    style = ["--log-format", "json" if as_json else "text", *(["--verbose"] if common.verbose else [])]
-    command = [sys.executable, "-P", "-m", "spark_sink.dead_letters_command", *arguments, *style, "--", str(config)]
-    # Its own session: a Ctrl-C at the terminal would reach it twice.
-    process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - a command of our own making
-    before = {
-        number: signal.signal(number, lambda number, _: process.send_signal(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
+    Those that are rejected again are kept, and the exit code is 1.
+    """
+    selected = [f"--table={table}"] if table is not None else []
+    sys.exit(dead_letters.run(config, "replay", *selected, verbose=common.verbose))
 
 
 def main() -> None:

@@ -1,20 +1,23 @@
-"""What can go wrong, as sentences for people: what failed, on what, and what to do next.
+"""The connector's errors: each is one line that says what failed, on what, and what to do next.
 
-Libraries' exceptions are translated where they are met and kept as the cause. Each error knows the exit code that
-the commands promise: 0 done, 1 failed, 2 refused, 3 data no longer retained, 130 interrupted.
+Libraries' exceptions are translated where they are caught and kept as the cause. Each error has the exit code that the
+commands promise: 1 failed, 2 invalid usage or configuration, 3 data no longer retained.
 """
 
 from typing import ClassVar
 
 TRANSIENT = 75
-"""The exit code of a sink's process that has met an error of Spark's, not of ours: EX_TEMPFAIL of sysexits.h."""
+"""The exit code of a child process that may be started again: EX_TEMPFAIL of sysexits.h.
+
+A sink's process ends with it after an error of Spark's, the daemon of a Spark job if another one writes the spool.
+"""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
-"""The environment's variable that names the file descriptor to which a sink writes why it ends with an error."""
+"""The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""
 
 
 class SpannerCdcError(Exception):
-    """An error with one clear line; ``hint`` says what to do."""
+    """An error whose text is one line; ``hint`` says what to do."""
 
     exit_code: ClassVar[int] = 1
 
@@ -27,34 +30,37 @@ class SpannerCdcError(Exception):
         return f"{message.rstrip('.')}. {self.hint}" if self.hint else message
 
 
-def told(error: Exception) -> tuple[str, int]:
-    """What a command says of an error, on one line, and its exit code.
+def line_and_exit_code(error: Exception) -> tuple[str, int]:
+    """The line that a command prints for an error, and its exit code.
 
-    Of a fault of ours it names the type alone: the text might hold a row's values.
+    Of an unexpected error the line has the type alone: the text might hold a row's values.
     """
     match error:
         case SpannerCdcError():
             return str(error), error.exit_code
         case OSError():
-            return f"{error.strerror or error}: {error.filename or 'the system refused'}", 1
+            return f"{error.strerror or error}: {error.filename or 'the operating system reports no file'}", 1
         case _:
-            return f"a fault of this program: {type(error).__name__}; --verbose tells where", 1
+            return f"internal error: {type(error).__name__}; run it with --verbose to see where", 1
 
 
 class ConfigurationError(SpannerCdcError):
-    """The configuration, or what it points at, is refused before anything starts; names every fault at once."""
+    """The configuration, or what it points at, is invalid; found before anything starts.
+
+    ``errors`` are all that were found, each after the option that it is about.
+    """
 
     exit_code = 2
 
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
 
 
 class DataLostError(SpannerCdcError):
-    """Spanner does not retain the data any more that would have to be read next.
+    """Spanner no longer retains the data that is to be read next.
 
-    ``earliest`` is the first instant that it still has, in nanoseconds since the epoch, or None where it does not say.
+    ``earliest`` is the first timestamp that it retains, in nanoseconds since 1970, or None where it does not say.
     """
 
     exit_code = 3
@@ -65,15 +71,15 @@ class DataLostError(SpannerCdcError):
 
 
 class EventError(SpannerCdcError):
-    """An event cannot be written: a value is not of its type. The message names no value."""
+    """An event cannot be written, for a value does not have its column's type. The message contains no value."""
 
 
 class StreamError(SpannerCdcError):
-    """Reading the change stream cannot go on."""
+    """Reading the change stream cannot continue."""
 
 
 class UnreachableError(StreamError):
-    """Spanner has not answered for a while; asked again later it may."""
+    """Spanner has not answered for a while; a later attempt may succeed."""
 
 
 class SpoolError(SpannerCdcError):
@@ -85,7 +91,7 @@ class SpoolInUseError(SpoolError):
 
 
 class TakenOverError(SpoolInUseError):
-    """Another process has taken this one's place while it was not heard of; to start again would not win it back."""
+    """Another process has taken this one's place in a bucket; a restart would not win it back."""
 
 
 class SpoolMismatchError(SpoolError):

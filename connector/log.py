@@ -1,4 +1,4 @@
-"""Logs for people and for machines: constant messages with fields, as text or as JSON, on stderr.
+"""Structured logs on stderr, as text or JSON: constant messages with fields.
 
 A row's values are never logged; fields are names, counts and timestamps.
 """
@@ -19,24 +19,24 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def debug(self, message: str, **fields: object) -> None:
-        """For those who look for a fault."""
+        """Logs details, for the search for an error."""
         self._logger.debug(message, extra={"fields": fields})
 
     def info(self, message: str, **fields: object) -> None:
-        """The course of things."""
+        """Logs normal operation."""
         self._logger.info(message, extra={"fields": fields})
 
     def warning(self, message: str, **fields: object) -> None:
-        """Something that people should know of, and that goes on."""
+        """Logs what people should know, and what the process copes with."""
         self._logger.warning(message, extra={"fields": fields})
 
     def error(self, message: str, **fields: object) -> None:
-        """Something that people must look at."""
+        """Logs what people must look at."""
         self._logger.error(message, extra={"fields": fields})
 
 
 class _Formatter(logging.Formatter):
-    def _moment(self, record: logging.LogRecord) -> str:
+    def _timestamp(self, record: logging.LogRecord) -> str:
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     @staticmethod
@@ -51,7 +51,7 @@ class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         fields = "".join(f" {name}={_quoted(value)}" for name, value in self._fields(record).items())
-        line = f"{self._moment(record)} {record.levelname} {record.getMessage()}{fields}"
+        line = f"{self._timestamp(record)} {record.levelname} {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -61,7 +61,7 @@ class JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         node: dict[str, object] = {
-            "time": self._moment(record),
+            "time": self._timestamp(record),
             "level": record.levelname,
             "message": record.getMessage(),
             "logger": record.name,
@@ -78,26 +78,26 @@ def _quoted(value: object) -> str:
 
 
 def whereabouts(error: BaseException) -> str:
-    """Where an exception came from: frames and types of it and of its causes, the causes first.
+    """The traceback of an exception and of its causes, causes first: frames and types.
 
-    What they say is left out, for it may hold a row's values.
+    Their messages are omitted, for these may hold a row's values.
     """
     return "".join(_whereabouts(error, set()))
 
 
-def _whereabouts(error: BaseException, told: set[int]) -> Iterator[str]:
-    if id(error) in told:  # a group may be the cause of one of its own
+def _whereabouts(error: BaseException, seen: set[int]) -> Iterator[str]:
+    if id(error) in seen:  # a group may be the cause of one of its members
         return
-    told.add(id(error))
+    seen.add(id(error))
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     for earlier in (*([cause] if cause else []), *(error.exceptions if isinstance(error, BaseExceptionGroup) else [])):
-        yield from _whereabouts(earlier, told)
+        yield from _whereabouts(earlier, seen)
     yield from traceback.format_tb(error.__traceback__)
     yield f"{type(error).__module__}.{type(error).__qualname__}\n"
 
 
 def style() -> tuple[bool, bool]:
-    """How this process logs, for one that it starts: whether as JSON, and whether more."""
+    """How this process logs, to start another likewise: whether as JSON, and whether verbosely."""
     as_json = any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
     return as_json, logging.getLogger("connector").isEnabledFor(logging.DEBUG)
 

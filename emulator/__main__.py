@@ -1,4 +1,4 @@
-"""`python -m emulator start` and `scripted`: an emulator or a scripted server to work with by hand, until Ctrl-C."""
+"""`python -m emulator start` and `scripted`: run an emulator or a scripted server until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from emulator.workload.tables import Dialect
 
 @click.group()
 def main() -> None:
-    """Work with the official Spanner emulator, or with a scripted one."""
+    """Run the official Spanner emulator, or a scripted Spanner server."""
 
 
 @main.command()
-@click.option("--churn-seconds", type=click.IntRange(min=1), help="How long change stream partitions live.")
+@click.option(
+    "--churn-seconds",
+    type=click.IntRange(min=1),
+    help="How long a change stream partition lasts, up to twice that; 20 if not given.",
+)
 def start(churn_seconds: int | None) -> None:
-    """Print an emulator's address as SPANNER_EMULATOR_HOST=HOST:PORT and keep it until Ctrl-C."""
+    """Find or start an emulator, print SPANNER_EMULATOR_HOST=HOST:PORT, and run it until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with find_or_start(churn_seconds=churn_seconds) as emulator:
             click.echo(f"SPANNER_EMULATOR_HOST={emulator.host}")
-            _stay(emulator.origin)
+            _run_until_interrupted(emulator.origin)
     except KeyboardInterrupt:
         return
     except (EmulatorNotFoundError, EmulatorFailedError) as error:
@@ -41,27 +45,36 @@ def start(churn_seconds: int | None) -> None:
 
 
 @main.command()
-@click.option("--seed", type=int, default=0, show_default=True, help="What the scenario is drawn from.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="How long it lasts.")
-@click.option("--dialect", type=click.Choice(["googlesql", "postgresql"]), help="Drawn if not given.")
-@click.option("--mode", type=click.Choice(["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]), help="Drawn if not given.")
-@click.option("--faults/--no-faults", default=False, show_default=True, help="Let queries break, by the same seed.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed of the scenario.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="The length of the scenario."
+)
+@click.option("--dialect", type=click.Choice(["googlesql", "postgresql"]), help="Drawn from the seed if not given.")
+@click.option(
+    "--mode", type=click.Choice(["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]), help="Drawn from the seed if not given."
+)
+@click.option(
+    "--faults/--no-faults",
+    default=False,
+    show_default=True,
+    help="Inject faults into queries, drawn from the same seed.",
+)
 def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: PartitionMode | None, *, faults: bool) -> None:
-    """Serve a scenario that begins now; print its address and its names as NAME=VALUE, and keep it until Ctrl-C."""
+    """Serve a scenario that starts now, print its address and names as NAME=VALUE, and run until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
-    told = Scenario.generate(seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode)
+    scenario = Scenario.generate(seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode)
     try:
-        with ScriptedServer.started(told, faults=FaultPlan(seed) if faults else None) as server:
+        with ScriptedServer.started(scenario, faults=FaultPlan(seed) if faults else None) as server:
             click.echo(f"SPANNER_EMULATOR_HOST={server.host}")
             for name in ("project", "instance", "database", "change_stream"):
-                click.echo(f"{name}={getattr(told, name)}")
-            _stay(f"{told.dialect}, {told.mode}")
+                click.echo(f"{name}={getattr(scenario, name)}")
+            _run_until_interrupted(f"{scenario.dialect}, {scenario.mode}")
     except KeyboardInterrupt:
         return
 
 
-def _stay(what: str) -> NoReturn:
-    """Tell what is running, and wait for the interrupt that ends it."""
+def _run_until_interrupted(what: str) -> NoReturn:
+    """Print what is running, and wait for the interrupt that ends it."""
     click.echo(f"running ({what}); Ctrl-C ends it", err=True)
     while True:
         signal.pause()

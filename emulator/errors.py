@@ -1,11 +1,11 @@
-"""What can go wrong before an emulator answers, each with the way out in its one line."""
+"""The errors of finding and starting an emulator; each message is one line that says what to do."""
 
 from __future__ import annotations
 
 
 class EmulatorNotFoundError(RuntimeError):
-    """There is no emulator to be had: the message is one line that says where was looked and how to get one."""
+    """No emulator was found; the message says where it was searched for and how to install one."""
 
 
 class EmulatorFailedError(RuntimeError):
-    """An emulator was found and did not start: the message ends with the last lines it printed."""
+    """An emulator was found but did not start; the message ends with the last lines that it printed."""

@@ -1,8 +1,8 @@
-"""``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the command line knows no sinks.
+"""``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the connector imports no sink.
 
-A replay sends the letters file by file. Only what the destination took leaves the file, and only then, so whatever
-kills it loses nothing; letters of one file may be sent once more then, which the destination has to bear. The
-first SIGINT or SIGTERM lets the file under way finish, the second ends it at once.
+A replay writes the dead letters file by file. What the destination has accepted is then removed from the file, so that
+a replay that is killed loses nothing; it may write those of one file twice, for which destinations are idempotent. The
+first SIGINT or SIGTERM lets the current file finish, the second ends the replay at once.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import pyarrow as pa
 from connector import log
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
-from connector.errors import told
+from connector.errors import line_and_exit_code
 from connector.storage.locations import absolute
-from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sink.sink_type import spark_sink_type
 
 _INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
-"""Those that came, while :func:`_signals` collects them."""
+"""Signals that were received, while :func:`_signals` collects them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     try:
         config = load(given.config)
-        letters = _letters_of(config)
+        store = _store_of(config)
         if given.action == "list":
-            return _list(letters, _files_of(letters, config), as_json=given.json)
-        return _replay(config, letters, given.table)
+            return _list(store, _files_of(store, config), as_json=given.json)
+        return _replay(config, store, given.table)
     except BrokenPipeError:
-        sys.stdout = None  # whoever read it has gone; there is nobody to flush to
+        sys.stdout = None  # its reader is gone, so that a flush at exit would fail
         return 0
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
-        line, code = told(error)
+    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+        line, code = line_and_exit_code(error)
         if given.verbose:
             sys.stderr.write(log.whereabouts(error))
         sys.stderr.write(f"spanner-cdc: {line}\n")
@@ -68,79 +68,88 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _letters_of(config: Config) -> DeadLetters:
+def _store_of(config: Config) -> DeadLetters:
+    """The dead-letter store of a configuration's sink."""
     places = sink_type(config.sink.type).locations(config.sink)
     endpoints = [place.endpoint for place in places if place.path == config.sink.dead_letters]
     return DeadLetters(absolute(config.sink.dead_letters), next(filter(None, endpoints), ""))
 
 
-def _files_of(letters: DeadLetters, config: Config, table: str | None = None) -> list[LetterFile]:
-    """The sink's own files: another of the same spool may have put its letters into the same place."""
+def _files_of(store: DeadLetters, config: Config, table: str | None = None) -> list[DeadLetterFile]:
+    """The sink's own files: another sink of the same spool may use the same store."""
     kind = spark_sink_type(config)
-    return [file for file in letters.files(table) if kind.owns_dead_letters(file.name)]
+    return [file for file in store.files(table) if kind.owns_dead_letters(file.name)]
 
 
-def _list(letters: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -> int:
+def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
     entries = _entries(files)
     if as_json:
-        _say(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
+        _print(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
         return 0
     if not entries:
-        _say(f"{letters.root}: no dead letters")
+        _print(f"{store.root}: no dead letters")
         return 0
-    _say(f"{letters.root}: {_counted(sum(file.letters for file in files), 'dead letter')} in {_files(len(files))}")
+    _print(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
-        many = f"{_counted(entry.letters, 'letter')} in {_files(entry.files)}"
-        _say(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
+        many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
+        _print(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListLine:
-    """A line of the list: a table's letters of one reason."""
+    """A line of the list: a table's dead letters of one reason."""
 
     table: str
     reason: str
-    letters: int
+    count: int
     files: int
 
+    def to_json(self) -> dict[str, str | int]:
+        """With the names of ``spanner-cdc dead-letters list --json``."""
+        return {"table": self.table, "reason": self.reason, "letters": self.count, "files": self.files}
 
-def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
+
+def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
     """By table; the most frequent reason first."""
-    letters, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    counts, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for file in files:
         for reason, count in file.reasons.items():
-            letters[file.table, reason] += count
+            counts[file.table, reason] += count
             holding[file.table, reason] += 1
-    entries = [ListLine(*key, count, holding[key]) for key, count in letters.items()]
-    return sorted(entries, key=lambda entry: (entry.table, -entry.letters, entry.reason))
+    entries = [ListLine(*key, count, holding[key]) for key, count in counts.items()]
+    return sorted(entries, key=lambda entry: (entry.table, -entry.count, entry.reason))
 
 
-def _replay(config: Config, letters: DeadLetters, table: str | None) -> int:
-    files = _files_of(letters, config, table)
+def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
+    files = _files_of(store, config, table)
     if not files:
-        _say(f"{letters.root}: no dead letters{_of_table(letters, config, table) if table is not None else ''}")
+        _print(f"{store.root}: no dead letters{_of_table(store, config, table) if table is not None else ''}")
         return 0
-    with spark_sink_type(config).replay_into(config, config.sink) as replay, _signals() as came:
-        done = replayed(letters, files, replay, came)
-    if came:
-        return _INTERRUPTED if signal.SIGINT in came else 0
+    with spark_sink_type(config).replay_into(config, config.sink) as replay, _signals() as received:
+        done = replayed(store, files, replay, received)
+    if received:
+        return _INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
-        _say("letters of a micro-batch that is not done wait: let the sink run, and replay again")
+        _print("dead letters of an unfinished micro-batch were not written: let the sink finish it, and replay again")
     return 1 if done.refused or done.waiting else 0
 
 
-def _of_table(letters: DeadLetters, config: Config, table: str) -> str:
-    """Of which table there are none, and of which there are: a name is easily mistyped."""
-    others = ", ".join(sorted({file.table for file in _files_of(letters, config)}))
+def _of_table(store: DeadLetters, config: Config, table: str) -> str:
+    """Which table has none, and which tables have some: a name is easily mistyped."""
+    others = ", ".join(sorted({file.table for file in _files_of(store, config)}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay has done.
+    """The result of a replay.
 
-    Letters that went through, letters that were refused again, letters that have to wait, files that were not tried.
+    Attributes:
+        sent: dead letters that the destination accepted.
+        refused: those that it rejected again.
+        waiting: those that were not written, for their micro-batch is not finished.
+        left: files that were not tried.
     """
 
     sent: int = 0
@@ -149,37 +158,37 @@ class Replayed:
     left: int = 0
 
 
-def replayed(letters: DeadLetters, files: Sequence[LetterFile], replay: Replay, came: Signals) -> Replayed:
-    """Sends the letters of files in turn, until a signal came, and says what became of them.
+def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, received: Signals) -> Replayed:
+    """Writes the dead letters of files in turn, until a signal is received, and prints the result.
 
     Raises:
-        SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was done is done.
+        SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
     """
     done = Replayed(left=len(files))
     there = Counter[str]()
     for file in files:
-        there[file.table] += file.letters
+        there[file.table] += file.count
     try:
         for file in files:
-            if came:
+            if received:
                 break
-            _send(letters, file, replay, done, there)
+            _send(store, file, replay, done, there)
             done.left -= 1
     finally:
-        waiting = f", {done.waiting} not sent" if done.waiting else ""
-        why = " (`spanner-cdc dead-letters list` tells why)" if done.refused else ""
-        _say(f"{_counted(done.sent, 'letter')} went through, {done.refused} refused again{why}{waiting}")
+        waiting = f", {done.waiting} not written" if done.waiting else ""
+        why = " (`spanner-cdc dead-letters list` has the reasons)" if done.refused else ""
+        _print(f"{_counted(done.sent, 'dead letter')} accepted, {done.refused} rejected again{why}{waiting}")
         if done.left:
-            _say(f"{_files(done.left)} not done")
+            _print(f"{_files(done.left)} not replayed")
     return done
 
 
-def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
-    """Sends the letters of a file; ``there`` counts those of each table that are in the place."""
+def _send(store: DeadLetters, file: DeadLetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
+    """Writes the dead letters of a file; ``there`` counts those of each table that are in the store."""
     try:
-        rows, _ = letters.read(file)
-    except FileNotFoundError:  # replayed by another, or just written anew: then it is for the next replay
-        there[file.table] -= file.letters
+        rows, _ = store.read(file)
+    except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
+        there[file.table] -= file.count
         return
     refused = replay.send(file.name, rows)
     if refused is None:
@@ -190,26 +199,26 @@ def _send(letters: DeadLetters, file: LetterFile, replay: Replay, done: Replayed
     done.sent += rows.num_rows - len(kept)
     done.refused += len(kept)
     there[file.table] -= rows.num_rows - len(kept)
-    # Before the last of them is gone: with no letters, nobody would ever try again.
+    # Before the last of them is removed: without dead letters there is no further replay.
     replay.tried(rows.column("object")[0].as_py(), left=there[file.table])
-    letters.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
+    store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
 
 
 @contextmanager
 def _signals() -> Iterator[Signals]:
-    """Collects the first signal that asks for an end; the second does what it does to any program."""
-    came: Signals = []
+    """Collects the first SIGINT or SIGTERM; a second one has its default effect."""
+    received: Signals = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def heard(number: int, _: object) -> None:
-        came.append(number)
+    def receive(number: int, _: object) -> None:
+        received.append(number)
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 
     for number in before:
-        signal.signal(number, heard)
+        signal.signal(number, receive)
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -224,11 +233,11 @@ def _files(number: int) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """A text that a terminal shows as it is."""
+    """The text without characters that are not printable."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

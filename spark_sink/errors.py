@@ -1,21 +1,19 @@
-"""What can go wrong in a sink and with its files, beside what can go wrong in the spool (:mod:`connector.errors`)."""
+"""Errors of the sinks, and what an error means that Spark has wrapped; the others are in :mod:`connector.errors`."""
 
-import errno
 import re
-from pathlib import Path
 
 from connector.errors import SpannerCdcError, SpoolInUseError
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.(\w+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
 _KIND = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
-"""A line of a traceback that is not indented: the exception's, after those of the stack."""
+"""A line of a traceback that is not indented: the exception, after the stack."""
 
 _CALLING = "An error occurred while calling "
 _JAVA_KIND = re.compile(r"^(?:: )?(?:[\w$]+\.)+([\w$]+)(?::|$)", re.MULTILINE)
-"""The first exception of a JVM's text."""
+"""The first exception of a text of the JVM."""
 
-_REFUSALS = frozenset(
+_PERMANENT_IN_JVM = frozenset(
     {
         "AccessControlException",
         "AccessDeniedException",
@@ -26,7 +24,7 @@ _REFUSALS = frozenset(
     }
 )
 _NO_RIGHTS = re.compile(r"Permission denied|java\.io\.IOException: mkdir of ")
-_FAULTS = frozenset(
+_BUGS = frozenset(
     {
         "AssertionError",
         "AttributeError",
@@ -40,8 +38,8 @@ _FAULTS = frozenset(
         "UnboundLocalError",
     }
 )
-_PASSING = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|TimeoutException|OutOfMemoryError")
-"""What a machine under load, or a network, brings about, whatever it is wrapped in."""
+_TRANSIENT = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|TimeoutException|OutOfMemoryError")
+"""Errors of an overloaded machine or of a network, whatever they are wrapped in."""
 
 
 class SinkError(SpannerCdcError):
@@ -49,51 +47,39 @@ class SinkError(SpannerCdcError):
 
 
 class TableRefusedError(SinkError):
-    """None of a table's events can be written, whatever they hold."""
+    """No event of a table can be written, whatever its values are."""
 
 
 class TableError(SinkError):
-    """One table cannot be written until somebody has repaired it; the others can."""
+    """One table cannot be written until it is repaired; the others can."""
 
 
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
 
 
-def refused(path: Path, error: OSError) -> SinkError:
-    """The error for a file of the destination that the disk refuses."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            hint = "Free space on that disk and start again: nothing is lost, the epochs are in the spool."
-        case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
-            hint = "Give this user write access to that path, or choose another with sink.path."
-        case _:
-            hint = "Repair the disk, or choose another path with sink.path."
-    return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
-
-
-def is_ours(error: BaseException) -> bool:
-    """Whether the connector or a sink raised an error, which Spark may have wrapped; else it is Spark's own."""
+def is_own(error: BaseException) -> bool:
+    """Whether the connector or a sink raised the error, which Spark may have wrapped; otherwise it is Spark's own."""
     return isinstance(error, SpannerCdcError) or _LINE.search(_text(error)) is not None
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Whether another process holds what a sink needs, which Spark may have wrapped; one that was killed soon ends."""
+    """Whether another process holds a lock that the sink needs; Spark may have wrapped the error."""
     found = _LINE.findall(_text(error))
     kind = found[-1][0] if found else type(error).__name__
     return kind == SpoolInUseError.__name__
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether an error of Spark's own comes again however often a sink is started, if it comes before all else.
+    """Whether an error of Spark, raised before a micro-batch was delivered, will be raised at each restart.
 
-    So it is with a configuration or a checkpoint that Spark refuses, and with a fault of this program.
+    An invalid configuration or checkpoint is permanent, and so is a bug.
     """
     text = _text(error)
-    if _PASSING.search(text):
+    if _TRANSIENT.search(text):
         return False
     if _TRACEBACK in text:
-        return _fault(text) in _FAULTS
+        return _kind(text) in _BUGS
     names = {kind.__name__ for kind in type(error).__mro__}
     cause = getattr(error, "_cause", None)
     if "StreamingQueryException" in names and isinstance(cause, BaseException):
@@ -101,38 +87,38 @@ def is_permanent(error: BaseException) -> bool:
     named = _JAVA_KIND.search(text)
     if named:
         names.add(named[1])
-    return not names.isdisjoint(_REFUSALS) or _NO_RIGHTS.search(text) is not None
+    return not names.isdisjoint(_PERMANENT_IN_JVM) or _NO_RIGHTS.search(text) is not None
 
 
 def clear_line(error: BaseException) -> str:
-    """The one line that says what went wrong, out of an exception that Spark wrapped, traceback and all.
+    """The line to print for an exception that Spark may have wrapped, with its traceback.
 
-    Where the connector or a sink raised an error, it is that error's line; else the first line of the exception. Of a
-    traceback only the exception's kind is told: its text might hold a row's values.
+    It is the line of the connector's or a sink's error, otherwise the first line of the exception. Of a traceback it
+    has the exception's type alone: the text might hold a row's values.
     """
     if isinstance(error, SpannerCdcError):
         return str(error)
     text = _text(error)
-    ours: list[tuple[str, str]] = _LINE.findall(text)
-    if ours:
-        return ours[-1][1].strip()
+    wrapped: list[tuple[str, str]] = _LINE.findall(text)
+    if wrapped:
+        return wrapped[-1][1].strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     if lines[0].startswith(_CALLING) and lines[1:]:  # the exception follows
         lines = [lines[1].removeprefix(": "), *lines[2:]]
     if not lines[0].endswith(_TRACEBACK):
         return lines[0]
-    return f"{lines[0].removesuffix(_TRACEBACK)}{_fault(text) or 'a fault'}; --verbose tells where"
+    return f"{lines[0].removesuffix(_TRACEBACK)}{_kind(text) or 'an error'}; run it with --verbose to see where"
 
 
-def _fault(text: str) -> str:
-    """The kind of the exception of the last traceback in a text: the innermost, and what it ended with."""
-    kind = _KIND.search(text.rpartition(_TRACEBACK)[2].lstrip("\n"))
-    return kind[1] if kind else ""
+def _kind(text: str) -> str:
+    """The type of the exception of the last traceback in a text, which is the innermost."""
+    found = _KIND.search(text.rpartition(_TRACEBACK)[2].lstrip("\n"))
+    return found[1] if found else ""
 
 
 def _text(error: BaseException) -> str:
-    """An exception's text, or its kind: of some of them the JVM has the text, which may be gone."""
+    """An exception's text; its type if the text is in the JVM, and that has died."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever py4j meets
+    except Exception:  # noqa: BLE001 - whatever py4j raises
         return type(error).__name__

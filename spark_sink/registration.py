@@ -1,4 +1,4 @@
-"""Makes the sources known to a Spark session."""
+"""Registers the data sources with a Spark session."""
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -9,14 +9,14 @@ from spark_sink.source.data_source import SpannerChangeStream
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats ``spanner-change-stream`` and ``datastream-files`` known to a session."""
+    """Registers the formats ``spanner-change-stream`` and ``datastream-files``."""
     cores = cores_of(spark)
     spark.dataSource.register(with_cores(SpannerChangeStream, cores))
     spark.dataSource.register(with_cores(DatastreamFiles, cores))
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks the session runs at a time; 0 where it does not say (Spark Connect)."""
+    """How many tasks the session runs at a time; 0 where it does not say, as with Spark Connect."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:
@@ -24,9 +24,9 @@ def cores_of(spark: SparkSession) -> int:
 
 
 def with_cores(source: type[DataSource], cores: int) -> type[DataSource]:
-    """The source, made to plan for that many cores.
+    """The data source as a subclass that plans for that many cores.
 
-    Spark tells a Python source nothing of its configuration. A class of a function's body is pickled whole, with
-    its attributes, so what stands there reaches the source's process.
+    Spark passes no configuration to a Python data source. A class that a function makes is pickled by value, with its
+    attributes, so that they reach the process of the data source.
     """
     return type(source.__name__, (source,), {"cores": cores, "__qualname__": f"with_cores.<locals>.{source.__name__}"})

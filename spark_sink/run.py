@@ -1,11 +1,11 @@
-"""The sink's process: runs a sink over a spool until it is told to stop.
+"""The process of a sink: delivers a spool's epochs until it is stopped.
 
 Its standard input is its lifeline. When that ends, the daemon has ended: everything that is sealed and ready is
-delivered, and the process ends with code 0. SIGTERM and SIGINT let the micro-batch under way finish. Whatever is
-left undone, and whatever kills it, the next run goes on from the checkpoint.
+delivered, and the process ends with code 0. SIGTERM and SIGINT let the current micro-batch finish. Whatever was not
+delivered, and whatever killed the process, the next one continues from Spark's checkpoint.
 
-Three things can happen while it runs (the query ends, the input ends, a signal comes); each puts its event into one
-queue, which the main thread waits on.
+Three events end it: the query ends, the input ends, a signal is received. Each is put into one queue, which the main
+thread waits on.
 """
 
 import argparse
@@ -33,27 +33,27 @@ from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseEr
 from connector.log import whereabouts
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
 
 _COMMIT_WAIT = 5.0
-"""Seconds that a stop waits for Spark to note a finished micro-batch; without the note it is done once more."""
+"""Seconds that a stop waits for Spark to commit a finished micro-batch; without the commit it is redelivered."""
 
 
 _POLL = 0.25
-"""Seconds between two looks at how far the last delivery is."""
+"""Seconds between two checks of whether the last delivery is complete."""
 
 
-_PREDECESSOR = 600.0
-"""Seconds that a sink waits for one before it, which delivers what is sealed and ends; on a slow disk that takes time.
+_PREDECESSOR_TIMEOUT = 600.0
+"""Seconds that a sink waits for its predecessor to deliver what is sealed and to end.
 
-Only one whose daemon was killed can be there: a daemon begins its sink once the spool is its own.
+Its daemon must have been killed: a daemon starts its sink once it holds the spool.
 """
 
 
-_JVM_IS_GONE = "Spark's JVM is gone. Run it again: it goes on from its checkpoint. Was it short of memory?"
+_JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it continues from its checkpoint."
 
 
 class Event(Enum):
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the sink of a configuration; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
-    parser.add_argument("--verbose", action="store_true", help="Spark's warnings, and tracebacks of failures.")
+    parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
     given = parser.parse_args(arguments)
     events: Events = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -82,24 +82,24 @@ def main(arguments: Sequence[str]) -> int:
         if given.verbose:
             sys.stderr.write(whereabouts(error))
         line = _JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error)
-        _say(line)
+        _print(line)
         _give_reason(line)
         return _code_of(error)
     return 0
 
 
 def _code_of(error: Exception) -> int:
-    """The exit code, which says whether another process may get on."""
+    """The exit code, which says whether a new process may succeed."""
     if is_in_use(error):
         return TRANSIENT
     if isinstance(error, SpannerCdcError):
         return error.exit_code
-    is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_ours(error)
+    is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_own(error)
     return TRANSIENT if is_sparks else 1
 
 
 def _give_reason(line: str) -> None:
-    """Tells whoever has started this process why it ends with an error."""
+    """Writes the reason for an error to the parent process, which reports it."""
     descriptor = os.environ.get(REASON_TO, "")
     if descriptor.isdecimal():
         with suppress(OSError):
@@ -112,7 +112,7 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
         spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
         stack.callback(_stop, spark)
-        for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put a handler of its own there
+        for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := _alone(config, delivery.consumer, events, stack)):
@@ -121,34 +121,34 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
 
 @contextmanager
 def _final_if_permanent() -> Iterator[threading.Event]:
-    """Makes an error of Spark's final that each process would meet anew; gives what is set once a micro-batch is done.
+    """Turns a permanent error of Spark into a final one; yields an event to be set once a micro-batch is delivered.
 
     Raises:
-        SinkError: for an error that is permanent by its kind, where no micro-batch has been done.
+        SinkError: for an error that is permanent by its kind, where no micro-batch has been delivered.
     """
     has_delivered = threading.Event()
     try:
         yield has_delivered
     except (PySparkException, Py4JError) as error:
-        if has_delivered.is_set() or is_ours(error) or not is_permanent(error):
+        if has_delivered.is_set() or is_own(error) or not is_permanent(error):
             raise
         raise SinkError(clear_line(error)) from error
 
 
 def _stop(spark: SparkSession) -> None:
-    with suppress(Py4JError, OSError):  # a JVM that is gone has been told of
+    with suppress(Py4JError, OSError):  # that the JVM has died is reported elsewhere
         spark.stop()
 
 
 class Sink:
-    """The query of a sink.
+    """The streaming query of a sink.
 
     Args:
         spark: a session.
-        config: its spool, and Spark's trigger.
-        delivery: what is delivered, and how.
-        check: raises where another sink has taken over.
-        has_delivered: is set once a micro-batch is done.
+        config: the spool, and Spark's trigger.
+        delivery: writes micro-batches to the destination.
+        check: raises SpoolInUseError if another sink has taken over.
+        has_delivered: is set once a micro-batch is delivered.
     """
 
     def __init__(
@@ -178,52 +178,52 @@ class Sink:
         """
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
-        _say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
+        _print(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
         event = events.get()
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
             event = events.get()
         if event is Event.SIGNAL or self._is_drained:
-            self._finish_batch(query)  # which may be of epochs that another daemon has sealed
-        error = query.exception() or self._undelivered  # what the query failed of tells more
+            self._finish_batch(query)  # it may hold epochs that another daemon has sealed
+        error = query.exception() or self._undelivered  # the query's own error says more
         if error is not None and not self._stopping.is_set():
             raise error
         query.stop()
-        _say("done")
+        _print("done")
 
     def _start(self) -> StreamingQuery:
         source = with_cores(self._delivery.source, cores_of(self._spark))
         self._spark.dataSource.register(source)
-        told = self._spark.readStream.format(source.name()).options(**self._delivery.options).load()
+        reports = self._spark.readStream.format(source.name()).options(**self._delivery.options).load()
         return (
-            told.writeStream.queryName(f"spanner-cdc {self._delivery.consumer}")
+            reports.writeStream.queryName(f"spanner-cdc {self._delivery.consumer}")
             .option("checkpointLocation", self._delivery.checkpoint)
             .trigger(processingTime=f"{self._config.spark.trigger_interval // 1_000_000} milliseconds")
             .foreachBatch(self._write)
             .start()
         )
 
-    def _write(self, told: DataFrame, batch: int) -> None:
-        """Runs a micro-batch."""
+    def _write(self, reports: DataFrame, batch: int) -> None:
+        """Runs a micro-batch, whose rows are the reports of its tasks."""
         with self._busy:
-            if self._stopping.is_set():  # an error, so that the batch does not count as done
+            if self._stopping.is_set():  # an error, so that Spark does not commit the batch
                 raise SinkError("the sink is stopping")
             self._check()
-            said = self._delivery.run(told)
+            summary = self._delivery.run(reports)
             self._done = batch
             self._has_delivered.set()
-        if said:
-            _say(f"batch {batch}: {said}")
+        if summary:
+            _print(f"batch {batch}: {summary}")
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
         """Waits until everything that is ready by now is delivered.
 
-        Not ``processAllAvailable``: where our daemon was killed, another may seal epochs faster than they are written.
+        ``processAllAvailable`` might never return: if the daemon was killed, another may seal epochs meanwhile.
         """
         try:
             self._delivery.drain()
             while query.isActive and self._delivery.waiting():
-                query.awaitTermination(_POLL)  # type: ignore[arg-type]  # Spark takes parts of a second
+                query.awaitTermination(_POLL)  # type: ignore[arg-type]  # Spark accepts fractions of a second
             self._is_drained = query.isActive
         except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
             self._undelivered = error
@@ -248,7 +248,7 @@ def delivery_of(config: Config) -> Delivery:
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
-    """A Spark session whose log says nothing but what the sink says, unless ``verbose``; ``folder`` outlives it."""
+    """A Spark session without Spark's own log, unless ``verbose``; ``folder`` must outlive it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     code = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -289,7 +289,7 @@ def _need_java() -> None:
     java = Path(home, "bin/java") if home else None
     if not (java.exists() if java else shutil.which("java")):
         raise SinkError(
-            "Spark needs Java 17, and there is none",
+            "Java was not found, and Spark needs Java 17",
             hint="Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
         )
 
@@ -299,13 +299,13 @@ def _watch_input(events: Events) -> None:
         while os.read(0, 4096):
             pass
     except OSError:
-        pass  # there is no standard input, so it has ended
+        pass  # without standard input there is no daemon
     events.put(Event.INPUT_ENDED)
 
 
 def _watch_query(query: StreamingQuery, events: Events) -> None:
     try:
-        # The main thread asks the query for its error. Where the JVM is gone, py4j may say so as a refused connection.
+        # The main thread reads the query's error. Where the JVM has died, py4j may raise a refused connection.
         with suppress(PySparkException, Py4JError, OSError):
             query.awaitTermination()
     finally:
@@ -313,7 +313,7 @@ def _watch_query(query: StreamingQuery, events: Events) -> None:
 
 
 def _spool_appears(config: Config, events: Events) -> bool:
-    """Waits for the daemon to begin the spool; False if there is nothing to wait for any more.
+    """Waits for the daemon to create the spool; False if a signal or the end of the input comes first.
 
     Raises:
         SpoolMismatchError: the spool holds another change stream than the configuration names.
@@ -333,34 +333,34 @@ def _spool_appears(config: Config, events: Events) -> bool:
             continue
         if event is Event.SIGNAL:
             return False
-        _say(f"there is no spool at {spool.path}, and nobody who writes one: nothing to do")
+        _print(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do")
         return False
 
 
 def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Callable[[], None] | None:
-    """Waits for the end of a sink whose daemon was killed; None if a signal came before.
+    """Takes the sink's lock for the whole process, once its predecessor has ended; None if a signal comes first.
 
-    Gives what raises SpoolInUseError where another has taken over since, which a bucket cannot prevent.
+    Returns a check that raises SpoolInUseError if another sink has taken over since, which a bucket cannot prevent.
 
-    Spark reads its checkpoint when a query begins: another's commit after that would make this one fail. So it is for
-    the whole process, where the consumer's name is held by the query.
+    The lock of the consumer's name, which the query holds, is not enough: Spark reads its checkpoint when a query
+    starts, so that a later commit of the predecessor would make this query fail.
 
     Raises:
-        SpoolInUseError: the other does not end.
+        SpoolInUseError: the predecessor does not end.
     """
     spool = Spool.at(config.spool.path)
     taken = f"another sink, or a replay of dead letters, holds the spool at {spool.path}"
-    deadline = time.monotonic() + _PREDECESSOR
-    told = has_ended = False
+    deadline = time.monotonic() + _PREDECESSOR_TIMEOUT
+    is_announced = has_ended = False
     while True:
         try:
             check = held.enter_context(spool.storage.locked(sink_lock(consumer), taken))
         except SpoolInUseError as error:
             if time.monotonic() >= deadline:
                 raise
-            if not told:
-                _say(f"{error}; waiting for its end")
-            told = True
+            if not is_announced:
+                _print(f"{error}; waiting for its end")
+            is_announced = True
         else:
             if has_ended:
                 events.put(Event.INPUT_ENDED)
@@ -371,6 +371,6 @@ def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Ca
             has_ended = True
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"spark_sink: {line}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""``spanner-cdc check``: every fault of a configuration and of what it points at, at once."""
+"""``spanner-cdc check``: finds every error of a configuration and of what it points at, at once."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ _log = Log(__name__)
 
 _NEEDED_BYTES = 100 * 1024 * 1024
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 """Seconds that Cloud Storage has to answer."""
 
 
@@ -30,45 +30,45 @@ class Findings:
     """The result of a check.
 
     Attributes:
-        faults: what is wrong with what the configuration points at.
-        warnings: what to know of it that is not wrong.
-        estimates: what the sink will need of its destination; empty where there are faults.
+        errors: what keeps the configuration from working.
+        warnings: what users should know, and what keeps nothing from working.
+        estimates: what the sink will need of its destination; empty if there are errors.
     """
 
-    faults: list[str]
+    errors: list[str]
     warnings: list[str] = field(default_factory=list)
     estimates: list[str] = field(default_factory=list)
 
 
 async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
     """Checks everything that a valid configuration points at; Spanner is opened once."""
-    faults, newest = _faults_of_spool(config)
+    errors, newest = _errors_of_spool(config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []
     watched: WatchedStream | None = None
-    faults += _faults_of_locations(config, kind.locations(sink))
+    errors += _errors_of_locations(config, kind.locations(sink))
     try:
-        async with opened(config.source, emulator_host=emulator_host, begun=newest is not None) as stream:
+        async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
             stream.warn_of_tables()
             watched = watched_stream(stream)
-            faults += kind.stream_errors(sink, watched)
+            errors += kind.stream_errors(sink, watched)
             warnings = kind.warnings(sink, watched)
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
-        faults += error.faults
+        errors += error.errors
     except SpannerCdcError as error:
-        faults.append(f"source: {error}")
-    faults += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
+        errors.append(f"source: {error}")
+    errors += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        faults.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
-    if not faults and watched is not None:
+        errors.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
+    if not errors and watched is not None:
         estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
-    return Findings(faults, warnings, estimates)
+    return Findings(errors, warnings, estimates)
 
 
 def watched_stream(stream: OpenStream) -> WatchedStream:
-    """What a sink is told of a change stream: the tables that the configuration keeps."""
+    """The description of a change stream that sinks get, with the tables that the configuration keeps."""
     found = stream.stream
     tables = tuple(table for table in found.tables if stream.filter.keeps(table.table))
     return WatchedStream(
@@ -94,56 +94,56 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):
         return
-    begun = Spool.at(config.spool.path).latest() > 0
-    async with opened(config.source, emulator_host=emulator_host, begun=begun) as stream:
-        faults = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
-    if faults:
-        raise ConfigurationError(faults)
+    has_epochs = Spool.at(config.spool.path).latest() > 0
+    async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
+        errors = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
+    if errors:
+        raise ConfigurationError(errors)
 
 
-def _faults_of_locations(config: Config, locations: Iterable[Location]) -> list[str]:
-    """What is wrong with where the sink writes files."""
-    faults = []
+def _errors_of_locations(config: Config, locations: Iterable[Location]) -> list[str]:
+    """Locations of the sink that cannot be written."""
+    errors = []
     for location in locations:
-        faults += _faults_of_location(location.option, location.path, location.endpoint)
+        errors += _errors_of_location(location.option, location.path, location.endpoint)
     if not config.spark.master.startswith("local") and not in_cloud_storage(config.sink.dead_letters):
-        faults.append("sink.dead_letters: the executors of a cluster have disks of their own: take gs://bucket/prefix")
-    return faults
+        errors.append("sink.dead_letters: the executors of a cluster do not share a disk: use gs://bucket/prefix")
+    return errors
 
 
 async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None) -> None:
-    """The start is used only while the spool is empty; what is asked of Spanner is where reading would begin."""
+    """Asks Spanner whether it retains what would be read next; the start counts only while the spool is empty."""
     source = config.source
     end = None if source.end is None else stream.resolve(source.end)
     if newest is None:
         await stream.check_start(stream.resolve(source.start), end)
     elif end is None or end > newest.watermark_high:
         try:
-            await stream.probe(_begin(newest, Spool.at(config.spool.path).cut(newest)))
+            await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))
         except DataLostError as error:
             raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
 
 
-def _begin(newest: Manifest, cut: Iterable[CutToken]) -> int:
-    """Where the first queries after an epoch begin: the initial query always at its start."""
+def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
+    """Where the first queries after an epoch start: the initial query always at its own start."""
     initial = [at.start_timestamp for at in cut if at.token == INITIAL_TOKEN]
     return initial[0] if initial else newest.watermark_high
 
 
-def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
-    """What is wrong with the spool, and its newest epoch, or None where it has none."""
+def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
+    """Errors of the spool, and its newest epoch, or None where it has none."""
     source = config.source
-    faults = _faults_of_location("spool.path", config.spool.path)
-    if faults and in_cloud_storage(config.spool.path):
-        return faults, None
+    errors = _errors_of_location("spool.path", config.spool.path)
+    if errors and in_cloud_storage(config.spool.path):
+        return errors, None
     spool = Spool.at(config.spool.path)
     try:
         spool.check_source(source.name)
         first, latest = spool.floor(), spool.latest()
     except FileNotFoundError:
-        return faults, None  # a spool that begins
+        return errors, None  # a new spool
     except SpannerCdcError as error:
-        return [*faults, f"spool.path: {error}"], None
+        return [*errors, f"spool.path: {error}"], None
     newest = None
     for epoch in range(first, latest + 1):
         try:
@@ -151,34 +151,34 @@ def _faults_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
                 newest = manifest
                 if epoch == latest:
                     spool.cut(manifest)
-                faults += _faults_of_segments(spool, manifest.files)
+                errors += _errors_of_segments(spool, manifest.files)
                 for key in manifest.schema_keys.values():
                     spool.schema(key)
         except SpannerCdcError as error:
             if epoch >= spool.floor():  # else it was pruned meanwhile
-                faults.append(f"spool.path: {error}")
-    return list(dict.fromkeys(faults)), newest
+                errors.append(f"spool.path: {error}")
+    return list(dict.fromkeys(errors)), newest
 
 
-def _faults_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:
-    faults = []
+def _errors_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]:
+    errors = []
     for file in files:
         try:
             next(spool.batches(file), None)
         except SpannerCdcError as error:
-            faults.append(f"spool.path: {error}")
-    return faults
+            errors.append(f"spool.path: {error}")
+    return errors
 
 
-def _faults_of_location(field: str, path: str, endpoint: str | None = None) -> list[str]:
-    return _faults_of_bucket(field, path, endpoint) if in_cloud_storage(path) else _faults_of_folder(field, path)
+def _errors_of_location(field: str, path: str, endpoint: str | None = None) -> list[str]:
+    return _errors_of_bucket(field, path, endpoint) if in_cloud_storage(path) else _errors_of_folder(field, path)
 
 
-def _faults_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
+def _errors_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
     try:
         with with_extra_gcs(SpoolError):
             from connector.storage.bucket import Bucket
-        bucket = Bucket(url, failure=SpoolError, option=field, endpoint=endpoint, patience=_PATIENCE)
+        bucket = Bucket(url, failure=SpoolError, option=field, endpoint=endpoint, patience=_TIMEOUT)
         missing = bucket.missing_permissions()
     except SpoolError as error:
         return [f"{field}: {error}"]
@@ -187,12 +187,12 @@ def _faults_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
     return []
 
 
-def _faults_of_folder(field: str, path: str) -> list[str]:
+def _errors_of_folder(field: str, path: str) -> list[str]:
     folder = Path(path).absolute()
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
-        return [f"{field}: {folder} is no folder"]
+        return [f"{field}: {folder} is not a folder"]
     if not os.access(folder, os.W_OK | os.X_OK):
         return [f"{field}: {folder} cannot be written to"]
     free = shutil.disk_usage(folder).free

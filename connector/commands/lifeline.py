@@ -1,4 +1,4 @@
-"""A process that ends when whoever started it does: its standard input is a pipe, and its end asks for a drain."""
+"""A process that ends when its parent does: its standard input is a pipe, whose end asks for a drain."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from connector.reader.stopping import Stop
 
 
 @asynccontextmanager
-async def cut_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
+async def ended_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
     """Asks ``stop`` for a drain when standard input ends, if that is wanted."""
     if wanted:
         loop = get_running_loop()
@@ -20,9 +20,9 @@ async def cut_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
             with suppress(OSError):
                 while os.read(sys.stdin.fileno(), 4096):
                     pass
-            with suppress(RuntimeError):  # the loop has ended before its parent
+            with suppress(RuntimeError):  # the event loop has ended first
                 loop.call_soon_threadsafe(stop.ask)
 
-        # A read of a pipe cannot be cancelled, so nothing waits for this thread.
+        # A read of a pipe cannot be cancelled, so that nothing waits for this thread.
         threading.Thread(target=watch, name="lifeline", daemon=True).start()
     yield

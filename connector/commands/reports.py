@@ -1,9 +1,9 @@
-"""What ``discover`` and ``spool`` tell, as data and as text."""
+"""The reports of ``discover`` and ``spool``, as data and as text."""
 
 import time
 from collections.abc import Collection, Iterable
 
-from connector.config import SourceConfig
+from connector.config.sections import SourceConfig
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.spanner.client import SpannerClient
@@ -19,7 +19,7 @@ _SHOWN_EPOCHS = 20
 
 
 async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
-    """The change streams of a database.
+    """Describes the change streams of a database.
 
     Raises:
         SpannerCdcError: it cannot be asked.
@@ -49,7 +49,7 @@ def _stream(stream: ChangeStream, dialect: str) -> Report:
 
 
 def streams_text(streams: Iterable[Report]) -> str:
-    """The change streams for people."""
+    """The description of change streams, as text."""
     lines: list[str] = []
     for stream in streams:
         lines.append(
@@ -68,10 +68,10 @@ def streams_text(streams: Iterable[Report]) -> str:
 
 
 def spool_report(spool: Spool) -> Report:
-    """The state of a spool.
+    """Describes a spool.
 
     Raises:
-        SpoolError: there is none, or a file of it is corrupt.
+        SpoolError: it does not exist, or a file of it is corrupt.
     """
     while True:
         first = spool.floor()
@@ -80,14 +80,14 @@ def spool_report(spool: Spool) -> Report:
         except SpoolError:
             if spool.floor() == first:
                 raise
-            # its daemon has pruned what was being read
+            # its daemon has pruned epochs meanwhile
 
 
 def _spool_report(spool: Spool) -> Report:
     try:
         header = spool.header()
     except FileNotFoundError as error:
-        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` makes one.") from error
+        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.") from error
     latest, floor = spool.latest(), spool.floor()
     epochs = list(spool.summaries(floor, latest))
     watermark = epochs[-1].watermark_high if epochs else header.start - 1
@@ -139,7 +139,7 @@ def _late_records(spool: Spool) -> Report:
 
 
 def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict[int, int]:
-    """For each of some epochs, the rows of those after it."""
+    """The number of rows after each of some epochs."""
     rows = dict.fromkeys(points, 0)
     for epoch in epochs:
         for point in points:
@@ -148,7 +148,7 @@ def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict
 
 
 def spool_text(report: Report) -> str:
-    """The state of a spool for people: totals, late records, gaps, consumers, and the newest epochs."""
+    """The description of a spool, as text: totals, late records, gaps, consumers, and the newest epochs."""
     late, missing, known, epochs = report["late_records"], report["gaps"], report["consumers"], report["epochs"]
     assert isinstance(late, dict)
     assert isinstance(missing, list)
@@ -161,7 +161,7 @@ def spool_text(report: Report) -> str:
     lines = [total]
     if late["count"]:
         lines.append(
-            f"  LATE: {late['count']} records came too late and are dead letters in late/,"
+            f"  LATE: {late['count']} records were late and are dead letters in late/,"
             f" committed from {late['first']} to {late['last']}"
         )
     lines += [

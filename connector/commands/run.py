@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
-from connector.config import Config
+from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.log import Log
@@ -34,25 +34,25 @@ async def run(
     on_open: Callable[[OpenStream], None] = lambda _: None,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
-    """Runs both until the end is reached and the sink has it all, or until ``stop``.
+    """Runs both until the end is reached and the sink has delivered it, or until ``stop``.
 
     Args:
         config: the configuration.
         path: its file, for the sink's process.
         stop: drains.
         emulator_host: an emulator's address.
-        verbose: whether the sink gives tracebacks.
+        verbose: whether the sink prints tracebacks.
         on_open: called with the change stream before anything is read.
-        patience: for a sink that makes no progress.
+        patience: with a sink that makes no progress.
 
     Raises:
-        SpannerCdcError: one clear line, of whichever failed first.
+        SpannerCdcError: that of the daemon, or of the sink if only that failed.
     """
     spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
 
     def progress() -> int:
         consumer = None
-        with suppress(SpoolError):  # then it is not known to have made any
+        with suppress(SpoolError):  # unknown progress counts as none
             consumer = find(spool, config.sink.type)
         return consumer.epoch if consumer else 0
 
@@ -84,5 +84,5 @@ async def run(
         sink.finish(again=not has_failed)
         await asyncio.wait({writing})
         if has_failed and not writing.cancelled():
-            writing.exception()  # it is told on stderr; the daemon's is what comes first
+            writing.exception()  # the sink has printed it, and the daemon's error is raised
     await writing

@@ -1,10 +1,10 @@
-"""The Spark sink's process, and its next one where an error may have been Spark's alone.
+"""Supervises the process of the Spark sink, and starts another one after a transient error.
 
 ``python -m spark_sink CONFIG`` is a process of its own, so that Spark's threads and the reader's do not share an
-interpreter. Its standard input is its lifeline: when it ends, whether by us or because we were killed, the sink
-delivers what is sealed and ends too. Its exit code says what an error was: with
-:data:`connector.errors.TRANSIENT`, or where a signal killed it, another process may get on, and is started after a
-pause; any other code is final. A process goes on from its checkpoint, so that nothing is delivered twice.
+interpreter. Its standard input is its lifeline: when that ends, because it is closed or because this process was
+killed, the sink delivers what is sealed and ends too. Its exit code classifies an error: after
+:data:`connector.errors.TRANSIENT`, or a signal, another process is started after a pause; any other code is final.
+A process continues from Spark's checkpoint, so that nothing is delivered twice.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from connector.reader.stopping import Stop
 from connector.telemetry.metrics import ReaderMetrics
 
 _LONGEST_REASON = 4096
-"""Bytes; a pipe takes these at once."""
+"""Bytes; a pipe accepts as many in one write."""
 
 _log = Log(__name__)
 
 
 class SinkError(SpannerCdcError):
-    """The Spark sink ended with an error; it has said which on stderr."""
+    """The Spark sink ended with an error, which it has printed on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a sink is started that makes no progress, and the pauses before, in seconds; each is twice the last."""
+    """How often a sink without progress is started, and the pauses between, in seconds; each doubles."""
 
     attempts: int = 10
     first: float = 1.0
@@ -53,16 +53,16 @@ class _Ended:
 
 
 class SinkProcess:
-    """Runs a sink's process, again and again if need be.
+    """Runs a sink's process, and restarts it after transient errors.
 
     Args:
         command: the program and its arguments.
         environment: its environment.
-        progress: how far the sink has come, as a number that grows; asked in a thread.
-        stop: a wish to stop; from then on nothing is started again.
-        drain: seconds that the sink has after a stop, once its lifeline is cut.
-        metrics: what is counted.
-        patience: for a sink that does not get on.
+        progress: the sink's progress, as a number that grows; called in a thread.
+        stop: once it is requested nothing is restarted.
+        drain: seconds that the sink has to end after a stop, once its lifeline is cut.
+        metrics: counts restarts.
+        patience: with a sink that makes no progress.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class SinkProcess:
         self._given_up = asyncio.Event()
 
     def finish(self, *, again: bool) -> None:
-        """Cuts the lifeline: the sink delivers what is left; with ``again``, in another process if need be."""
+        """Cuts the lifeline: the sink delivers what is left, and is restarted if need be only with ``again``."""
         self._is_last.set()
         if not again:
             self._given_up.set()
 
     async def run(self) -> None:
-        """Runs until the sink ends with code 0, or a stop comes between two processes.
+        """Runs until the sink ends with code 0, or a stop is requested between two processes.
 
         Raises:
-            SinkError: it ended with an error that is final, or too often without progress.
+            SinkError: it ended with a final error, or too often without progress.
         """
         attempt = 0
         while True:
@@ -110,7 +110,7 @@ class SinkProcess:
             self._metrics.sink_restarts += 1
             pause = self._patience.pause(attempt)
             _log.warning(
-                "the Spark sink has ended with an error that may be over soon, and is started again",
+                "the Spark sink has ended with a transient error, and is restarted",
                 attempt=attempt,
                 of=self._patience.attempts,
                 code=ended.code,
@@ -125,9 +125,9 @@ class SinkProcess:
         return self._stop.asked or self._given_up.is_set()
 
     async def _wait(self, seconds: float) -> None:
-        """Waits, but not longer than until there is nothing to wait for any more."""
+        """Waits, unless a stop is requested meanwhile."""
         waiting = [
-            asyncio.create_task(event(), name="sink's pause") for event in (self._stop.wait, self._given_up.wait)
+            asyncio.create_task(event(), name="pause of the sink") for event in (self._stop.wait, self._given_up.wait)
         ]
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
@@ -137,7 +137,7 @@ class SinkProcess:
         reading, writing = os.pipe()
         try:
             try:
-                # Its own session: a Ctrl-C at the terminal is ours to hand on, once the daemon has drained.
+                # Its own session: a Ctrl-C at the terminal must not reach it before the daemon has drained.
                 process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=asyncio.subprocess.PIPE,
@@ -147,13 +147,13 @@ class SinkProcess:
                 )
             finally:
                 os.close(writing)
-            code = await self._attended(process)
+            code = await self._supervised(process)
             return _Ended(code, _read(reading))
         finally:
             os.close(reading)
 
-    async def _attended(self, process: Process) -> int:
-        """Cuts the lifeline when it is time; returns the exit code. A process is killed if this is cancelled."""
+    async def _supervised(self, process: Process) -> int:
+        """Cuts the lifeline once :meth:`finish` is called; returns the exit code. Kills the process if cancelled."""
         ended = asyncio.create_task(process.wait(), name="sink")
         last = asyncio.create_task(self._is_last.wait(), name="sink's last epochs")
         try:
@@ -170,13 +170,13 @@ class SinkProcess:
         return ended.result()
 
     async def _drained(self, process: Process, ended: "asyncio.Task[int]") -> None:
-        """Waits for the sink, whose lifeline is cut; after a stop so many seconds only for the batch under way."""
+        """Waits for the sink, whose lifeline is cut; after a stop it is terminated when the drain takes too long."""
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
             await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({ended}, timeout=self._drain)
             if not ended.done():
-                _log.warning("the sink's drain took too long; what is not delivered is delivered next time")
+                _log.warning("draining the sink took too long; what is not delivered is delivered by the next run")
                 with suppress(ProcessLookupError):
                     process.terminate()
                 await asyncio.wait({ended}, timeout=self._drain)
@@ -185,7 +185,7 @@ class SinkProcess:
 
 
 def _read(reading: int) -> str:
-    """What the sink has written; a process that it left behind may hold the other end."""
+    """The reason that the sink has written; does not block, for a child of it may still hold the other end."""
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
         return os.read(reading, _LONGEST_REASON).decode(errors="replace").strip()
@@ -193,7 +193,7 @@ def _read(reading: int) -> str:
 
 
 def _error(ended: _Ended, attempt: int) -> SinkError:
-    often = f" {attempt} times without getting on, at last" if attempt > 1 else ""
+    often = f" {attempt} times without progress, at last" if attempt > 1 else ""
     if ended.reason:
         return SinkError(f"the Spark sink ended{often} with code {ended.code}: {ended.reason}")
-    return SinkError(f"the Spark sink ended{often} with code {ended.code}", hint="Its own lines above say why.")
+    return SinkError(f"the Spark sink ended{often} with code {ended.code}", hint="Its own lines above have the reason.")

@@ -1,4 +1,4 @@
-"""``spanner-cdc tail``: events as JSON lines in commit order, straight from the reader to a stream of bytes."""
+"""``spanner-cdc tail``: writes events as JSON lines in commit order, from the reader straight to a byte stream."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from connector.config import EnvelopeConfig, SourceConfig
+from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.core.epoch import Epoch
 from connector.core.filters import RecordFilter
 from connector.core.partitions import CutPartition
@@ -28,20 +28,20 @@ _SEAL_INTERVAL = SECOND // 10
 
 
 Lines = Callable[[pa.RecordBatch], Iterator[bytes]]
-"""One line a row of the envelope's columns."""
+"""Makes one line of each row of the envelope's columns."""
 
 
 class EventPrinter:
     """An epoch sink that writes each event as a line.
 
     Args:
-        out: where to.
+        out: the stream to write to.
         envelope: makes the envelope's columns.
-        registry: the schemas as they are where reading begins.
-        keeps: which records are wanted.
+        registry: the schemas at the start.
+        keeps: selects records.
         lines: makes lines of the envelope's columns.
         key_order: learns the order of new tables' keys.
-        after: the mods up to this one, which is the first epoch's at the earliest, are left out.
+        after: mods up to this one, which is in the first epoch or later, are omitted.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class EventPrinter:
         self._epoch = 0
 
     async def room(self, stopping: asyncio.Event) -> bool:
-        """There is always room: a pipe that is full holds :meth:`deliver` back."""
+        """There is always room: :meth:`deliver` blocks while a pipe is full."""
         return True
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
-        """Writes the epoch's events; returns when the stream has taken them."""
+        """Writes the epoch's events; returns when the stream has accepted them."""
         await self._key_order.learn(self._registry, epoch.changes)
         await asyncio.to_thread(self._write, epoch)
 
@@ -100,14 +100,14 @@ async def tail(
     Args:
         config: the change stream.
         envelope: how events are written.
-        out: where to.
+        out: the stream to write to.
         stop: drains.
         emulator_host: an emulator's address.
-        after: the mod after which to begin, committed at ``config``'s start.
+        after: the mod after which to start, committed at ``config``'s start.
 
     Raises:
         SpannerCdcError: one clear line.
-        BrokenPipeError: whoever read ``out`` is gone.
+        BrokenPipeError: nobody reads ``out`` any more.
     """
     metrics = ReaderMetrics()
     async with opened(config, emulator_host=emulator_host) as stream:
@@ -129,5 +129,6 @@ async def tail(
         async with (
             stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
             reporting(metrics),
+            stop.draining(scheduler),
         ):
-            await stop.run(scheduler)
+            await scheduler.run()

@@ -2,8 +2,7 @@
 
 from connector.config.loading import Config, load, validated
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
-from connector.config.values import parse_duration, parse_size
-from connector.config.values import resolve_timestamp as resolve_moment
+from connector.config.values import parse_duration, parse_size, resolve_timestamp
 
 __all__ = [
     "Config",
@@ -15,6 +14,6 @@ __all__ = [
     "load",
     "parse_duration",
     "parse_size",
-    "resolve_moment",
+    "resolve_timestamp",
     "validated",
 ]

@@ -1,10 +1,10 @@
 """Where the queries of partitions end, and what an end proves.
 
-A query has an end where the user has given one, and in the MUTABLE_KEY_RANGE mode, where it may lie half an hour ahead
-of Spanner's clock at most: a window. A window reaches beyond Spanner's clock as far as that is known, so that its end
-proves nothing: what was received does. But where the reader stood still, or Spanner could not be reached, what is known
-of its clock is old, and a window that is computed from it may lie wholly in the past: it brings nothing, moves nothing,
-and so would the next. So Spanner's clock is asked after each window that ended, or broke without having brought news.
+A query has an end if the user has given one, and in the MUTABLE_KEY_RANGE mode, where the end may lie at most half an
+hour ahead of Spanner's clock: a window. A window reaches beyond what is known of Spanner's clock, so that its end
+proves nothing; only what was received does. But if the reader was suspended, or Spanner was unreachable, what is known
+of the clock is old, and a window computed from it may lie wholly in the past: it returns nothing and moves nothing, and
+neither would the next. So Spanner's clock is requested after each window that ended, or that broke without progress.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from connector.core.timestamps import SECOND
 from connector.spanner.clock import SpannerClock
 
 NEAR_END = 2.0
-"""Seconds before the user's end within which a query that ended is sent again only after it."""
+"""A query that ends this many seconds before the user's end, or less, is sent again only after the end."""
 
 _AFTER_END = 0.02
-"""Seconds after the user's end that Spanner's clock is asked again."""
+"""Seconds after the user's end at which Spanner's clock is requested again."""
 
 
 class Bounds:
@@ -34,18 +34,18 @@ class Bounds:
         self._end = end
         self._window = window
         self._clock = clock
-        self._outlived: set[str] = set()
-        """Partitions for which Spanner's clock is to be asked before their next query."""
+        self._unsettled: set[str] = set()
+        """Partitions before whose next query Spanner's clock has to be requested."""
 
     def of(self, token: str, start: int) -> int | None:
-        """Where a query ends: at the user's end, or a window's, which spread out lest all are asked again at once."""
+        """Where a query ends: at the user's end, or a window's; windows are spread, lest all end at once."""
         if self._window is None:
             return self._end
         window = max(self._clock.passed, start) + self._window - crc32(token.encode()) % (self._window // 2)
         return window if self._end is None else min(window, self._end)
 
     def proven(self, bound: int | None) -> int | None:
-        """The bound of a query that is sent now, if its clean end will prove it: Spanner's clock has passed it."""
+        """The bound of a query that is sent now, if Spanner's clock has passed it, so that a clean end proves it."""
         return bound if bound is not None and self._clock.passed > bound else None
 
     def ended(self, token: str, bound: int | None, *, clean: bool, news: bool) -> None:
@@ -58,19 +58,19 @@ class Bounds:
             news: whether it has moved the partition's progress.
         """
         if bound is not None and (clean or not (news or bound == self._end)):
-            self._outlived.add(token)
+            self._unsettled.add(token)
 
     async def settle(self, token: str) -> None:
-        """Before a partition's query: asks for Spanner's clock if it is needed; waits for the user's end if it is near.
+        """Before a partition's query: requests Spanner's clock if it is needed; waits for the user's end if it is near.
 
-        A clean end at the user's end proves nothing before Spanner's clock has passed it. One that comes long before
-        is no end at all, and the query is sent again.
+        A clean end at the user's end proves nothing before Spanner's clock has passed it. A clean end long before means
+        nothing, and the query is sent again.
 
         Raises:
             UnreachableError: Spanner does not answer now.
-            SpannerCdcError: it never will.
+            SpannerCdcError: Spanner answers with a permanent error.
         """
-        if token not in self._outlived:
+        if token not in self._unsettled:
             return
         if self._end is None or self._clock.passed <= self._end:
             await self._clock.ask()
@@ -78,4 +78,4 @@ class Bounds:
             if 0 <= left <= NEAR_END:
                 await asyncio.sleep(left + _AFTER_END)
                 await self._clock.ask()
-        self._outlived.discard(token)
+        self._unsettled.discard(token)

@@ -1,6 +1,6 @@
-"""Opens a change stream for reading: the connection, what it reads, and from where.
+"""Opens a change stream for reading: connects, finds the stream, and checks what can be checked before reading.
 
-Shared by the daemon and by ``tail``, so that both refuse the same things before anything starts.
+Shared by the daemon and by ``tail``, so that both reject the same things before anything starts.
 """
 
 import shlex
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from connector.config import SourceConfig, parse_duration, resolve_moment
+from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
 from connector.core.records import INITIAL_TOKEN
@@ -24,10 +24,12 @@ from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.scheduler import EpochSink, Queries, Range, Scheduler
+from connector.reader.partition_reader import Queries
+from connector.reader.scheduler import Range, Scheduler
+from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
-from connector.spanner.faults import Verdict, fault, query_error
+from connector.spanner.errors import Action, classify, query_error
 from connector.spanner.key_order import KeyOrder
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
@@ -38,7 +40,7 @@ WINDOW = 30 * MINUTE
 """How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
 
 MOST_BY_DEFAULT = 4
-"""So many workers at most, where it is not configured how many."""
+"""The most workers where their number is not configured."""
 
 
 _log = Log(__name__)
@@ -46,9 +48,9 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """A change stream that was found.
+    """A change stream that was found and can be read.
 
-    ``now`` is Spanner's clock when it was opened, ``unmatched`` the configured patterns that fit no watched table.
+    ``now`` is Spanner's clock when it was opened, ``unmatched`` the configured patterns that match no watched table.
     """
 
     client: SpannerClient
@@ -61,20 +63,20 @@ class OpenStream:
     unmatched: tuple[str, ...] = ()
 
     def warn_of_tables(self) -> None:
-        """Warns of table patterns that fit no watched table, once for all: a table that was dropped, most likely."""
+        """Warns of table patterns that match no watched table, once for all: most likely a table was dropped."""
         if self.unmatched:
             _log.warning(
-                "source.tables names what the change stream does not watch any more; the other tables are read on",
+                "source.tables names tables that the change stream no longer watches; the other tables are read",
                 change_stream=self.stream.name,
                 patterns=", ".join(self.unmatched),
             )
 
-    def resolve(self, moment: str) -> int:
-        """A configured moment by Spanner's clock, nanoseconds since the epoch."""
-        return resolve_moment(moment, self.now)
+    def resolve(self, text: str) -> int:
+        """A configured timestamp, ``now`` or an offset by Spanner's clock; nanoseconds since the epoch."""
+        return resolve_timestamp(text, self.now)
 
     async def check_start(self, start: int, end: int | None) -> None:
-        """Asks Spanner whether it can be read from ``start``, by an initial query that ends where it begins.
+        """Checks that the stream can be read from ``start``, by an initial query that ends where it starts.
 
         Raises:
             ConfigurationError: the start is in the future, after the end, or before the stream existed.
@@ -82,8 +84,9 @@ class OpenStream:
             SpannerCdcError: the stream cannot be read at all.
         """
         if start > self.now:
+            now = format_rfc3339(self.now)
             raise ConfigurationError(
-                [f"source.start: {format_rfc3339(start)} is in the future; Spanner has {format_rfc3339(self.now)}"]
+                [f"source.start: {format_rfc3339(start)} is in the future; Spanner's clock is at {now}"]
             )
         if end is not None and end < start:
             raise ConfigurationError(
@@ -103,31 +106,31 @@ class OpenStream:
             raise
 
     async def probe(self, start: int) -> None:
-        """Asks Spanner whether it still has what was committed from ``start`` on.
+        """Checks that Spanner still retains what was committed from ``start`` on.
 
         Raises:
-            DataLostError: it does not.
+            DataLostError: it is no longer retained.
             SpannerCdcError: the stream cannot be read at all.
         """
         try:
             async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
                 await anext(messages, None)
         except SilentStreamError:
-            return  # the reader asks again, for as long as it takes
+            return  # the reader retries for as long as it takes
         except UnknownRecordError as error:
             raise StreamError(f"change stream {self.stream.name}, the initial query: {error}") from error
         except grpc.RpcError as error:
-            found = fault(error)
-            if found.verdict is not Verdict.STOP:
-                return  # the reader asks again, for as long as it takes
+            found = classify(error)
+            if found.action is not Action.STOP:
+                return  # the reader retries for as long as it takes
             raise query_error(
                 found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
             ) from error
 
     async def lost_range(self, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:
-        """The error with the range that is lost to a spool at ``watermark``, and how to go on without it.
+        """The error with the range that is lost to a spool at ``watermark``, and how to continue without it.
 
-        Where Spanner does not say from when on it still has records, its clock less the retention period tells about.
+        If Spanner does not say from when on it has records, that is about its clock less the retention period.
         """
         about, earliest = "", error.earliest
         if earliest is None:
@@ -137,11 +140,11 @@ class OpenStream:
         after = f"what was committed after {format_rfc3339(watermark)}"
         if earliest > watermark:
             lost, later = f"{after} and before {about}{format_rfc3339(earliest)} is lost", "some minutes after that"
-        else:  # a stream that was made anew does not have what its retention period says
+        else:  # a stream that was dropped and created again has less than its retention period says
             lost, later = f"{after} is lost, up to when Spanner does not say", "later than that"
         return DataLostError(
             f"{lost}: {error.args[0]}",
-            hint="Nothing was skipped. To go on without it, leaving a record of the gap:"
+            hint="Nothing was skipped. To continue without it, leaving a record of the gap:"
             f" spanner-cdc spool {shlex.quote(spool)} --restart-at TIMESTAMP, {later}.",
             earliest=error.earliest,
         )
@@ -150,10 +153,10 @@ class OpenStream:
         try:
             return await current_timestamp(self.client)
         except SpannerCdcError:
-            return self.now  # older, so that what is told is less, and still about right
+            return self.now  # older, so that a shorter range is reported, and about the right one
 
     def key_order(self) -> KeyOrder:
-        """Learns the order of the keys of tables that are first met in the stream."""
+        """Finds the key order of tables that the stream names first."""
         return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
 
     def queries(self) -> PartitionQueries:
@@ -170,10 +173,9 @@ class OpenStream:
 
     @property
     def workers(self) -> int:
-        """How many processes read it; with one of them it is this one.
+        """How many processes read it; 1 means this process.
 
-        Where it is not configured, one for each two cores, for the coordinator and the sink want some, too; an
-        emulator is not worth more than one.
+        By default one for two cores, because the coordinator and the sink need some too, and 1 for an emulator.
         """
         if self.config.workers is not None:
             return self.config.workers
@@ -191,10 +193,10 @@ class OpenStream:
         metrics: ReaderMetrics,
         late_records: DeadLetterStore | None = None,
     ) -> AsyncIterator[Scheduler]:
-        """A reader of the range into the sink, with its workers; ``late_records`` as :class:`Scheduler` has it.
+        """A reader of the range into the sink, with its workers; ``late_records`` as of :class:`Scheduler`.
 
         Raises:
-            SpannerCdcError: a worker cannot begin.
+            SpannerCdcError: a worker cannot be started.
         """
 
         async def spanner_clock() -> int:
@@ -218,7 +220,7 @@ class OpenStream:
 
     @asynccontextmanager
     async def _read_in_workers(self, metrics: ReaderMetrics) -> AsyncIterator[Queries]:
-        """The stream's queries, in other processes if there is to be more than one."""
+        """The stream's queries, in worker processes if there are to be several."""
         if self.workers == 1:
             yield self.queries()
             return
@@ -242,18 +244,20 @@ class OpenStream:
 
 
 @asynccontextmanager
-async def opened(config: SourceConfig, *, emulator_host: str | None, begun: bool = False) -> AsyncIterator[OpenStream]:
+async def opened(
+    config: SourceConfig, *, emulator_host: str | None, started: bool = False
+) -> AsyncIterator[OpenStream]:
     """Connects, and finds the change stream and what it watches.
 
     Args:
         config: the change stream.
         emulator_host: an emulator's address.
-        begun: whether a spool has epochs of it. A table pattern that fits no watched table is then no typing error that
-            would leave a table out from the start: the table was dropped, and the others are read on.
+        started: whether a spool has epochs of it. A table pattern that matches no watched table is then not an error,
+            for the table was dropped, and the others are read. Without epochs it is likely a typing error.
 
     Raises:
-        ConfigurationError: there is no such thing, or a table pattern fits no watched table; all faults at once.
-        SpannerCdcError: Spanner cannot be asked.
+        ConfigurationError: there is no such stream, or a table pattern matches no watched table; all errors at once.
+        SpannerCdcError: Spanner cannot be reached, or refuses a call.
     """
     client = SpannerClient.of(config, emulator_host)
     async with client.connected():
@@ -261,18 +265,18 @@ async def opened(config: SourceConfig, *, emulator_host: str | None, begun: bool
         stream = await find_change_stream(client, dialect, config.change_stream)
         chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
         unmatched = tuple(chosen.unmatched(table.table for table in stream.tables))
-        faults = [
-            f"source.tables: {pattern!r} fits no table that change stream {stream.name} watches"
+        errors = [
+            f"source.tables: {pattern!r} matches no table that change stream {stream.name} watches"
             for pattern in unmatched
-            if not begun
+            if not started
         ]
         if stream.partition_mode not in (IMMUTABLE, MUTABLE):
-            faults.append(
-                f"source.change_stream: {stream.name} is of partition mode {stream.partition_mode},"
-                " which this version does not know"
+            errors.append(
+                f"source.change_stream: {stream.name} has partition mode {stream.partition_mode},"
+                " which this version does not support"
             )
-        if faults:
-            raise ConfigurationError(faults)
+        if errors:
+            raise ConfigurationError(errors)
         source = Source(
             config.project,
             config.instance,

@@ -1,9 +1,9 @@
-"""Keeps what is held in memory within a budget: who may read on, and who waits until something was sealed.
+"""Keeps what is held in memory within a budget: decides which partitions may read on, and which wait for a seal.
 
-A partition that runs ahead of the watermark waits. The laggard that holds the watermark is exempt, for nothing can be
-sealed before it is read on; not, however, from the limit of what is ready and only waits for room in the spool. Those
-that wait go on in the order of their progress, no more at once than there is room for: thousands that were all woken
-for the room of one would cost more than what they read.
+A partition that is ahead of the watermark waits. The laggard that holds the watermark is exempt, because nothing can be
+sealed before it is read further; but it too waits if what is ready and only waits for room in the spool fills the
+budget. Waiting partitions resume in the order of their progress, no more at once than there is room for: waking
+thousands for the room of one would cost more than reading what they return.
 """
 
 import asyncio
@@ -13,23 +13,26 @@ from itertools import count
 BUDGET = 32 * 1024 * 1024
 """Bytes of records that may be read ahead; as many again may be ready, and as many are being sealed.
 
-An epoch is cut at this size too, so that what waits to be sealed is never more than what makes an epoch full. The
-process stays below 400 MB with it, where 64 MB brought it to 417 (measured with rows of incompressible text).
+An epoch is cut at this size too, so that what waits to be sealed is never more than one full epoch.
 """
 
 MESSAGE = 64 * 1024
-"""Bytes that a partition is expected to bring when it goes on."""
+"""Bytes that a partition is expected to return when it resumes."""
 
 
 class FlowControl:
-    """Asked before a partition's next message is pulled."""
+    """Decides before a partition's next message is pulled whether the partition may read on.
+
+    Args:
+        budget: bytes of records that may be read ahead.
+    """
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
         self._waiting: list[tuple[int, int, str, asyncio.Event]] = []
         self._order = count()
-        self._going_on: set[str] = set()
-        """Those that were woken and have brought nothing yet."""
+        self._resumed: set[str] = set()
+        """Partitions that were woken and have returned nothing yet."""
         self.waiting = 0
         """How many partitions wait."""
 
@@ -43,13 +46,19 @@ class FlowControl:
         """
         return held < self.budget or (laggard and ready < self.budget)
 
-    def holds_back(self, watermark: int) -> bool:
+    def pauses_laggard(self, watermark: int) -> bool:
         """Whether a partition that holds the watermark waits, for room in what is sealed."""
         return any(progress <= watermark and not woken.is_set() for progress, _, _, woken in self._waiting)
 
-    def moved(self, *, held: int, ready: int, watermark: int) -> None:
-        """The watermark moved or something was sealed: those that may now read on ask again."""
-        room = 1 + (self.budget - held) // MESSAGE - len(self._going_on) if held < self.budget else 0
+    def update(self, *, held: int, ready: int, watermark: int) -> None:
+        """The watermark has moved or an epoch was sealed: wakes the partitions that may now read on.
+
+        Args:
+            held: bytes in the buffer, in all.
+            ready: bytes of them that the watermark has passed.
+            watermark: nanoseconds since the epoch.
+        """
+        room = 1 + (self.budget - held) // MESSAGE - len(self._resumed) if held < self.budget else 0
         while self._waiting:
             progress, _, token, woken = self._waiting[0]
             if woken.is_set():
@@ -60,15 +69,20 @@ class FlowControl:
                 break
             heappop(self._waiting)
             woken.set()
-            self._going_on.add(token)
+            self._resumed.add(token)
             room -= 1
 
     def arrived(self, token: str) -> None:
-        """A partition that may have waited has brought a message, or its query has ended."""
-        self._going_on.discard(token)
+        """A partition that may have waited has returned a message, or its query has ended."""
+        self._resumed.discard(token)
 
     async def wait(self, token: str, progress: int) -> None:
-        """Until the partition, which is of that progress, may go on."""
+        """Waits until a partition may read on.
+
+        Args:
+            token: the partition.
+            progress: the partition's, nanoseconds since the epoch.
+        """
         self.arrived(token)
         woken = asyncio.Event()
         heappush(self._waiting, (progress, next(self._order), token, woken))

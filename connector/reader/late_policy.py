@@ -1,8 +1,8 @@
-"""What is done about late records: each is counted and logged, and then stops the reader or becomes a dead letter.
+"""Decides about late records: each is counted and logged, and then stops the reader or becomes a dead letter.
 
-A reader that stops seals nothing at or past the late record, so that the next run asks Spanner anew for all of it. What
-epochs have been sealed without already is kept as a dead letter even so: Spanner is not asked for it again. A reader
-that goes on has the dead letter stored before the next epoch is sealed.
+A reader that stops seals nothing at or past the late record, so that the next run reads all of it again from Spanner. A
+late record of a timestamp that is sealed already becomes a dead letter even so, because it is not read again. A reader
+that continues stores the dead letter before it seals the next epoch.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ _log = Log(__name__)
 
 
 class DeadLetterStore(Protocol):
-    """Where late records are kept."""
+    """Stores late records."""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether a late record stops the reader no more once it is kept."""
+    def continues(self) -> bool:
+        """Whether the reader continues after a late record is stored."""
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
-        """Stores them; when it returns they survive a crash.
+        """Stores late records durably.
 
         Raises:
-            StreamError: there are too many; these are kept all the same.
-            SpoolError: it cannot be written.
+            StreamError: too many are stored; these are stored all the same.
+            SpoolError: the store cannot be written.
         """
 
 
@@ -46,9 +46,8 @@ class LatePolicy:
         stream: the change stream's name, for messages.
         graph: what has been proved.
         buffer: what is not sealed yet.
-        metrics: what is counted.
-        store: takes late records as dead letters; None where there is nothing to keep them in, so that the first stops
-            the reader.
+        metrics: counts late records.
+        store: stores late records as dead letters; None where there is no store, so that the first stops the reader.
     """
 
     def __init__(
@@ -64,24 +63,24 @@ class LatePolicy:
         self._buffer = buffer
         self._metrics = metrics
         self._store = store
-        self._failure: StreamError | None = None
+        self._error: StreamError | None = None
         self._unstored: list[LateRecord] = []
         self._storing = asyncio.Lock()
 
-    def sorted_out(self, token: str, items: Iterable[Item]) -> Iterator[Item]:
-        """What a query has returned, without the data change records that are late; each judged when it is taken.
+    def without_late(self, token: str, items: Iterable[Item]) -> Iterator[Item]:
+        """What a query has returned, without the data change records that are late; each is judged when it is taken.
 
-        Announcements stay where the reader goes on: the partitions that they name are read, as far as they can be.
-        Where it stops, nothing more comes.
+        If the reader continues, late announcements are returned: the partitions they name are read as far as possible.
+        If it stops, nothing more is returned.
         """
         for item in items:
-            left = self._left_of(token, item)
-            if self._failure is not None:
+            in_time_part = self._in_time(token, item)
+            if self._error is not None:
                 return
-            if left is not None:
-                yield left
+            if in_time_part is not None:
+                yield in_time_part
 
-    def _left_of(self, token: str, item: Item) -> Item | None:
+    def _in_time(self, token: str, item: Item) -> Item | None:
         if isinstance(item, Changes):
             kept, late, passed = in_time(item, self._graph[token].proved)
             if len(late):
@@ -93,7 +92,7 @@ class LatePolicy:
         return item if before is None or not isinstance(item, DataChangeRecord) else None
 
     def behind_watermark(self, token: str, records: Sequence[DataChangeRecord]) -> None:
-        """Data change records that the watermark had passed before they came."""
+        """Takes data change records that the watermark had passed before they were received."""
         if records:
             self._found(token, records, [self._graph.watermark] * len(records))
 
@@ -101,18 +100,18 @@ class LatePolicy:
         """Waits until late records are stored.
 
         Raises:
-            StreamError: there was one, and the reader does not go on; or too many are kept.
+            StreamError: there was one, and the reader does not continue; or too many are stored.
             SpoolError: they cannot be stored.
         """
         await self.stored()
-        if self._failure is not None:
-            raise self._failure
+        if self._error is not None:
+            raise self._error
 
     async def stored(self) -> None:
-        """Waits until every late record that is to be kept is stored.
+        """Waits until every late record that is to be stored is stored.
 
         Raises:
-            StreamError: too many are kept.
+            StreamError: too many are stored.
             SpoolError: they cannot be stored.
         """
         if not self._unstored and not self._storing.locked():
@@ -130,7 +129,7 @@ class LatePolicy:
                 except StreamError:  # they are stored all the same
                     del self._unstored[: len(some)]
                     raise
-                del self._unstored[: len(some)]  # where this is cancelled they stay, for whoever seals next
+                del self._unstored[: len(some)]  # if this is cancelled they stay, for the next seal
 
     def _found(self, token: str, records: Sequence[Record], passed: Sequence[int]) -> None:
         watermark, delivered = self._graph.watermark, self._buffer.sealed
@@ -141,7 +140,7 @@ class LatePolicy:
         first = min(found, key=lambda late: late.at)
         self._metrics.late_records += len(found)
         _log.error(
-            "a record came after Spanner had proved that everything up to its timestamp had come",
+            "a record is late: Spanner had proved that everything up to its timestamp had been returned",
             change_stream=self._stream,
             partition=partition_name(token),
             kind=first.kind,
@@ -150,28 +149,28 @@ class LatePolicy:
             proved_up_to=format_rfc3339(first.passed),
             records=len(found),
         )
-        if self._store is not None and self._store.goes_on:
+        if self._store is not None and self._store.continues:
             self._unstored += found
             return
         self._buffer.seal_before(first.at)
         if self._store is not None:
             self._unstored += [late for late in found if late.missed]
-        self._failure = self._failure or _stopped(self._stream, first, kept=self._store is not None)
+        self._error = self._error or _stopped(self._stream, first, kept=self._store is not None)
 
 
 def _stopped(stream: str, late: LateRecord, *, kept: bool) -> StreamError:
-    """The error of a reader that stops; ``kept``: what was missed is a dead letter."""
+    """The error of a reader that stops; ``kept``: what epochs miss is stored as a dead letter."""
     transaction = f" of transaction {late.transaction}" if late.transaction else ""
     where, at = f"change stream {stream}, {partition_name(late.partition)}", format_rfc3339(late.at)
     missed = f"Epochs up to {format_rfc3339(late.delivered)} were delivered without it"
     if not late.missed:
-        way_out = "No epoch past it was delivered: start again, and Spanner is asked anew."
+        hint = "No epoch past it was delivered. Start the reader again: it reads all of it again."
     elif kept:
-        way_out = f"{missed}, so that it is kept as a dead letter in late/ of the spool."
+        hint = f"{missed}. It is stored as a dead letter in late/ of the spool."
     else:
-        way_out = f"{missed}, and it is not read again."
+        hint = f"{missed}, and it is not read again."
     return StreamError(
-        f"{where}: a {late.kind}{transaction} at {at} came after Spanner had proved that everything up to"
-        f" {format_rfc3339(late.passed)} had come",
-        hint=f"{way_out} With source.late_records: dead-letter a reader into a spool keeps such records, and goes on.",
+        f"{where}: a {late.kind}{transaction} at {at} is late: Spanner had proved that everything up to"
+        f" {format_rfc3339(late.passed)} had been returned",
+        hint=f"{hint} With source.late_records: dead-letter the daemon stores such records and continues.",
     )

@@ -1,22 +1,29 @@
-"""Stopping: the first signal drains, a second one stops at once, and either loses nothing.
+"""Stopping: the first signal drains, a second one stops at once, and neither loses data.
 
-To drain is to read no further, to seal what the watermark has passed, and to end, within a bounded time.
+To drain is to read no further, to seal what the watermark has passed, and to end, within a limited time.
 """
 
 import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from connector.core.timestamps import SECOND
 from connector.log import Log
-from connector.reader.scheduler import Scheduler
 
 _log = Log(__name__)
 
 
+class Stoppable(Protocol):
+    """What can be drained."""
+
+    def stop(self) -> None:
+        """Asks it to deliver what is complete and to end."""
+
+
 class Stop:
-    """A wish to stop, by a signal or by a lifeline that was cut.
+    """A request to stop, by a signal or by the end of standard input.
 
     Args:
         drain_timeout: nanoseconds that draining may take.
@@ -26,54 +33,53 @@ class Stop:
         self._drain = drain_timeout / SECOND
         self._asked = asyncio.Event()
         self.interrupted = False
-        """Whether it was Ctrl-C."""
+        """Whether it was requested by Ctrl-C."""
         self.reading = False
         """Whether there is something to drain."""
 
     def ask(self) -> None:
-        """Asks for a drain."""
+        """Requests a drain."""
         self._asked.set()
 
     @property
     def asked(self) -> bool:
-        """Whether a stop is wished."""
+        """Whether a stop is requested."""
         return self._asked.is_set()
 
     async def wait(self) -> None:
-        """Until a stop is wished."""
+        """Waits until a stop is requested."""
         await self._asked.wait()
 
-    async def run(self, scheduler: Scheduler) -> None:
-        """Runs the reader until it ends by itself, or has drained, or the drain took too long.
+    @asynccontextmanager
+    async def draining(self, reader: Stoppable) -> AsyncIterator[None]:
+        """Surrounds the running of a reader: drains it when a stop is requested.
 
-        Raises:
-            SpannerCdcError: as the reader does.
+        If the reader has not drained in time it is cancelled, a warning is logged, and the context ends without an
+        error: what is not sealed is read again by the next run.
         """
         self.reading = True
-        running = asyncio.create_task(scheduler.run(), name="scheduler")
-        asking = asyncio.create_task(self._asked.wait(), name="stop")
+        limit = asyncio.timeout(None)
         try:
-            await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                scheduler.stop()
-                done, _ = await asyncio.wait({running}, timeout=self._drain)
-                if not done:
-                    _log.warning("the drain took too long; what is not sealed is read again", timeout_s=self._drain)
-        finally:
-            asking.cancel()
-            if not running.done():
-                running.cancel()
-                await asyncio.wait({running})
-        try:
-            await running
-        except asyncio.CancelledError:
-            if not self.asked:
+            async with limit:
+                draining = asyncio.create_task(self._drain_when_asked(reader, limit), name="stop")
+                try:
+                    yield
+                finally:
+                    draining.cancel()
+        except TimeoutError:
+            if not limit.expired():
                 raise
+            _log.warning("the drain took too long; what is not sealed is read again", timeout_s=self._drain)
+
+    async def _drain_when_asked(self, reader: Stoppable, limit: asyncio.Timeout) -> None:
+        await self._asked.wait()
+        reader.stop()
+        limit.reschedule(asyncio.get_running_loop().time() + self._drain)
 
 
 @asynccontextmanager
 async def on_signals(stop: Stop) -> AsyncIterator[None]:
-    """SIGTERM and SIGINT ask ``stop`` for a drain; a second one, or one before reading began, cancels this task."""
+    """SIGTERM and SIGINT request a drain; a second one, or one before reading started, cancels this task."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
 

@@ -1,10 +1,10 @@
-"""Reads one query of one partition. It knows nothing of who runs it, nor of other partitions.
+"""Reads one query of one partition. It does not know who runs it, nor other partitions.
 
-The caller pulls: while it does not, gRPC's flow control holds the server back, and the watchdog sleeps. The watchdog
-wakes only while a message is waited for: a stream that stays silent for several heartbeats is broken, however
-alive its connection looks. A server with a large backlog may be slow, though, and asking it anew would only make it
-begin anew: so each query of a partition that nothing came of is followed by one with twice the patience. A connection
-that is dead is told from a server that is slow by HTTP/2's pings (:mod:`connector.spanner.transport`).
+The caller pulls: while it does not, gRPC's flow control stops the server, and the timeout does not run. The timeout
+runs only while a message is waited for: a stream that is silent for several heartbeats is broken, even if its
+connection looks alive. A server with a large backlog may be slow, though, and a new query would only make it start
+over. So the timeout doubles after each query of a partition that has timed out. HTTP/2's pings distinguish a dead
+connection from a slow server (:mod:`connector.spanner.transport`).
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -17,43 +17,43 @@ from connector.core.records import INITIAL_TOKEN, timestamp_of
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.decoding.decoder import Decoder, Item
 from connector.spanner.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
-from connector.spanner.watchdog import Watchdog
+from connector.spanner.message_timeout import MessageTimeout
 
 SILENT_HEARTBEATS = 5
 SILENT_AT_LEAST = 30 * SECOND
 SILENT_AT_MOST = 600 * SECOND
-"""To which patience grows, unless a few heartbeats are longer than that."""
+"""The longest timeout, unless a few heartbeats are longer."""
 
 BEHIND = 10 * SECOND
-"""How far before the present a query starts that has much to catch up with."""
+"""A query that starts further than this before the present has a backlog."""
 
 
 class SilentStreamError(Exception):
-    """No message came for several heartbeats."""
+    """A query returned no message for several heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionQuery:
     """A query of a partition: from ``start`` to ``end``, both inclusive, nanoseconds since the epoch.
 
-    ``in_vain`` is how many of the partition's queries before it were given up without having moved its progress.
+    ``timeouts`` is how many of the partition's queries in a row before it timed out without moving its progress.
     """
 
     token: str
     start: int
     end: int | None
-    in_vain: int = 0
+    timeouts: int = 0
 
 
-def patience(heartbeat: int, in_vain: int = 0) -> int:
-    """How long a message is waited for, in nanoseconds: twice as long after each query that nothing came of.
+def patience(heartbeat: int, timeouts: int = 0) -> int:
+    """How long a message is waited for, in nanoseconds: twice as long after each query that timed out.
 
     Args:
         heartbeat: the stream's, in nanoseconds.
-        in_vain: as of :class:`PartitionQuery`.
+        timeouts: as of :class:`PartitionQuery`.
     """
     least = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat)
-    return max(least, min(least << min(in_vain, 10), SILENT_AT_MOST))
+    return max(least, min(least << min(timeouts, 10), SILENT_AT_MOST))
 
 
 class PartitionQueries:
@@ -88,12 +88,12 @@ class PartitionQueries:
         self._clock = clock
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """The records of the messages, in order, as they come; ends when the query ends with OK.
+        """The records of the messages, in order, as they arrive; ends when the query ends with OK.
 
         Raises:
-            grpc.RpcError: as :func:`connector.spanner.faults.fault` explains.
-            SilentStreamError: the watchdog gave up on it.
-            UnknownRecordError: a row that no version of the format describes.
+            grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
+            SilentStreamError: no message came in time.
+            UnknownRecordError: a row is not a change record of a known format.
         """
         start, end, token, heartbeat = self._names
         parameters = {
@@ -104,23 +104,23 @@ class PartitionQueries:
         }
         decode = self._decoder()
         behind = self._clock() - query.start > BEHIND
-        with closing(Watchdog(patience(self._heartbeat, query.in_vain) / SECOND)) as watchdog:
+        with closing(MessageTimeout(patience(self._heartbeat, query.timeouts) / SECOND)) as timeout:
             async with aclosing(self._client.stream(self._sql, parameters, behind=behind)) as stream:
                 while True:
                     try:
-                        with watchdog:
+                        with timeout:
                             messages = await anext(stream, None)
                     except TimeoutError as error:
-                        raise SilentStreamError(f"no message for {watchdog.limit:.0f} s") from error
+                        raise SilentStreamError(f"no message for {timeout.limit:.0f} s") from error
                     if messages is None:
                         return
                     items = decode(messages, self._clock())
                     if items:
-                        if query.in_vain and _instant(items[-1]) > query.start + 1:  # the progress has moved
-                            watchdog.limit = patience(self._heartbeat) / SECOND
+                        if query.timeouts and _instant(items[-1]) > query.start + 1:  # the progress has moved
+                            timeout.limit = patience(self._heartbeat) / SECOND
                         yield items
 
 
 def _instant(item: Item) -> int:
-    """What an item proves everything before, or tells of."""
+    """The last timestamp of an item: everything before it is proved by it."""
     return item.last if isinstance(item, Changes) else timestamp_of(item)

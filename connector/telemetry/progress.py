@@ -1,4 +1,4 @@
-"""Tells people how a long read goes: a line in the log every ten seconds."""
+"""Logs the progress of a reader every ten seconds."""
 
 import asyncio
 import time
@@ -10,18 +10,20 @@ from connector.log import Log
 from connector.telemetry.metrics import ReaderMetrics
 
 INTERVAL = 10.0
+"""Seconds between two lines."""
 
 _log = Log(__name__)
 
 
 @asynccontextmanager
 async def reporting(metrics: ReaderMetrics) -> AsyncIterator[None]:
-    """Logs the progress for as long as the context is open, and once more at its end."""
+    """Logs the progress while the context is open, and once more at its end."""
     task = asyncio.create_task(_report_on(metrics), name="progress")
     try:
         yield
     finally:
         task.cancel()
+        await asyncio.wait({task})
         _report(metrics)
 
 

@@ -1,8 +1,8 @@
-"""The emulator as a program of this machine: finding it, starting it, leaving nothing of it behind.
+"""Finds the emulator's program on this machine, runs it, and leaves no process behind.
 
-`gateway_main` serves REST and starts `emulator_main`, which serves gRPC. Both run in a session and process group of
-their own under `supervise.py`, which ends them with their owner. What they print goes to a temporary file, and is
-shown if they do not start.
+`gateway_main` serves REST and starts `emulator_main`, which serves gRPC. Both run in a separate session and process
+group under `supervise.py`, which ends them when their owner ends. Their output goes to a temporary file; an error
+message quotes it if they do not start.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SDK_FOLDERS = (
 class Emulator:
     """A running emulator.
 
-    `host` is its gRPC address ("127.0.0.1:9010"); `origin` tells where it came from: an emulator of the
-    "environment" was running before and goes on running, a "binary" or a "container" ends with its context.
+    `host` is its gRPC address ("127.0.0.1:9010"); `origin` says where it comes from: an emulator of the
+    "environment" ran before and keeps running, a "binary" or a "container" ends with its context.
     """
 
     host: str
@@ -54,7 +54,7 @@ class Emulator:
 def find_binary() -> Path:
     """Find `gateway_main`, with `emulator_main` beside it, on PATH or in a Google Cloud SDK.
 
-    Raises EmulatorNotFoundError when there is none.
+    Raises EmulatorNotFoundError if there is none.
     """
     for folder in _folders():
         gateway = folder / "gateway_main"
@@ -88,12 +88,12 @@ def start_binary(
     binary: Path | None = None,
     deadline_seconds: float = 30.0,
 ) -> Iterator[Emulator]:
-    """Run an emulator of this machine's on free ports of 127.0.0.1 while the context is open.
+    """Run the emulator's program on free ports of 127.0.0.1 while the context is open.
 
-    `churn_seconds`: change stream partitions live that long, up to twice that (the emulator's own: 20 s).
-    `database_limit`: databases per instance (the emulator's own: 100; only more is heeded).
-    Raises EmulatorNotFoundError without the program (`binary`, else `find_binary()`), EmulatorFailedError when it does
-    not answer within the deadline; another port is tried first when it ended by itself.
+    `churn_seconds`: how long a change stream partition lasts, up to twice that (the emulator's default: 20 s).
+    `database_limit`: databases per instance (the emulator's default: 100; it ignores a lower value).
+    Raises EmulatorNotFoundError without the program (`binary`, else `find_binary()`), EmulatorFailedError if it does
+    not answer within the deadline. If it ends by itself, other ports are tried first.
     """
     gateway = binary or find_binary()
     with tempfile.TemporaryDirectory(prefix="spanner-emulator-") as folder:
@@ -106,7 +106,7 @@ def start_binary(
 
 
 def flags(churn_seconds: int | None, database_limit: int | None) -> list[str]:
-    """Give gateway_main's arguments for these settings; None leaves the emulator's own.
+    """Return gateway_main's arguments for these settings; None keeps the emulator's default.
 
     Raises ValueError for numbers below 1.
     """
@@ -123,7 +123,7 @@ def flags(churn_seconds: int | None, database_limit: int | None) -> list[str]:
 def _start(
     gateway: Path, settings: list[str], log: Path, deadline_seconds: float
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """Start it on ports that were free a moment ago; once more where somebody else took one meanwhile."""
+    """Start it on ports that were just free; try others if another process took one in between."""
     for _ in range(_ATTEMPTS):
         grpc_port, http_port = _free_ports()
         host = f"127.0.0.1:{grpc_port}"
@@ -154,7 +154,7 @@ def _runs(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
 
 def _supervised(command: list[str], output: BinaryIO) -> subprocess.Popen[bytes]:
     supervisor = str(Path(__file__).with_name("supervise.py"))
-    return subprocess.Popen(  # noqa: S603 - a command of our own making
+    return subprocess.Popen(  # noqa: S603 - the command is built here
         [sys.executable, "-I", "-S", supervisor, str(os.getpid()), *command],
         stdin=subprocess.PIPE,
         stdout=output,
@@ -164,7 +164,7 @@ def _supervised(command: list[str], output: BinaryIO) -> subprocess.Popen[bytes]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the supervisor, which ends its group, and wait; what it left, having been killed, is ended then."""
+    """End the supervisor, which ends its group, and wait; then end what a killed supervisor left behind."""
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()

@@ -1,4 +1,4 @@
-"""Connections to an emulator that leave the environment alone.
+"""Connects to an emulator by its address, without environment variables.
 
 google-cloud-spanner finds an emulator by SPANNER_EMULATOR_HOST, one for the whole process. Tests use several, so
 here the host is an argument. The client's built-in metrics, which would be sent to Cloud Monitoring, are off.
@@ -32,17 +32,17 @@ class _EmulatorClient(spanner.Client):
 
 
 def connect(host: str, project: str) -> spanner.Client:
-    """Make a client of the emulator at `host` ("127.0.0.1:9010") that needs no credentials and sends no metrics.
+    """Create a client of the emulator at `host` ("127.0.0.1:9010") that needs no credentials and sends no metrics.
 
-    Nothing is called yet: an emulator that does not answer shows at the first use.
+    It connects at the first use, which is when an emulator that does not answer raises an error.
     """
     return _EmulatorClient(host, project)
 
 
 def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambda: True) -> bool:
-    """Tell whether an emulator answers a real call at `host` within the given time.
+    """Return whether an emulator answers a real call at `host` within `seconds`.
 
-    Gives up early once `while_true` is false, so that a program which has ended is not waited for.
+    Stops waiting once `while_true` returns false, for example because the emulator's process has ended.
     """
     deadline = time.monotonic() + seconds
     request = ListInstanceConfigsRequest.serialize(ListInstanceConfigsRequest(parent="projects/readiness"))

@@ -1,7 +1,7 @@
-"""The emulator as a container, by testcontainers (the extra `container`), which is imported only here, when needed.
+"""Runs the emulator in a container, by testcontainers (the extra `container`), which is imported only when needed.
 
-The official image starts `./gateway_main --hostname 0.0.0.0` as its CMD; images of one's own may do so as their
-ENTRYPOINT. So the settings are put after whatever command the image has.
+The official image starts `./gateway_main --hostname 0.0.0.0` as its CMD; a custom image may do so as its ENTRYPOINT. So
+the settings are appended to whatever command the image has.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def start_container(
     image: str | None = None,
     deadline_seconds: float = 60.0,
 ) -> Iterator[Emulator]:
-    """Run an emulator in a container while the context is open; settings as `start_binary` has them.
+    """Run an emulator in a container while the context is open; the settings are those of `start_binary`.
 
-    The image is `image`, else the environment's SPANNER_EMULATOR_IMAGE, else any image of the official
-    repository that the engine has, else the official one, pulled.
+    The image is `image`, or else the environment's SPANNER_EMULATOR_IMAGE, or else any image of the official
+    repository that the engine has, or else the official image, which is pulled.
 
-    Raises EmulatorNotFoundError without testcontainers, an engine or an image,
-    EmulatorFailedError when the container does not answer within the deadline.
+    Raises EmulatorNotFoundError without testcontainers, an engine or an image; EmulatorFailedError if the container
+    does not start or does not answer within the deadline.
     """
     settings = ["--hostname", "0.0.0.0", *flags(churn_seconds, database_limit)]  # noqa: S104 - inside a container
     try:
@@ -57,7 +57,7 @@ def start_container(
         config = (found[0] if found else images.pull(name)).attrs["Config"]
         client.close()
     except (DockerException, OSError) as error:
-        raise EmulatorNotFoundError(f"no Docker engine with an emulator's image: {_one_line(error)}") from error
+        raise EmulatorNotFoundError(f"no Docker engine with an emulator image: {_one_line(error)}") from error
     container = DockerContainer(name).with_exposed_ports(_GRPC_PORT, _HTTP_PORT)
     container = container.with_command([*(config.get("Cmd") or []), *settings])
     try:
@@ -75,7 +75,7 @@ def start_container(
 
 
 def _probe(engine: str) -> None:
-    """Raise OSError where a local engine's socket is dead: docker's own client would leave a socket open there."""
+    """Raise OSError if a local engine does not answer: docker's own client would leave a socket open in that case."""
     if engine.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(engine.removeprefix("unix://"))

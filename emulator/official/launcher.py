@@ -1,4 +1,4 @@
-"""Finds a running Spanner emulator or starts one: the environment's, this machine's program, a container."""
+"""Finds a running Spanner emulator or starts one: the environment's, the installed program, or a container."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def find_or_start(
     database_limit: int | None = None,
     environment_seconds: float = 10.0,
 ) -> Iterator[Emulator]:
-    """Give an emulator while the context is open.
+    """Find or start an emulator, which runs while the context is open.
 
-    In this order: the one SPANNER_EMULATOR_HOST names (left running afterwards, and as it is: the settings are not its
-    own), a program of this machine's, a container. The settings are those of `start_binary`.
+    In this order: the one that SPANNER_EMULATOR_HOST names (it keeps running afterwards, and the settings do not apply
+    to it), the installed program, a container. The settings are those of `start_binary`.
 
-    Raises EmulatorNotFoundError, with one line that says how to get one, when there is none or when the
-    environment's does not answer within `environment_seconds`; EmulatorFailedError when one was found and did not
-    start.
+    Raises EmulatorNotFoundError, with one line that says how to install one, if there is none or if the environment's
+    does not answer within `environment_seconds`; EmulatorFailedError if one was found but did not start.
     """
     host = os.environ.get(HOST_VARIABLE)
     if host:

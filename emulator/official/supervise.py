@@ -1,12 +1,12 @@
-"""Runs a program and ends its whole process group once its owner is gone.
+"""Runs a program and ends its whole process group when its owner ends.
 
 `gateway_main` starts `emulator_main` and leaves it behind when it is killed, and an owner that is killed by SIGKILL
-can clean up nothing. So this small program stands between them: it is run as a file of its own
-(`python -I -S supervise.py OWNER_PID PROGRAM ARGUMENT...`, standard library only, for a quick start), and its
-standard input is a pipe that only the owner holds. It ends the group when that pipe reaches its end, when the owner is
-no longer its parent (a forked child of the owner may hold the pipe too), on SIGTERM, or when the program ends by
-itself. On Linux it adopts the group's orphans, so that it knows when all of them are gone. The group is the
-supervisor's own, and the owner may end it too, should the supervisor have been killed.
+cannot clean up. So this small program runs between them. It is started as a script (`python -I -S supervise.py
+OWNER_PID PROGRAM ARGUMENT...`, standard library only, for a quick start), and its standard input is a pipe that only
+the owner holds. It ends the group when that pipe is closed, when the owner is no longer its parent (a forked child of
+the owner may hold the pipe too), on SIGTERM, or when the program ends by itself. On Linux it adopts the group's
+orphans, so that it knows when all of them have ended. The supervisor leads the group, and the owner ends the group
+itself if the supervisor was killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_supervisor() -> None:
-    """Run in the child between fork and exec: no supervisor, no gateway."""
+    """Make the child end with the supervisor; runs in the child between fork and exec."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -49,7 +49,7 @@ def _all_ended(seconds: float) -> bool:
 
 
 def _end_group() -> None:
-    """End every other process of our group by SIGTERM; if some do not heed it in time, all of it by SIGKILL."""
+    """End every other process of the group by SIGTERM; if some do not end in time, the whole group by SIGKILL."""
     os.killpg(0, signal.SIGTERM)
     if not _all_ended(_TERM_SECONDS):
         os.killpg(0, signal.SIGKILL)
@@ -60,16 +60,16 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program until it or its owner ends; returns the program's exit code, 0 when the owner went first.
+    """Run the program until it or its owner ends; returns the program's exit code, or 0 if the owner ended first.
 
-    It must be the leader of a process group of its own, for it ends the whole group.
+    This process must lead its process group, because it ends the whole group.
     """
-    assert os.getpgrp() == os.getpid(), "the supervisor ends its whole group, and must lead it"
+    assert os.getpgrp() == os.getpid(), "the supervisor ends its whole process group, so it must lead the group"
     owner, command = int(arguments[0]), arguments[1:]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    program = subprocess.Popen(  # noqa: S603 - the launcher's own command
+    program = subprocess.Popen(  # noqa: S603 - the command comes from the launcher
         command,
         stdin=subprocess.DEVNULL,
         preexec_fn=_die_with_supervisor,

@@ -1,1 +1,1 @@
-"""A scripted history of a change stream: transactions, and partitions that split, merge and move."""
+"""Draws the history of a scripted change stream: transactions, and partitions that split, merge and move."""

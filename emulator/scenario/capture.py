@@ -1,4 +1,4 @@
-"""What a change stream of a value capture type reports of a mod, and the columns it lists for it."""
+"""Computes what a change stream reports of a mod, and which columns it lists, by its value capture type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSTGRESQL_ANNOTATIONS = {"NUMERIC": "PG_NUMERIC", "JSON": "PG_JSONB"}
 
 
 def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> tuple[ReportedColumn, ...]:
-    """Give the key's columns and those of these names as a record lists them, in the table's order."""
+    """Return the key's columns and the columns in `names` as a record lists them, in the table's order."""
     return tuple(
         _reported_column(column, dialect, number, is_key=number <= table.key_length)
         for number, column in enumerate(table.columns, start=1)
@@ -26,9 +26,9 @@ def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> 
 
 
 def reported_mod(mod: PlannedMod, value_capture_type: str) -> tuple[ReportedMod, tuple[str, ...]]:
-    """Give what is reported of a mod, and the names of the columns outside the key that its record lists.
+    """Return what is reported of a mod, and the names of the columns outside the key that its record lists.
 
-    A column that was written counts as modified, even with the value it had. A DELETE has modified all columns.
+    A written column counts as modified, even if its value stays the same. A DELETE modifies all columns.
     """
     old_values = mod.old_row if value_capture_type in _OLD_VALUES else {}
     if mod.mod_type == "DELETE":

@@ -1,10 +1,10 @@
-"""The truth of a scripted change stream: its partitions, and every record that each of them ever returns.
+"""The history of a scripted change stream: its partitions, and every record that each of them returns.
 
-The one shape serves both partition modes. A partition covers the commit timestamps from `start` to `end` and holds
-its records in the order in which a query returns them; heartbeats are no part of it, for they depend on the clock.
+The same classes serve both partition modes. A partition covers the commit timestamps from `start` to `end` and holds
+its records in the order in which a query returns them. Heartbeats are not included, because they depend on the clock.
 In the IMMUTABLE_KEY_RANGE mode a partition's last records are `Children`, at its `end`. In the MUTABLE_KEY_RANGE mode
-partitions announce others anywhere by `PartitionStart`, keys move between them by `PartitionEvent`, and `PartitionEnd`
-is a partition's last record. Timestamps are integers of nanoseconds since 1970.
+partitions announce others at any time by `PartitionStart`, keys move between them by `PartitionEvent`, and
+`PartitionEnd` is a partition's last record. Timestamps are integers of nanoseconds since 1970.
 
 The fields are those of https://cloud.google.com/spanner/docs/change-streams/details and of the protocol buffer
 google.spanner.v1.ChangeStreamRecord.
@@ -23,7 +23,7 @@ PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
 
 @dataclass(frozen=True, slots=True)
 class ReportedColumn:
-    """A column as a record lists it; `code` is a google.spanner.v1.TypeCode's name, of the elements in an array."""
+    """A column as a record lists it; `code` is a google.spanner.v1.TypeCode's name, in an array of its elements."""
 
     name: str
     code: str
@@ -31,12 +31,12 @@ class ReportedColumn:
     is_primary_key: bool
     ordinal_position: int
     annotation: str = ""
-    """A google.spanner.v1.TypeAnnotationCode's name, such as PG_NUMERIC; empty where there is none."""
+    """A google.spanner.v1.TypeAnnotationCode's name, such as PG_NUMERIC; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedMod:
-    """A changed row, values in Spanner's JSON encoding; what was not captured is absent."""
+    """A changed row, with values in Spanner's JSON encoding; values that were not captured are absent."""
 
     keys: Row
     new_values: Row
@@ -63,7 +63,7 @@ class Change:
 
     @property
     def timestamp(self) -> int:
-        """Where it stands in its partition."""
+        """The timestamp by which it is ordered in its partition."""
         return self.commit_timestamp
 
 
@@ -76,7 +76,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child partition; `parents` is what the record says, empty for those that the initial query returns."""
+    """A child partition with the parents that its record names; the initial query names none."""
 
     token: str
     parents: tuple[str, ...]
@@ -125,17 +125,17 @@ class PartitionEvent:
 
 
 Event = Change | Children | PartitionStart | PartitionEnd | PartitionEvent
-"""What a partition holds."""
+"""A record that a partition holds."""
 
 Record = Event | Heartbeat
-"""What a query returns."""
+"""A record that a query returns."""
 
 
 @dataclass(slots=True)
 class Partition:
-    """A partition of the truth. It covers the commit timestamps from `start`, and before `end` where it has one.
+    """A partition of the history. It covers the commit timestamps from `start`, and before `end` if it has one.
 
-    `events` are in the order in which they are returned: by timestamp, those of one timestamp by record_sequence.
+    `events` are in the order in which a query returns them: by timestamp, then by record_sequence.
     """
 
     token: str
@@ -144,16 +144,16 @@ class Partition:
     end: int | None = None
     events: list[Event] = field(default_factory=list)
 
-    def covers(self, instant: int) -> bool:
-        """Whether it is alive at that instant."""
-        return self.start <= instant and (self.end is None or instant < self.end)
+    def covers(self, timestamp: int) -> bool:
+        """Whether it covers that timestamp."""
+        return self.start <= timestamp and (self.end is None or timestamp < self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All partitions by token, and all that was committed, from `origin` to `horizon`, both inclusive.
+    """All partitions by token, and all commits from `origin` to `horizon`, both inclusive.
 
-    After the horizon nothing is committed any more; time and heartbeats go on.
+    After the horizon nothing more is committed; time and heartbeats continue.
     """
 
     mode: PartitionMode
@@ -162,21 +162,21 @@ class History:
     partitions: Mapping[str, Partition]
 
     def initial(self, start: int) -> list[Event]:
-        """What a query without a token returns: the partitions alive at `start`."""
+        """Returns what a query without a token returns: the partitions that cover `start`."""
         alive = [partition.token for partition in self.partitions.values() if partition.covers(start)]
         if self.mode == "MUTABLE_KEY_RANGE":
             return [PartitionStart(start, f"{number:08d}", (token,)) for number, token in enumerate(alive)]
         return [Children(start, f"{number:08d}", (Child(token, ()),)) for number, token in enumerate(alive)]
 
     def changes(self) -> Iterator[Change]:
-        """Every data change record, partition by partition."""
+        """Yields every data change record, partition by partition."""
         for partition in self.partitions.values():
             for event in partition.events:
                 if isinstance(event, Change):
                     yield event
 
     def in_commit_order(self) -> list[Change]:
-        """Every data change record in the history of the database."""
+        """Returns every data change record in commit order."""
         return sorted(
             self.changes(),
             key=lambda change: (change.commit_timestamp, change.server_transaction_id, int(change.record_sequence)),

@@ -1,4 +1,4 @@
-"""A scripted change stream, drawn from a seed: the whole truth of it, to be served and to be compared with."""
+"""Draws a scripted change stream from a seed: its whole history, to be served and to be compared with."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A change stream's truth, and the names and settings under which it is served.
+    """A change stream's history, and the names and settings under which it is served.
 
-    `tables` are the database's tables as they are at the history's end; `retention` is in nanoseconds.
+    `tables` are the database's tables at the end of the history; `retention` is in nanoseconds.
     """
 
     seed: int
@@ -48,7 +48,7 @@ class Scenario:
     change_stream: str = "Everything"
     retention: int = 86_400 * SECOND
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
-    """What was committed, where a model of the contents was kept; None: the history itself is all that is known."""
+    """What was committed, if a model of the contents was kept; None if only the history is known."""
 
     @classmethod
     def generate(
@@ -67,32 +67,34 @@ class Scenario:
         rows_per_table: int = 40,
         schema_change: bool | None = None,
     ) -> Scenario:
-        """Draw a scenario of `transactions`, and of `churn` partition events at most, from `origin` on.
+        """Draw a scenario from `origin` on, with `transactions` transactions and at most `churn` partition events.
 
-        `average_size` is in mods per transaction, before cascades. What is None is drawn; `schema_change` is whether a
-        column is added to a table in the middle. The same arguments give the same scenario.
+        `average_size` is in mods per transaction, cascading deletes not counted. `schema_change` says whether a column
+        is added to a table in the middle. Arguments that are None are drawn from the seed. The same arguments give the
+        same scenario.
         """
-        random = Random(seed)  # noqa: S311 - a script, no secret
-        # All are drawn in any case, so that to name one changes nothing else.
+        random = Random(seed)  # noqa: S311 - not a secret
+        # All three are always drawn, so that passing one of them does not change the rest of the scenario.
         drawn = random.choice(_DIALECTS), random.choice(_MODES), random.choice(CAPTURE_TYPES)
-        speaks, works, captures = dialect or drawn[0], mode or drawn[1], value_capture_type or drawn[2]
+        chosen_dialect, chosen_mode = dialect or drawn[0], mode or drawn[1]
+        capture_type = value_capture_type or drawn[2]
         horizon = origin + int(seconds * SECOND)
-        lines = timelines(random, works, origin, horizon, churn=churn, first_partitions=first_partitions)
+        lines = timelines(random, chosen_mode, origin, horizon, churn=churn, first_partitions=first_partitions)
         changed_at = _schema_change(random, transactions, wanted=schema_change)
-        database = Transactions(random, speaks, average_size=average_size, rows_per_table=rows_per_table)
+        database = Transactions(random, chosen_dialect, average_size=average_size, rows_per_table=rows_per_table)
         done = [
             database.commit_and_add_column(at) if number == changed_at else database.commit(at)
             for number, at in enumerate(instants(random, origin, horizon, transactions, lines.marks()))
         ]
-        ordered = Script(random, speaks, works, captures, lines).write(done)
+        ordered = Script(random, chosen_dialect, chosen_mode, capture_type, lines).write(done)
         in_commit_order = sorted(done, key=attrgetter("commit_timestamp", "id"))
         last = done[-1].commit_timestamp if done else horizon
         return cls(
             seed,
-            speaks,
-            works,
-            captures,
-            History(works, origin, max(horizon, last), lines.partitions),
+            chosen_dialect,
+            chosen_mode,
+            capture_type,
+            History(chosen_mode, origin, max(horizon, last), lines.partitions),
             database.tables,
             planned=tuple(
                 committed(mod, number, transaction.commit_timestamp)
@@ -103,19 +105,19 @@ class Scenario:
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What was committed, in the order of the history's `in_commit_order`, mods of a record in theirs.
+        """All committed mods in commit order; the mods of a record keep their order.
 
-        `transaction` is the transaction's ordinal in that order.
+        `transaction` counts the transactions from 0 in that order.
         """
-        return list(_told(self.history)) if self.planned is None else list(self.planned)
+        return list(_committed_mods(self.history)) if self.planned is None else list(self.planned)
 
     @property
     def churn(self) -> Counter[str]:
-        """How many splits, merges and moves there are, of the IMMUTABLE_KEY_RANGE mode; else starts, ends and moves.
+        """How many splits, merges and moves there are; in the MUTABLE_KEY_RANGE mode starts, ends and moves.
 
-        Partitions that give way to others count as a split where these are several, as a merge where they are
-        several themselves, and else as a move; in the MUTABLE_KEY_RANGE mode a move is one pair of a source and a
-        destination at an instant.
+        Partitions that end and have children count as a split if there are several children, as a merge if there are
+        several parents (both are possible), and as a move if there is one of each. In the MUTABLE_KEY_RANGE mode a move
+        is a pair of a source and a destination at one timestamp.
         """
         counts: Counter[str] = Counter()
         families: dict[frozenset[str], set[str]] = {}
@@ -132,10 +134,10 @@ class Scenario:
                     counts["moves"] += len(event.destinations)
             if children:
                 families.setdefault(frozenset(children), set()).add(partition.token)
-        for heirs, parents in families.items():
-            counts["splits"] += len(heirs) > 1
+        for children_of_all, parents in families.items():
+            counts["splits"] += len(children_of_all) > 1
             counts["merges"] += len(parents) > 1
-            counts["moves"] += len(heirs) == len(parents) == 1
+            counts["moves"] += len(children_of_all) == len(parents) == 1
         return counts
 
 
@@ -151,27 +153,27 @@ def steady(
     dialect: Dialect = "googlesql",
     mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
 ) -> Scenario:
-    """Draw a scenario for its size: an even load on one simple table, without a model of its contents.
+    """Draw a scenario of any size: an even load on one simple table, without a model of its contents.
 
-    `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that the
-    number of those alive stays at `partitions`, or one above. Rows come from a small pool, on all partitions alike.
+    `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that there
+    are always `partitions` partitions, or one more. Rows come from a small pool, the same on all partitions.
     """
-    random = Random(seed)  # noqa: S311 - a script, no secret
+    random = Random(seed)  # noqa: S311 - not a secret
     horizon = origin + int(seconds * SECOND)
     load = Load(partitions, records_per_second_per_partition, mods_per_record, churn_per_minute)
-    made = steady_partitions(random, dialect, mode, origin, horizon, load)
-    return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, made), (ACCOUNTS,))
+    drawn = steady_partitions(random, dialect, mode, origin, horizon, load)
+    return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, drawn), (ACCOUNTS,))
 
 
 def _schema_change(random: Random, transactions: int, *, wanted: bool | None) -> int | None:
-    """Draw the transaction at which a column is added, in the middle half; None if none is."""
+    """Draw the transaction at which a column is added, in the middle half; None for no schema change."""
     if wanted is None:
         wanted = random.random() < 0.4
     return random.randint(transactions // 4, 3 * transactions // 4) if wanted else None
 
 
-def _told(history: History) -> Iterator[CommittedMod]:
-    """Give what the history's records tell of what was committed, in commit order."""
+def _committed_mods(history: History) -> Iterator[CommittedMod]:
+    """Yield the committed mods in commit order, as far as the history's records report them."""
     transactions: dict[str, int] = {}
     for change in history.in_commit_order():
         number = transactions.setdefault(change.server_transaction_id, len(transactions))

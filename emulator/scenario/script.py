@@ -1,7 +1,7 @@
 """Writes drawn transactions into the partitions that own their rows, as data change records.
 
-Every transaction's mods are spread over the partitions that own their rows at its commit timestamp. In a partition,
-runs of mods of one table, mod type and columns make a record, as in Spanner, which may cut a run anywhere.
+Every transaction's mods go to the partitions that own their rows at its commit timestamp. Within a partition,
+consecutive mods of one table, mod type and columns form a record, as in Spanner, which may split them anywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emulator.workload.tables import Dialect, Table
 
 @dataclass(slots=True)
 class _Draft:
-    """A data change record whose transaction is not written yet."""
+    """A data change record of a transaction that is not yet complete."""
 
     token: str
     table: str
@@ -47,30 +47,30 @@ class Script:
         self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
 
     def write(self, done: Sequence[Transaction]) -> dict[str, list[PlannedMod]]:
-        """Write it all, instant by instant; transactions of one instant in the order given.
+        """Write transactions and notices in the order of their timestamps; those of one timestamp in the order given.
 
-        Gives each transaction's mods by its id, in the order of their record sequences.
+        Returns each transaction's mods by its id, in the order of their record sequences.
         """
         ordered: dict[str, list[PlannedMod]] = {}
         stamped: list[tuple[int, Transaction | Notice]] = [(one.commit_timestamp, one) for one in done]
-        stamped += [(notice.said.timestamp, notice) for notice in self._lines.notices]
+        stamped += [(notice.record.timestamp, notice) for notice in self._lines.notices]
         stamped.sort(key=lambda entry: (entry[0], entry[1].rank if isinstance(entry[1], Notice) else 0))
-        for _, instant in groupby(stamped, key=lambda entry: entry[0]):
-            self._instant((entry for _, entry in instant), ordered)
+        for _, group in groupby(stamped, key=lambda entry: entry[0]):
+            self._write_timestamp((entry for _, entry in group), ordered)
         return ordered
 
-    def _instant(self, entries: Iterable[Transaction | Notice], ordered: dict[str, list[PlannedMod]]) -> None:
+    def _write_timestamp(self, entries: Iterable[Transaction | Notice], ordered: dict[str, list[PlannedMod]]) -> None:
         sequences = self._sequences()
         for entry in entries:
             if isinstance(entry, Notice):
-                said = entry.said
+                record = entry.record
                 self._append(
-                    entry.token, said if said.record_sequence else replace(said, record_sequence=next(sequences))
+                    entry.token, record if record.record_sequence else replace(record, record_sequence=next(sequences))
                 )
                 continue
             drafts = self._drafts(entry)
             ordered[entry.id] = [mod for draft in drafts for mod in draft.planned]
-            # In the MUTABLE_KEY_RANGE mode a sequence belongs to an instant, else to a transaction.
+            # In the MUTABLE_KEY_RANGE mode record sequences count within a timestamp, otherwise within a transaction.
             numbers = sequences if self._mode == "MUTABLE_KEY_RANGE" else self._sequences()
             for token, change in _changes(entry, drafts, numbers, self._value_capture_type):
                 self._append(token, change)
@@ -79,7 +79,7 @@ class Script:
         self._lines.partitions[token].events.append(event)
 
     def _sequences(self) -> Iterator[str]:
-        """Give record sequences, which increase with gaps; in the IMMUTABLE_KEY_RANGE mode some lack the zeros."""
+        """Yield record sequences, increasing with gaps; in the IMMUTABLE_KEY_RANGE mode some have no leading zeros."""
         number = self._random.choice((0, 0, 0, 7, 95))
         width = 1 if self._mode == "IMMUTABLE_KEY_RANGE" and self._random.random() < 0.2 else 8
         while True:
@@ -87,7 +87,7 @@ class Script:
             number += self._random.choice((1, 1, 2, 3))
 
     def _drafts(self, transaction: Transaction) -> list[_Draft]:
-        """Spread a transaction's mods over the partitions, and put runs of them into records."""
+        """Distribute a transaction's mods over the partitions, and group consecutive ones into records."""
         drafts: list[_Draft] = []
         open_drafts: dict[str, _Draft] = {}
         for table, mod in transaction.mods:
@@ -111,7 +111,7 @@ class Script:
 
 
 def place(table: str, keys: Row) -> int:
-    """Give a row's place among those that partitions own."""
+    """Hash a row's key to its place, from 0 to WHOLE - 1."""
     text = json.dumps([table, *keys.values()])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % WHOLE
 
@@ -119,7 +119,7 @@ def place(table: str, keys: Row) -> int:
 def _changes(
     transaction: Transaction, drafts: Sequence[_Draft], sequences: Iterator[str], value_capture_type: str
 ) -> Iterator[tuple[str, Change]]:
-    """Give a transaction's records, each with its partition's token, in the order of their record sequences."""
+    """Yield a transaction's records with their partition tokens, in the order of their record sequences."""
     last = {draft.token: number for number, draft in enumerate(drafts)}
     for number, draft in enumerate(drafts):
         yield (

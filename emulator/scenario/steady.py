@@ -1,7 +1,7 @@
-"""A change stream of any size that is cheap to make: one table, one record per transaction, rows shared by records.
+"""Draws a change stream of any size cheaply: one table, one record per transaction, rows shared by records.
 
-No model of the contents is kept: records update rows of a small pool, wherever they are. Partitions split at an even
-pace, and each split is followed by a merge, so that their number stays.
+No model of the contents is kept: records update rows of a small pool, whatever partition they are on. Partitions split
+at an even pace, and a merge follows each split, so that their number stays the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _POOL = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What goes over a steady stream; `splits_per_minute` is the share of the partitions that split per minute."""
+    """The load of a steady stream; `splits_per_minute` is the share of the partitions that split per minute."""
 
     partitions: int
     records_per_second_per_partition: float
@@ -72,9 +72,9 @@ def steady_partitions(
 def _timelines(random: Random, mode: PartitionMode, origin: int, horizon: int, load: Load) -> dict[str, Partition]:
     stream = _Immutable(random) if mode == "IMMUTABLE_KEY_RANGE" else _Mutable(random)
     for _ in range(load.partitions):
-        stream.born(origin)
+        stream.start(origin)
     splits = round(load.partitions * load.splits_per_minute * (horizon - origin) / (60 * SECOND))
-    # Partitions change at odd nanoseconds, and records are committed at even ones: so none need to share an instant.
+    # Partitions change at odd nanoseconds and records are committed at even ones, so that none share a timestamp.
     first, last = origin // 2 + 1, (horizon - 1) // 2
     instants = sorted(2 * half + 1 for half in random.sample(range(first, last), 2 * splits))
     for number, at in enumerate(instants):
@@ -85,61 +85,61 @@ def _timelines(random: Random, mode: PartitionMode, origin: int, horizon: int, l
     return stream.partitions
 
 
-class _Living:
-    """The partitions by token, and those alive, which are drawn from in constant time."""
+class _LivePartitions:
+    """All partitions by token, and the live ones, one of which is drawn in constant time."""
 
     def __init__(self, random: Random) -> None:
         self.partitions: dict[str, Partition] = {}
         self._random = random
         self._alive: list[Partition] = []
 
-    def born(self, at: int, parents: tuple[str, ...] = ()) -> Partition:
+    def start(self, at: int, parents: tuple[str, ...] = ()) -> Partition:
         """Start a partition."""
         partition = Partition(draw_token(self._random), at, parents)
         self.partitions[partition.token] = partition
         self._alive.append(partition)
         return partition
 
-    def taken(self) -> Partition:
-        """Draw one of those alive, and take it out."""
+    def remove_one(self) -> Partition:
+        """Draw a live partition and remove it from the live ones."""
         place = self._random.randrange(len(self._alive))
         self._alive[place], self._alive[-1] = self._alive[-1], self._alive[place]
         return self._alive.pop()
 
 
-class _Immutable(_Living):
+class _Immutable(_LivePartitions):
     """Splits and merges of the IMMUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:
-        """Let two partitions take one's place."""
-        self._replace(at, [self.taken()], 2)
+        """Replace one partition by two."""
+        self._replace(at, [self.remove_one()], 2)
 
     def merge(self, at: int) -> None:
-        """Let one partition take two's place; there must be two."""
-        self._replace(at, [self.taken(), self.taken()], 1)
+        """Replace two partitions by one; there must be two."""
+        self._replace(at, [self.remove_one(), self.remove_one()], 1)
 
-    def _replace(self, at: int, ended: list[Partition], heirs: int) -> None:
+    def _replace(self, at: int, ended: list[Partition], children_count: int) -> None:
         parents = tuple(partition.token for partition in ended)
-        children = tuple(Child(self.born(at, parents).token, parents) for _ in range(heirs))
+        children = tuple(Child(self.start(at, parents).token, parents) for _ in range(children_count))
         for partition in ended:
             partition.end = at
             partition.events.append(Children(at, "00000000", children))
 
 
-class _Mutable(_Living):
+class _Mutable(_LivePartitions):
     """Splits and merges of the MUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:
-        """Let a partition start, and take some of another's keys."""
-        source = self.taken()
-        started = self.born(at)
+        """Start a partition, and move some of another's keys to it."""
+        source = self.remove_one()
+        started = self.start(at)
         self._alive.append(source)
         source.events.append(PartitionStart(at, "00000000", (started.token,)))
         self._move(at, source, started)
 
     def merge(self, at: int) -> None:
-        """Let a partition give its keys to another and end; there must be two."""
-        ended, destination = self.taken(), self.taken()
+        """Move a partition's keys to another and end it; there must be two."""
+        ended, destination = self.remove_one(), self.remove_one()
         self._alive.append(destination)
         self._move(at, ended, destination)
         ended.end = at + 1
@@ -151,7 +151,7 @@ class _Mutable(_Living):
 
 
 class _Records:
-    """Draws data change records; what can be shared by them is the same object in all of them."""
+    """Draws data change records; they share the objects that can be shared."""
 
     def __init__(self, random: Random, dialect: Dialect, load: Load) -> None:
         self._random = random
@@ -162,7 +162,7 @@ class _Records:
         self._pool = [tuple(_mod(random, next(accounts)) for _ in range(load.mods_per_record)) for _ in range(_POOL)]
 
     def between(self, first: int, last: int) -> Iterator[Change]:
-        """Give a partition's records in that time, bounds included."""
+        """Yield a partition's records from `first` to `last`, both inclusive."""
         random, gap = self._random, self._gap
         at = first + 1 + random.randrange(gap)
         while at & ~1 <= last:

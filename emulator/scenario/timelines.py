@@ -1,13 +1,13 @@
-"""The partitions of a scripted change stream, drawn at random: which of them lives when, and which keys it owns.
+"""Draws the partitions of a scripted change stream: when each starts and ends, and which keys it owns.
 
-Keys are hashed to places from 0 to WHOLE. A `Span` says that a partition owns some places for some commit timestamps;
-at any instant the spans tile all places, so that a key's changes lie on one partition at a time. What partitions say
-of each other (`Notice`) is kept apart from their records: its place among the changes of the same instant is known
-only once those are.
+Keys are hashed to places from 0 to WHOLE. A `Span` says that a partition owns some places for some commit timestamps.
+At any timestamp the spans tile all places, so that a key's changes are on one partition at a time. Records about
+partitions (`Notice`) are kept apart from data change records, because their order among the changes of the same
+timestamp is known only when those are.
 
-In the IMMUTABLE_KEY_RANGE mode keys and partitions change hands together: a partition owns the same places all its
-life. In the MUTABLE_KEY_RANGE mode keys that move at T leave with their changes at T behind them: these are on the
-source, and those after T on the destination. Only a destination that starts at T may hold the changes at T itself.
+In the IMMUTABLE_KEY_RANGE mode a partition owns the same places from its start to its end. In the MUTABLE_KEY_RANGE
+mode keys move: if they move at T, their changes up to T are on the source, and those after T on the destination. Only a
+destination that starts at T may hold the changes at T.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Announcement = Children | PartitionStart | PartitionEnd | PartitionEvent
 
 @dataclass(slots=True)
 class Span:
-    """The partition owns the places from `low` to `high`, for commit timestamps from `since` to `until`.
+    """A partition's ownership of the places from `low` to `high`, for commit timestamps from `since` to `until`.
 
-    The upper bounds are exclusive; without `until` it owns them for ever.
+    The upper bounds are exclusive; without `until` the ownership does not end.
     """
 
     low: int
@@ -55,19 +55,20 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a partition says of partitions; among the records of its instant it stands by `rank`, changes by 0.
+    """A record about partitions, on the partition `token`.
 
-    The record sequence of `said` is still to come, unless it is set.
+    `rank` orders it among the records of the same timestamp; data change records have the rank 0. If its record
+    sequence is empty, the script assigns it.
     """
 
     token: str
     rank: int
-    said: Announcement
+    record: Announcement
 
 
 @dataclass(slots=True)
 class Timelines:
-    """Partitions without their records, the spans they own, and their notices, in the order of time."""
+    """Partitions without their records, the spans that they own, and their notices in the order of time."""
 
     partitions: dict[str, Partition] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
@@ -76,9 +77,9 @@ class Timelines:
     _tilings: dict[int, tuple[list[int], list[str]]] = field(default_factory=dict)
 
     def owner(self, place: int, at: int) -> str:
-        """Give the token of the partition that holds the changes committed at `at` of the keys at this place.
+        """Return the token of the partition that holds changes committed at `at` of keys at `place`.
 
-        The timelines must be complete, and `at` not before their first instant.
+        The timelines must be complete, and `at` not before their first timestamp.
         """
         if not self._instants:
             self._instants = sorted({span.since for span in self.spans})
@@ -94,17 +95,17 @@ class Timelines:
         return tokens[bisect_right(lows, place) - 1]
 
     def marks(self) -> list[int]:
-        """Give the instants at which a partition starts or ends or keys move, each once, in order."""
-        return sorted({span.since for span in self.spans} | {notice.said.timestamp for notice in self.notices})
+        """Return the timestamps at which partitions start or end or keys move, each once, in order."""
+        return sorted({span.since for span in self.spans} | {notice.record.timestamp for notice in self.notices})
 
 
 def timelines(
     random: Random, mode: PartitionMode, origin: int, horizon: int, *, churn: int, first_partitions: int
 ) -> Timelines:
-    """Draw timelines from `origin` to `horizon`, of `first_partitions` partitions at first and `churn` events.
+    """Draw timelines from `origin` to `horizon`, with `first_partitions` partitions at first and `churn` events.
 
-    Some of the events share an instant, some follow each other within a nanosecond. One that finds no partition it
-    could befall is left out.
+    Some events share a timestamp, some follow each other within a nanosecond. An event that no partition allows is
+    omitted.
     """
     stream: _Immutable | _Mutable
     if mode == "IMMUTABLE_KEY_RANGE":
@@ -113,14 +114,15 @@ def timelines(
         stream = _Mutable(random, origin, horizon, first_partitions)
     for at in instants(random, origin + 1, horizon, churn):
         stream.step(at)
-    stream.timelines.notices.sort(key=lambda notice: (notice.said.timestamp, notice.rank))
+    stream.timelines.notices.sort(key=lambda notice: (notice.record.timestamp, notice.rank))
     return stream.timelines
 
 
 def instants(random: Random, first: int, last: int, count: int, marks: Sequence[int] = ()) -> list[int]:
-    """Draw instants from `first` to `last`, both inclusive, in order, with a liking for the awkward ones.
+    """Draw timestamps from `first` to `last`, both inclusive, in order, with many edge cases.
 
-    These are: equal ones, a nanosecond apart, a minute's last nanosecond and its first, those at and next to `marks`.
+    Edge cases are equal timestamps, timestamps a nanosecond apart, the last and the first nanosecond of a minute, and
+    timestamps at and next to `marks`.
     """
     drawn: list[int] = []
     for _ in range(count):
@@ -138,38 +140,38 @@ def instants(random: Random, first: int, last: int, count: int, marks: Sequence[
 
 
 def draw_token(random: Random) -> str:
-    """Draw a partition token; it tells nothing of where the partition came from."""
+    """Draw a partition token; it does not depend on the partition's parents."""
     return base64.urlsafe_b64encode(random.randbytes(36)).decode()
 
 
 class _Immutable:
-    """Draws the timelines of the IMMUTABLE_KEY_RANGE mode. `_tiling` is what is alive, in the order of places."""
+    """Draws the timelines of the IMMUTABLE_KEY_RANGE mode; `_tiling` has the live spans in the order of places."""
 
     def __init__(self, random: Random, origin: int, first_partitions: int) -> None:
         self.timelines = Timelines()
         self._random = random
-        self._tiling = self._born(origin, 0, WHOLE, first_partitions, ())
+        self._tiling = self._start(origin, 0, WHOLE, first_partitions, ())
         self._youngest = 0
 
     def step(self, at: int) -> None:
-        """Split, merge, move or mix partitions that are neighbours; often the youngest ones, whose life is short."""
+        """Split, merge, move or mix neighbouring partitions; often the youngest ones, which then exist only briefly."""
         random = self._random
-        shapes = ((1, 2), (1, 2), (1, 3), (1, 1), (2, 1), (2, 1), (3, 1), (2, 2))
-        width, heirs = random.choice([shape for shape in shapes if shape[0] <= len(self._tiling)])
+        steps = ((1, 2), (1, 2), (1, 3), (1, 1), (2, 1), (2, 1), (3, 1), (2, 2))
+        width, children_count = random.choice([step for step in steps if step[0] <= len(self._tiling)])
         place = self._youngest if random.random() < 0.3 else random.randrange(len(self._tiling))
         place = min(place, len(self._tiling) - width)
-        taken = self._tiling[place : place + width]
-        if any(span.since == at for span in taken):  # it would end in the instant it starts
+        replaced = self._tiling[place : place + width]
+        if any(span.since == at for span in replaced):  # it would end at the timestamp it starts
             return
-        parents = tuple(span.token for span in random.sample(taken, width))
-        children = self._born(at, taken[0].low, taken[-1].high, heirs, parents)
-        for span in taken:
+        parents = tuple(span.token for span in random.sample(replaced, width))
+        children = self._start(at, replaced[0].low, replaced[-1].high, children_count, parents)
+        for span in replaced:
             span.until = self.timelines.partitions[span.token].end = at
             self._announce(span.token, at, [Child(child.token, parents) for child in children])
         self._tiling[place : place + width] = children
         self._youngest = place
 
-    def _born(self, at: int, low: int, high: int, count: int, parents: tuple[str, ...]) -> list[Span]:
+    def _start(self, at: int, low: int, high: int, count: int, parents: tuple[str, ...]) -> list[Span]:
         bounds = [low, *sorted(self._random.sample(range(low + 1, high), count - 1)), high]
         spans = []
         for lower, upper in pairwise(bounds):
@@ -180,13 +182,13 @@ class _Immutable:
         return spans
 
     def _announce(self, parent: str, at: int, children: list[Child]) -> None:
-        """Announce all children by this parent, in one record or several."""
+        """Announce all children on this parent, in one record or several."""
         for number, group in enumerate(groups(self._random, children)):
             self.timelines.notices.append(Notice(parent, 1, Children(at, f"{number:08d}", tuple(group))))
 
 
 class _Mutable:
-    """Draws the timelines of the MUTABLE_KEY_RANGE mode. `_owned` is what is alive, with the spans it owns now."""
+    """Draws the timelines of the MUTABLE_KEY_RANGE mode; `_owned` has the live partitions' tokens and spans."""
 
     def __init__(self, random: Random, origin: int, horizon: int, first_partitions: int) -> None:
         self.timelines = Timelines()
@@ -198,10 +200,10 @@ class _Mutable:
         self._touched: set[str] = set()
         bounds = [0, *sorted(random.sample(range(1, WHOLE), first_partitions - 1)), WHOLE]
         for low, high in pairwise(bounds):
-            self._own(Span(low, high, self._born(origin), origin))
+            self._own(Span(low, high, self._start(origin), origin))
 
     def step(self, at: int) -> None:
-        """Let partitions start, let keys move, let partitions end; one that this instant touched is left alone."""
+        """Start and end partitions and move keys, except of partitions that changed at this timestamp already."""
         if at != self._now:
             self._now = at
             self._touched = set()
@@ -214,22 +216,22 @@ class _Mutable:
         self._random.choice(steps)(self._random.choice(owners), free)
 
     def _split(self, source: str, free: list[str]) -> None:
-        """One to two partitions start, and some of the source's keys move there; or none yet."""
-        started = [self._born(self._now) for _ in range(self._random.choice((1, 1, 2)))]
+        """Start one or two partitions, and move some of the source's keys there, or none yet."""
+        started = [self._start(self._now) for _ in range(self._random.choice((1, 1, 2)))]
         self._announce(self._random.choice((source, *free)), started)
         if self._random.random() < 0.8:
-            self._transfer([(piece, token) for token in started for piece in self._piece(source)])
+            self._transfer([(part, token) for token in started for part in self._part(source)])
 
     def _move(self, source: str, free: list[str]) -> None:
-        """Some of the source's keys, or all, move to a living partition, to one without keys if there is one."""
+        """Move some or all of the source's keys to a live partition, to one without keys if there is one."""
         others = [token for token in free if token != source]
         empty = [token for token in others if not self._owned[token]]
         if others:
             destination = self._random.choice(empty or others)
-            self._transfer([(piece, destination) for piece in self._piece(source)])
+            self._transfer([(part, destination) for part in self._part(source)])
 
     def _merge(self, source: str, free: list[str]) -> None:
-        """All of the source's keys move to others, and it ends, at once or a little later; or one without keys ends."""
+        """Move all of the source's keys to others, and end it, at once or a little later; or end one without keys."""
         empty = [token for token in free if not self._owned[token]]
         if empty and self._random.random() < 0.5:
             source = self._random.choice(empty)
@@ -239,30 +241,30 @@ class _Mutable:
             self._end(source, self._now + self._random.choice((0, 0, 1, 1000, SECOND)))
 
     def _replace(self, source: str, _free: list[str]) -> None:
-        """A partition announces its successors, hands all its keys to them, and ends, in one instant."""
-        started = [self._born(self._now) for _ in range(self._random.choice((1, 2)))]
+        """Announce a partition's successors, move all its keys to them, and end it, at one timestamp."""
+        started = [self._start(self._now) for _ in range(self._random.choice((1, 2)))]
         self._announce(source, started)
-        pieces = list(self._owned[source])
-        if len(pieces) < len(started):
-            pieces = self._halves(pieces[0])
-        self._transfer([(piece, started[number % len(started)]) for number, piece in enumerate(pieces)])
+        parts = list(self._owned[source])
+        if len(parts) < len(started):
+            parts = self._halves(parts[0])
+        self._transfer([(part, started[number % len(started)]) for number, part in enumerate(parts)])
         self._end(source, self._now)
 
     def _swap(self, source: str, free: list[str]) -> None:
-        """Two partitions give keys to each other in one instant."""
+        """Exchange keys of two partitions at one timestamp."""
         others = [token for token in free if token != source and self._owned[token]]
         if others:
             other = self._random.choice(others)
-            pieces = [(piece, other) for piece in self._piece(source)]
-            self._transfer(pieces + [(piece, source) for piece in self._piece(other)])
+            parts = [(part, other) for part in self._part(source)]
+            self._transfer(parts + [(part, source) for part in self._part(other)])
 
     def _blink(self, source: str, _free: list[str]) -> None:
-        """A partition starts and ends, and never owns a key."""
-        token = self._born(self._now)
+        """Start and end a partition that never owns a key."""
+        token = self._start(self._now)
         self._announce(source, [token])
         self._end(token, self._now + self._random.choice((0, 1, 1000)))
 
-    def _born(self, at: int) -> str:
+    def _start(self, at: int) -> str:
         token = draw_token(self._random)
         self.timelines.partitions[token] = Partition(token, at)
         self._owned[token] = []
@@ -284,15 +286,15 @@ class _Mutable:
         self._owned[span.token].append(span)
         self.timelines.spans.append(span)
 
-    def _piece(self, token: str) -> list[Span]:
-        """Choose one of the partition's spans, whole or a part of it; none if it owns none."""
+    def _part(self, token: str) -> list[Span]:
+        """Choose one of the partition's spans, whole or a part of it; empty if it owns none."""
         if not self._owned[token]:
             return []
         span = self._random.choice(self._owned[token])
         return [self._random.choice(self._halves(span)) if self._random.random() < 0.8 else span]
 
     def _halves(self, span: Span) -> list[Span]:
-        """Cut one of the living spans in two, somewhere; one that is a single place stays whole."""
+        """Split a live span in two at a random place; a span of a single place stays whole."""
         if span.high - span.low < 2:
             return [span]
         upper = Span(self._random.randrange(span.low + 1, span.high), span.high, span.token, span.since, span.until)
@@ -300,33 +302,33 @@ class _Mutable:
         self._own(upper)
         return [span, upper]
 
-    def _transfer(self, pieces: list[tuple[Span, str]]) -> None:
-        """Move these spans, each to its destination, and say so on both sides, once per partition."""
+    def _transfer(self, parts: list[tuple[Span, str]]) -> None:
+        """Move spans to their destinations, and add one notice per partition, on both sides."""
         sources: dict[str, list[str]] = {}
         destinations: dict[str, list[str]] = {}
-        for span, destination in pieces:
-            if span not in self._owned[span.token]:  # it is the same piece, drawn again
+        for span, destination in parts:
+            if span not in self._owned[span.token]:  # it was drawn twice
                 continue
             self._owned[span.token].remove(span)
             at_once = self.timelines.partitions[destination].start == self._now and span.since < self._now
             span.until = self._now if at_once and self._random.random() < 0.5 else self._now + 1
             self._own(Span(span.low, span.high, destination, span.until))
-            for told, token, other in (
+            for moves, token, other in (
                 (destinations, span.token, destination),
                 (sources, destination, span.token),
             ):
-                if other not in told.setdefault(token, []):
-                    told[token].append(other)
+                if other not in moves.setdefault(token, []):
+                    moves[token].append(other)
         for token in {**sources, **destinations}:
             into, out = tuple(sources.get(token, ())), tuple(destinations.get(token, ()))
-            # Keys that moved out have left their changes of this instant before the event, keys that moved in after it.
+            # The changes of keys that moved out come before the event, those of keys that moved in after it.
             rank = 2 if out else -1
             self.timelines.notices.append(Notice(token, rank, PartitionEvent(self._now, "", token, into, out)))
             self._touched.add(token)
 
 
 def groups(random: Random, items: Iterable[_T]) -> list[list[_T]]:
-    """Cut a sequence into runs at random."""
+    """Split a sequence into consecutive groups at random."""
     cut: list[list[_T]] = []
     for item in items:
         if cut and random.random() < 0.5:

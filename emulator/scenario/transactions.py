@@ -1,7 +1,7 @@
-"""The transactions of a scripted database, drawn against a model of its contents, with what a real database adds.
+"""Draws the transactions of a scripted database against a model of its contents.
 
-Beyond what the official emulator can report, rows hold NaN and infinities, arrays with NULL elements, timestamps with
-nanoseconds and commit timestamps; transactions share commit timestamps; a column may be added to a table in the middle.
+They have what the official emulator cannot report: rows hold NaN and infinities, arrays with NULL elements, timestamps
+with nanoseconds and commit timestamps; transactions share commit timestamps; a column may be added to a table.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _RUN_LENGTH = 2.0
 _ATTEMPTS = 10
 
 Row = tuple[str, Key]
-"""A row's table and key."""
+"""The table and the key of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A committed transaction: its mods in the order of writing, each with its table as it was then."""
+    """A committed transaction: its mods in the order of writing, each with its table at that time."""
 
     commit_timestamp: int
     id: str
@@ -43,7 +43,7 @@ class Transaction:
 
 
 class Transactions:
-    """Draws committed transactions, one after the other, on the sample's tables, near `rows_per_table` rows in each."""
+    """Draws committed transactions on the sample's tables, which are kept near `rows_per_table` rows."""
 
     def __init__(self, random: Random, dialect: Dialect, *, average_size: float, rows_per_table: int) -> None:
         self._random = random
@@ -59,24 +59,24 @@ class Transactions:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables as they are now."""
+        """The tables with their current columns."""
         return tuple(self._contents.tables.values())
 
     def commit(self, at: int) -> Transaction:
-        """Commit at that instant or a little later: in the order of the calls, and never two of one row at once.
+        """Commit at `at` or a little later: in the order of the calls, and never two changes of a row at once.
 
-        Transactions of one commit timestamp neither write the same rows nor each other's parents, so that they can be
-        taken in any order.
+        Transactions with the same commit timestamp write neither the same rows nor each other's parents, so that they
+        can be applied in any order.
         """
         plan = self._planner.transaction().mods
         at = self._at(max(at, self._now, self._earliest), plan)
         return self._transaction(at, self._apply(at, plan))
 
     def commit_and_add_column(self, at: int) -> Transaction:
-        """Add a column to a table at the instant of a commit, which has that timestamp for itself.
+        """Add a column to a table at the timestamp of a commit; no other transaction has that timestamp.
 
-        Where rows allow it, some of the transaction's mods are under the old schema and some, of the same table, under
-        the new one; else all of them are under the old one.
+        If rows allow it, some of the transaction's mods have the old schema and some, of the same table, the new one;
+        otherwise all of them have the old one.
         """
         at = max(at, self._now + 1, self._earliest)
         plan = self._planner.transaction().mods
@@ -103,7 +103,7 @@ class Transactions:
         )
 
     def _at(self, at: int, plan: Sequence[PlannedMod]) -> int:
-        """Give the first instant from `at` on at which the plan meets no other transaction, and go there."""
+        """Advance to the first timestamp from `at` on without a conflict with another transaction, and return it."""
         if at == self._now and self._conflicts(plan):
             at += 1
         if at != self._now:
@@ -118,7 +118,7 @@ class Transactions:
         )
 
     def _footprint(self, plan: Iterable[PlannedMod]) -> tuple[set[Row], set[Row]]:
-        """Give the rows that are written, and those that must be there for it: their parents."""
+        """Return the rows that are written, and the rows that must exist for it: their parents."""
         written: set[Row] = set()
         needed: set[Row] = set()
         for mod in plan:
@@ -134,7 +134,7 @@ class Transactions:
         written, needed = self._footprint(plan)
         self._written |= written
         self._needed |= needed
-        mods = [self._roughened(mod, at) for mod in plan]
+        mods = [self._with_extremes(mod, at) for mod in plan]
         self._contents.apply(mods)
         return [(self._contents.tables[mod.table], mod) for mod in mods]
 
@@ -147,47 +147,47 @@ class Transactions:
         return Transaction(at, identity, tuple(mods), tag)
 
     def _add_column(self, table: Table) -> None:
-        """Add the column; the rows that are there hold NULL in it."""
+        """Add the column; existing rows hold NULL in it."""
         self._contents.tables[table.name] = replace(table, columns=(*table.columns, ADDED))
         rows = self._contents.rows[table.name]
         for key, row in rows.items():
             rows[key] = {**row, ADDED.name: None}
         self._planner = self._new_planner()
 
-    def _roughened(self, mod: PlannedMod, at: int) -> PlannedMod:
-        """Put some values that the official emulator can't report in the place of those drawn."""
+    def _with_extremes(self, mod: PlannedMod, at: int) -> PlannedMod:
+        """Replace some values by ones that the official emulator cannot report."""
         if mod.mod_type == "DELETE":
             return mod
         table = self._contents.tables[mod.table]
         columns = {column.name: column for column in table.values}
-        rough = {
-            name: _rough(self._random, columns[name], value, at)
+        replaced = {
+            name: _extreme(self._random, columns[name], value, at)
             for name, value in mod.new_values.items()
             if self._random.random() < 0.2
         }
-        return replace(mod, new_values={**mod.new_values, **rough}, row={**mod.row, **rough})
+        return replace(mod, new_values={**mod.new_values, **replaced}, row={**mod.row, **replaced})
 
 
-def rfc3339(instant: int) -> str:
-    """Give an instant as Spanner writes a TIMESTAMP, with what precision there is."""
-    seconds, nanoseconds = divmod(instant, SECOND)
+def rfc3339(timestamp: int) -> str:
+    """Format a timestamp as Spanner writes a TIMESTAMP, without trailing zeros."""
+    seconds, nanoseconds = divmod(timestamp, SECOND)
     whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
     return f"{whole}{fraction}Z"
 
 
-def _rough(random: Random, column: Column, value: Value, at: int) -> Value:
-    """Give a value of the column's type that is harder than this one; this one where there is none."""
+def _extreme(random: Random, column: Column, value: Value, at: int) -> Value:
+    """Return a harder value of the column's type; the same value if there is none."""
     if column.commit_timestamp:
         return rfc3339(at)
     if isinstance(value, list):
-        elements: list[Value] = [_rough_scalar(random, column.type, element) for element in value]
+        elements: list[Value] = [_extreme_scalar(random, column.type, element) for element in value]
         elements.insert(random.randint(0, len(elements)), None)
         return elements
-    return _rough_scalar(random, column.type, value)
+    return _extreme_scalar(random, column.type, value)
 
 
-def _rough_scalar(random: Random, kind: str, value: Value) -> Value:
+def _extreme_scalar(random: Random, kind: str, value: Value) -> Value:
     if value is not None and kind in ("FLOAT32", "FLOAT64"):
         return random.choice(_EXTREMES)
     if isinstance(value, str) and kind == "TIMESTAMP":

@@ -1,1 +1,1 @@
-"""A Spanner server that serves a scenario over gRPC, with faults when asked for."""
+"""A Spanner server that serves a scenario over gRPC, and injects faults on request."""

@@ -1,9 +1,9 @@
-"""Records of the truth as the rows that Spanner returns, in all forms: two dialects, two partition modes.
+"""Encodes records as the rows that Spanner returns, in both dialects and both partition modes.
 
-A row has one column, and so is one google.protobuf.Value, given here as its bytes. What records share, their columns
-and mods, is encoded once. The forms are those of https://cloud.google.com/spanner/docs/change-streams/details and,
-where that page leaves it open, of the official emulator. Nothing of the connector's decoder is used, for tests hold
-the one against the other.
+A row has one column, and so is one google.protobuf.Value, encoded here as bytes. Columns and mods that records share
+are encoded once. The formats are those of https://cloud.google.com/spanner/docs/change-streams/details and, where that
+page says nothing, of the official emulator. The connector's decoder is not used here, because tests compare it with
+this.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _Type = types.Type.pb()
 _CACHED_BYTES = 64 * 1024 * 1024
 
 
-class RowForm(Protocol):
-    """A form of rows."""
+class RowEncoder(Protocol):
+    """Encodes a record as a row."""
 
     def __call__(self, record: Record) -> bytes:
-        """Give the row's one Value as bytes.
+        """Return the row's one Value as bytes.
 
         Raises:
-            ValueError: the partition mode knows no such record.
+            ValueError: the partition mode has no such record.
         """
         ...
 
 
-def row_form(dialect: Dialect, mode: PartitionMode) -> RowForm:
-    """Give the form of a dialect's rows in a partition mode; each has caches of its own, and serves one thread."""
+def row_encoder(dialect: Dialect, mode: PartitionMode) -> RowEncoder:
+    """Return the encoder of a dialect and a partition mode; each has its own cache, and is for one thread."""
     if mode == "MUTABLE_KEY_RANGE":
-        return _ProtoForm()
-    return _GooglesqlForm() if dialect == "googlesql" else _PostgresqlForm()
+        return _ProtoEncoder()
+    return _GooglesqlEncoder() if dialect == "googlesql" else _PostgresqlEncoder()
 
 
-class _Encoded:
-    """What was encoded, by the identity of what it was made of, up to an amount of bytes.
+class _Cache:
+    """Caches encoded bytes by the identity of the objects that they encode, up to _CACHED_BYTES.
 
-    It holds on to what it knows, so that an identity is not given to another object meanwhile.
+    It keeps references to these objects, so that no other object can have the same identity.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Encoded:
         self._bytes = 0
 
     def get(self, make: Callable[[], bytes], *parts: object) -> bytes:
-        """Give what `make` gave for these very parts."""
+        """Return what `make` returned for these objects; call it if they are not in the cache."""
         key = tuple(map(id, parts))
         found = self._known.get(key)
         if found is not None:
@@ -86,11 +86,11 @@ class _Encoded:
         return made
 
 
-class _GooglesqlForm:
+class _GooglesqlEncoder:
     """ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>, each an array of a struct."""
 
     def __init__(self) -> None:
-        self._encoded = _Encoded()
+        self._cache = _Cache()
         self._empty = listed(())
 
     def __call__(self, record: Record) -> bytes:
@@ -113,8 +113,8 @@ class _GooglesqlForm:
                 text(change.server_transaction_id),
                 boolean(change.is_last_record_in_transaction_in_partition),
                 text(change.table),
-                self._encoded.get(lambda: listed(map(_googlesql_column, change.columns)), change.columns),
-                self._encoded.get(lambda: listed(map(_googlesql_mod, change.mods)), change.mods),
+                self._cache.get(lambda: listed(map(_googlesql_column, change.columns)), change.columns),
+                self._cache.get(lambda: listed(map(_googlesql_mod, change.mods)), change.mods),
                 text(change.mod_type),
                 text(change.value_capture_type),
                 text(str(change.number_of_records_in_transaction)),
@@ -145,11 +145,11 @@ def _googlesql_children(record: Children) -> bytes:
     return listed((_zulu(record.timestamp), text(record.record_sequence), listed(children)))
 
 
-class _PostgresqlForm:
-    """A JSON document with one of three keys, as the text of it."""
+class _PostgresqlEncoder:
+    """A JSON document with one of three keys, as text."""
 
     def __init__(self) -> None:
-        self._encoded = _Encoded()
+        self._cache = _Cache()
 
     def __call__(self, record: Record) -> bytes:
         if isinstance(record, Change):
@@ -167,8 +167,8 @@ class _PostgresqlForm:
         raise _unknown(record)
 
     def _change(self, change: Change) -> bytes:
-        columns = self._encoded.get(lambda: _json([*map(_column_object, change.columns)]).encode(), change.columns)
-        mods = self._encoded.get(lambda: _json([*map(_mod_object, change.mods)]).encode(), change.mods)
+        columns = self._cache.get(lambda: _json([*map(_column_object, change.columns)]).encode(), change.columns)
+        mods = self._cache.get(lambda: _json([*map(_mod_object, change.mods)]).encode(), change.mods)
         before = {
             "commit_timestamp": _offset(change.commit_timestamp),
             "is_last_record_in_transaction_in_partition": change.is_last_record_in_transaction_in_partition,
@@ -204,14 +204,14 @@ def _mod_object(mod: ReportedMod) -> dict[str, object]:
     return {"keys": mod.keys or None, "new_values": mod.new_values, "old_values": mod.old_values}
 
 
-class _ProtoForm:
-    """The bytes of a google.spanner.v1.ChangeStreamRecord, in base64; alike in both dialects."""
+class _ProtoEncoder:
+    """The bytes of a google.spanner.v1.ChangeStreamRecord, in base64; the same in both dialects."""
 
     def __init__(self) -> None:
-        self._encoded = _Encoded()
+        self._cache = _Cache()
 
     def __call__(self, record: Record) -> bytes:
-        content = field(1, self._change(record)) if isinstance(record, Change) else _notice(record)
+        content = field(1, self._change(record)) if isinstance(record, Change) else _partition_record(record)
         return field(3, base64.b64encode(content))
 
     def _change(self, change: Change) -> bytes:
@@ -222,8 +222,8 @@ class _ProtoForm:
             field(3, change.server_transaction_id.encode()),
             number_field(4, change.is_last_record_in_transaction_in_partition),
             field(5, change.table.encode()),
-            self._encoded.get(lambda: b"".join(field(6, _proto_column(column)) for column in columns), columns),
-            self._encoded.get(lambda: _proto_mods(columns, mods), columns, mods),
+            self._cache.get(lambda: b"".join(field(6, _proto_column(column)) for column in columns), columns),
+            self._cache.get(lambda: _proto_mods(columns, mods), columns, mods),
             number_field(8, _Data.ModType.Value(change.mod_type)),
             number_field(9, _Data.ValueCaptureType.Value(change.value_capture_type)),
             number_field(10, change.number_of_records_in_transaction),
@@ -234,8 +234,8 @@ class _ProtoForm:
         return b"".join(parts)
 
 
-def _notice(record: Record) -> bytes:
-    """Give what is no data change record as a serialized ChangeStreamRecord."""
+def _partition_record(record: Record) -> bytes:
+    """Serialize any record but a data change record as a ChangeStreamRecord."""
     message = _ChangeStreamRecord()
     at = _timestamp(record.timestamp)
     match record:
@@ -326,4 +326,4 @@ def _type_object(column: ReportedColumn) -> dict[str, object]:
 
 
 def _unknown(record: Record) -> ValueError:
-    return ValueError(f"this partition mode knows no {type(record).__name__}")
+    return ValueError(f"this partition mode has no {type(record).__name__} record")

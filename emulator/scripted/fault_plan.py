@@ -1,9 +1,9 @@
-"""What goes wrong in a scripted stream: drawn from a seed, and by explicit rules.
+"""Plans the faults of a scripted stream: drawn from a seed, and by explicit rules.
 
-Every change stream query asks the plan once. A drawn fault depends on the seed, the query's partition token and on
-which query of that token it is, so that a run can be had again. A token suffers `most` drawn faults and no more:
-any reader that asks again after a fault comes to an end. Faults after which a reader must stop, for what it wants is
-no longer there, come by rules only.
+The plan decides the fault of each change stream query. A drawn fault depends on the seed, the query's partition token
+and the number of earlier queries of that token, so that a run can be repeated. A token has at most `most` drawn faults,
+so any reader that retries comes to an end. Faults after which a reader must stop, because the data is no longer
+retained, are injected by rules only.
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from enum import StrEnum
 from random import Random
 
 DISORDER = "out of order"
-"""The name under which `FaultPlan.struck` counts broken promises of order; see `FaultPlan.disorder`."""
+"""The name under which `FaultPlan.struck` counts violations of the order; see `FaultPlan.disorder`."""
 
 ANY = object()
-"""In the place of a token: a rule for every partition's query and for the initial one."""
+"""Instead of a token: a rule for every partition's queries and for the initial one."""
 
 
 class FaultKind(StrEnum):
-    """What can go wrong."""
+    """The kinds of faults."""
 
     UNAVAILABLE = "unavailable"
     ABORTED = "aborted"
     RESOURCE_EXHAUSTED = "resource exhausted"
     DEADLINE_EXCEEDED = "deadline exceeded"
     INTERNAL = "internal"
-    """INTERNAL, of a broken transport by its message."""
+    """INTERNAL, with the message of a broken transport."""
     CANCELLED = "cancelled"
     """CANCELLED by the server."""
     SESSION_EXPIRED = "session expired"
-    """NOT_FOUND: the session of the query is unknown from then on."""
+    """NOT_FOUND: the query's session does not exist from then on."""
     CONNECTION_RESET = "connection reset"
-    """The query's connection is reset, with all that goes over it."""
+    """The query's connection is reset, with all of its other queries."""
     CLEAN_END = "clean end"
-    """OK though the partition goes on: before it announced others, and not where an OK would prove the bound."""
+    """OK although the partition continues: before it announced others, and only if the OK does not prove the end."""
     SILENCE = "silence"
-    """Nothing comes any more, and the query does not end."""
+    """The query sends nothing more, and does not end."""
     SLOWNESS = "slowness"
-    """Pauses before each message."""
+    """A pause before each message."""
     LATENESS = "lateness"
-    """A pause before the first message, whatever `after` says; then the query goes on as ever."""
+    """A pause before the first message, whatever `after` is; then the query continues normally."""
     BREAK_BETWEEN_CHILDREN = "break between children"
-    """UNAVAILABLE between two records that announce partitions: after `after` of them, one at least, but the last."""
+    """UNAVAILABLE between two records that announce partitions: after `after` of them, but at least after the first."""
     OMISSION = "omission"
-    """The announcements of a query whose end has passed do not come, and it ends with OK, as if there were none."""
+    """A query whose end timestamp has passed omits its announcements, and ends with OK as if there were none."""
     EXPIRED_START = "expired start"
     """OUT_OF_RANGE: the start is no longer retained."""
     EXPIRED_PARTITION = "expired partition"
-    """OUT_OF_RANGE: nothing of the partition is retained."""
+    """OUT_OF_RANGE: the partition is no longer retained."""
 
 
 FATAL = frozenset((FaultKind.EXPIRED_START, FaultKind.EXPIRED_PARTITION))
-"""After these a reader cannot go on."""
+"""Faults after which a reader cannot continue."""
 
 RECOVERABLE = frozenset(FaultKind) - FATAL - {FaultKind.OMISSION}
-"""After these a reader asks again, and misses nothing. (An omission that comes again each time is not to be seen.)"""
+"""Faults after which a reader queries again, and misses nothing. (It cannot detect an omission that is repeated.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong in a query, once `after` messages have been sent.
+    """A fault of a query, once `after` messages have been sent.
 
-    `pause` is of SLOWNESS and LATENESS: nanoseconds of the server's time before each message from then on, or before
-    the first one. `message` is the error's text in the place of the usual one.
+    `pause` is for SLOWNESS and LATENESS: nanoseconds of the server's time before each message from then on, or before
+    the first one. `message` replaces the error's usual text.
     """
 
     kind: FaultKind
@@ -85,12 +85,12 @@ class _Rule:
 class FaultPlan:
     """The faults of one server.
 
-    Without a seed there are those of the rules only. `share` of the queries of each token suffer a drawn fault of the
-    `kinds`, until that token has had `most`; it strikes after up to `latest` messages, if the query comes so far.
-    `struck` counts, by the kind's name, what came to pass. Rules may be added while the server runs.
+    Without a seed there are only those of the rules. A share of `share` of each token's queries have a drawn fault of
+    the `kinds`, until that token has had `most`; it is injected after up to `latest` messages, if the query sends as
+    many. `struck` counts the injected faults by the kind's name. Rules may be added while the server runs.
 
     Raises:
-        ValueError: `kinds` holds one that a reader cannot go on after.
+        ValueError: `kinds` has one after which a reader cannot continue.
     """
 
     def __init__(
@@ -103,74 +103,76 @@ class FaultPlan:
         kinds: Collection[FaultKind] = RECOVERABLE,
     ) -> None:
         if FATAL & set(kinds):
-            raise ValueError(f"{', '.join(sorted(FATAL & set(kinds)))} ends a reader: only a rule can bring that")
+            fatal = ", ".join(sorted(FATAL & set(kinds)))
+            raise ValueError(f"kinds has {fatal}, after which a reader cannot continue: use a rule instead")
         self.seed = seed
         self._share = share
         self._most = most
         self._latest = latest
         self._kinds = sorted(kinds)
         self._rules: list[_Rule] = []
-        self._asked: Counter[str | None] = Counter()
-        self._suffered: Counter[str | None] = Counter()
+        self._queries: Counter[str | None] = Counter()
+        self._drawn_faults: Counter[str | None] = Counter()
         self.struck: Counter[str] = Counter()
         self._disorders = 0
 
     def disorder(self, times: int) -> FaultPlan:
-        """Break the promise of order so many times; gives itself.
+        """Send a record out of order, `times` times; returns the plan.
 
-        A record or an announcement comes right after one that proves it has come: the next one, or a heartbeat. It
-        comes to pass in queries that suffer no fault, lest one break between the two: the record would not come at all.
+        A record or an announcement is sent right after one that proves that nothing earlier follows: after its
+        successor, or after a heartbeat. Only queries without a fault are affected: a fault could end the query between
+        the two, and the record would not be sent at all.
         """
         self._disorders += times
         return self
 
     def breaks_order(self) -> bool:
-        """Whether the order is to be broken once more; `disordered` tells of it."""
+        """Whether another record is to be sent out of order; call `disordered` once it is."""
         return self._disorders > 0
 
     def disordered(self) -> None:
-        """Count that the order was broken."""
+        """Count a record that was sent out of order."""
         self._disorders -= 1
         self.struck[DISORDER] += 1
 
     def rule(self, fault: Fault, *, token: object = ANY, times: int = 1) -> FaultPlan:
-        """Add what is to happen in the next `times` queries of a token (None: the initial query); gives itself.
+        """Inject a fault into the next `times` queries of a token (None: the initial query); returns the plan.
 
-        A query meets one fault: that of the first rule left for it, else a drawn one. What does not strike, because
-        the query ended before, is left for the next.
+        A query has one fault: that of the first rule left for it, or else a drawn one. A fault that is not injected,
+        because the query ended before, is left for the next query.
         """
         self._rules.append(_Rule(fault, token, times))
         return self
 
     @property
     def may_reset(self) -> bool:
-        """Whether connections may be reset, by what is known now."""
+        """Whether connections may be reset by the rules so far or by drawn faults."""
         drawn = self.seed is not None and FaultKind.CONNECTION_RESET in self._kinds
         return drawn or any(rule.fault.kind is FaultKind.CONNECTION_RESET for rule in self._rules)
 
     def next(self, token: str | None) -> FaultInQuery:
-        """Give what the token's next query suffers."""
-        asked = self._asked[token]
-        self._asked[token] += 1
+        """Return the fault of the token's next query."""
+        number = self._queries[token]
+        self._queries[token] += 1
         for rule in self._rules:
             if rule.times > 0 and (rule.token is ANY or rule.token == token):
                 rule.times -= 1
                 return FaultInQuery(self, rule.fault, rule)
-        return FaultInQuery(self, self._drawn(token, asked), None)
+        return FaultInQuery(self, self._drawn(token, number), None)
 
-    def _drawn(self, token: str | None, asked: int) -> Fault | None:
-        if self.seed is None or not self._kinds or self._suffered[token] >= self._most:
+    def _drawn(self, token: str | None, number: int) -> Fault | None:
+        if self.seed is None or not self._kinds or self._drawn_faults[token] >= self._most:
             return None
-        random = Random(f"{self.seed}/{token}/{asked}")  # noqa: S311 - a script, no secret
+        random = Random(f"{self.seed}/{token}/{number}")  # noqa: S311 - not a secret
         if random.random() >= self._share:
             return None
-        self._suffered[token] += 1
+        self._drawn_faults[token] += 1
         kind, after = random.choice(self._kinds), random.randint(0, self._latest)
         return Fault(kind, after, pause=random.randint(1, 2_000) * 1_000_000)
 
 
 class FaultInQuery:
-    """The fault that one query is to suffer, if any."""
+    """The fault of one query, if it has one."""
 
     def __init__(self, plan: FaultPlan, fault: Fault | None, rule: _Rule | None) -> None:
         self._plan = plan
@@ -179,12 +181,12 @@ class FaultInQuery:
         self.fault = fault
 
     def strike(self) -> None:
-        """Count it; it strikes once."""
+        """Count the fault as injected, at the first call only."""
         if self.fault is not None and not self._has_struck:
             self._has_struck = True
             self._plan.struck[self.fault.kind.value] += 1
 
     def over(self) -> None:
-        """Tell that the query has ended: what did not strike is left for the rule's next query."""
+        """End the query: a fault of a rule that was not injected is left for the next query."""
         if self._rule is not None and not self._has_struck:
             self._rule.times += 1

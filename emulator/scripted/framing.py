@@ -1,8 +1,8 @@
-"""How rows are put into messages: google.spanner.v1.PartialResultSet leaves a server much freedom.
+"""Puts rows into messages, in the many ways that google.spanner.v1.PartialResultSet allows.
 
-A message holds any number of rows. Its last value may be cut anywhere, inside a string or a list, and go on in the
-next message, as https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#partialresultset tells. The
-metadata come with the first message only, resume tokens with any.
+A message holds any number of rows. Its last value may be cut anywhere, inside a string or a list, and continue in the
+next message: see https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#partialresultset. Only the first
+message has the metadata; any message may have a resume token.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TOKEN = field(4, RESUME_TOKEN)
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a server frames its rows; without a seed always alike, with one drawn anew for each query.
+    """How a server frames its rows: without a seed always the same, with a seed drawn for each query.
 
-    A message holds `rows` rows at most, drawn from 1 on where there is a seed. `chunked` is the share of rows that are
-    cut into chunks, `tokens` the share of messages with a resume token, `bare` that of extra messages without rows.
+    A message holds `rows` rows, with a seed 1 to `rows`. `chunked` is the share of rows that are cut into chunks,
+    `tokens` the share of messages with a resume token, `bare` the share of extra messages without rows.
     """
 
     seed: int | None = None
@@ -36,17 +36,17 @@ class Framing:
 
     def __post_init__(self) -> None:
         if self.rows < 1:
-            raise ValueError(f"rows is {self.rows}, and must be 1 or more")
+            raise ValueError(f"rows is {self.rows}, but must be 1 or more")
 
     @classmethod
     def plain(cls, rows: int = 1) -> Framing:
-        """Give one that is always alike: so many rows a message, no chunks, a resume token each."""
+        """Return a constant framing: `rows` rows in each message, no chunks, a resume token in each."""
         return cls(rows=rows)
 
     @classmethod
     def drawn(cls, seed: int) -> Framing:
-        """Give one of every freedom there is, drawn from a seed."""
-        random = Random(seed)  # noqa: S311 - a script, no secret
+        """Return a framing drawn from a seed, which may use everything that is allowed."""
+        random = Random(seed)  # noqa: S311 - not a secret
         return cls(
             seed,
             rows=random.choice((1, 2, 7, 40)),
@@ -56,7 +56,7 @@ class Framing:
         )
 
     def of_query(self, metadata: bytes, name: str, *, columns: int = 1) -> Frames:
-        """Give the frames of a query whose rows have so many columns; queries of one name are drawn alike."""
+        """Return the frames of a query whose rows have `columns` columns; the same name gives the same draws."""
         framing = self if columns == 1 else replace(self, rows=self.rows * columns)
         return Frames(framing, metadata, Random(f"{self.seed}/{name}"))  # noqa: S311
 
@@ -64,18 +64,18 @@ class Framing:
 class Frames:
     """The messages of one query, as bytes.
 
-    `begun` rows have been in messages at least in part, and `open` says that the last one goes on in the next message.
+    `started` rows have been in messages at least in part; `open` says that the last one continues in the next message.
     """
 
     def __init__(self, framing: Framing, metadata: bytes, random: Random) -> None:
         self._framing = framing
         self._first = field(1, metadata)
         self._random = random
-        self.begun = 0
+        self.started = 0
         self.open = False
 
     def messages(self, rows: Sequence[bytes]) -> Iterator[bytes]:
-        """Give the messages of rows, by their Values; those of longer rows one after the other. None stays open."""
+        """Yield the messages of rows, given as Values, several for a row of several columns; no row stays open."""
         framing, at = self._framing, 0
         while at < len(rows):
             if self._hits(framing.bare):
@@ -83,19 +83,19 @@ class Frames:
             upto = at + (self._random.randint(1, framing.rows) if framing.seed is not None else framing.rows)
             held = list(rows[at:upto])
             at += len(held)
-            self.begun += len(held)
+            self.started += len(held)
             if self._hits(framing.chunked):
                 yield from self._chunked(held)
             else:
                 yield self._message(held)
 
     def end(self) -> Iterator[bytes]:
-        """Give what must come before an OK: the metadata, where there was no row."""
+        """Yield what must precede an OK: the metadata, if there was no row."""
         if self._first:
             yield self._message(())
 
     def _chunked(self, held: list[bytes]) -> Iterator[bytes]:
-        """Give the rows with the last one in chunks, the last of which may share its message with nothing."""
+        """Yield the rows with the last one in chunks; the last chunk shares its message with no other row."""
         *pieces, last = chunks(Value.FromString(held[-1]), self._random)
         before = held[:-1]
         self.open = True
@@ -110,7 +110,7 @@ class Frames:
         self._first = b""
         if chunked:
             parts.append(_CHUNKED)
-        elif self._hits(self._framing.tokens):  # inside a row there is nothing to resume from
+        elif self._hits(self._framing.tokens):  # a query cannot be resumed inside a row
             parts.append(_TOKEN)
         return b"".join(parts)
 
@@ -119,7 +119,7 @@ class Frames:
 
 
 def chunks(value: Value, random: Random) -> list[Value]:
-    """Cut a value into 1 to 5 chunks that merge to it again; only strings and lists can be cut."""
+    """Cut a value into 1 to 5 chunks that merge to the same value; only strings and lists can be cut."""
     whole = [value]
     while len(whole) < 5 and (len(whole) == 1 or random.random() < 0.4):
         cut = _cut(whole[-1], random)
@@ -144,7 +144,7 @@ def _cut(value: Value, random: Random) -> tuple[Value, Value] | None:
     if not items:
         return left, right
     at = random.randrange(len(items))
-    # Neighbours that are both strings or both lists would be merged: so one of them is cut, be it at its end.
+    # Two adjacent strings or lists would be merged at the cut, so one of them is cut too, possibly at its end.
     inside = _cut(items[at], random)
     left.list_value.values.extend(items[:at])
     if inside is None:

@@ -1,8 +1,8 @@
-"""What a scripted database answers of itself: INFORMATION_SCHEMA, its time, and that it is alive.
+"""Answers statements about a scripted database: INFORMATION_SCHEMA, CURRENT_TIMESTAMP, SELECT 1.
 
-The schema's tables are real ones, in SQLite, so that whatever is asked of them is answered; of their columns there are
-those that tell something. Values and types are those of the official emulator: booleans are BOOL in GoogleSQL and YES
-or NO in the PostgreSQL dialect, INT64 comes as text. A statement may read these tables and nothing else.
+The schema's tables are SQLite tables, so that any query on them works; they have the columns that readers need. Values
+and types are those of the official emulator: booleans are BOOL in GoogleSQL and YES or NO in the PostgreSQL dialect,
+INT64 is text. A statement may read these tables and nothing else.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ Cell = str | int | None
 
 
 class RefusedStatementError(Exception):
-    """A statement that cannot be answered; the text says why."""
+    """A statement cannot be answered; the message says why."""
 
 
 class UnknownTableError(RefusedStatementError):
-    """A statement that reads a table which is not there."""
+    """A statement reads a table that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Answer:
 
 
 class InformationSchema:
-    """The INFORMATION_SCHEMA of a scenario's database; `clock` gives the time in nanoseconds. Serves one thread."""
+    """The INFORMATION_SCHEMA of a scenario's database, for one thread; `clock` returns nanoseconds since 1970."""
 
     def __init__(self, scenario: Scenario, clock: Callable[[], int]) -> None:
         self._google = scenario.dialect == "googlesql"
@@ -82,19 +82,19 @@ class InformationSchema:
         )
 
     def close(self) -> None:
-        """Close it; it answers no more."""
+        """Close the database; no statement can be answered after that."""
         self._database.close()
 
     def answer(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
         """Answer a statement.
 
         Raises:
-            UnknownTableError: it reads a table that is not here.
-            RefusedStatementError: it does something else, or is none that is understood.
+            UnknownTableError: it reads a table that does not exist.
+            RefusedStatementError: it does not only read these tables, or is not valid.
         """
-        timely = _CURRENT_TIMESTAMP.fullmatch(sql)
-        if timely:
-            name = timely[1] or ("" if self._google else "current_timestamp")
+        asks_time = _CURRENT_TIMESTAMP.fullmatch(sql)
+        if asks_time:
+            name = asks_time[1] or ("" if self._google else "current_timestamp")
             return Answer(_metadata([(name, "TIMESTAMP")]), [[text(format_rfc3339(self._clock()))]])
         # In the PostgreSQL dialect the statement's $1 is the request's p1.
         known = {**parameters, **{name.removeprefix("p"): value for name, value in parameters.items()}}
@@ -104,8 +104,8 @@ class InformationSchema:
         except (sqlite3.Error, sqlite3.Warning) as error:
             unknown = _NO_TABLE.fullmatch(str(error))
             if unknown:
-                said = "Table not found: {}" if self._google else 'relation "{}" does not exist'
-                raise UnknownTableError(said.format(unknown[1])) from error
+                message = "Table not found: {}" if self._google else 'relation "{}" does not exist'
+                raise UnknownTableError(message.format(unknown[1])) from error
             raise RefusedStatementError(str(error)) from error
         if cursor.description is None:
             raise RefusedStatementError("the statement returns no rows")
@@ -167,7 +167,7 @@ def _content(scenario: Scenario) -> dict[str, list[tuple[Cell, ...]]]:
 
 
 def _options(scenario: Scenario) -> list[tuple[str, str]]:
-    """Give the options that are set, which are those that differ from the default."""
+    """Return the options that differ from their defaults, which are the ones that are set."""
     options = [
         ("partition_mode", scenario.mode, "IMMUTABLE_KEY_RANGE"),
         ("retention_period", _period(scenario.retention), "1d"),
@@ -185,7 +185,7 @@ def _period(nanoseconds: int) -> str:
 
 
 def _describe(table: Table, dialect: Dialect, content: dict[str, list[tuple[Cell, ...]]]) -> None:
-    """Add a table's rows to those of the schema's tables."""
+    """Add a table's rows to the schema's tables."""
     schema, _, name = table.name.rpartition(".")
     where = ("", schema or ("" if dialect == "googlesql" else "public"), name)
     parent = (table.parent, "CASCADE") if table.parent else (None, None)

@@ -1,6 +1,6 @@
-"""A TCP relay before a server of the same machine, which can reset single connections for real.
+"""A TCP relay in front of a server on the same machine, which can reset single connections.
 
-The server knows a connection by the relay's port on its side (gRPC calls that the peer).
+The server identifies a connection by the relay's port (in gRPC, the peer).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READ = 256 * 1024
 
 
 class Relay:
-    """Relays connections to a port of 127.0.0.1; `port` is where it listens, `resets` how many it has reset."""
+    """Relays connections to a port of 127.0.0.1; it listens on `port`, and `resets` counts the connections it reset."""
 
     def __init__(self, listener: socket.socket, target: int, group: asyncio.TaskGroup) -> None:
         self.port: int = listener.getsockname()[1]
@@ -30,7 +30,7 @@ class Relay:
     @classmethod
     @asynccontextmanager
     async def before(cls, target: int) -> AsyncIterator[Relay]:
-        """Give one that relays to port `target` while the context is open."""
+        """Relay to port `target` while the context is open."""
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
             listener.setblocking(False)
             async with asyncio.TaskGroup() as group:
@@ -44,7 +44,7 @@ class Relay:
                         task.cancel()
 
     def reset(self, port: int) -> bool:
-        """Reset the connection that the server sees come from `port`; False where there is none."""
+        """Reset the connection that reaches the server from `port`; returns False if there is none."""
         task = self._tasks.get(port)
         if task is None:
             return False
@@ -60,7 +60,7 @@ class Relay:
             self._group.create_task(self._relay(near), name="relay connection")
 
     async def _relay(self, near: socket.socket) -> None:
-        """Relay a connection until both sides have ended, or it breaks."""
+        """Relay a connection until both sides have closed it, or it breaks."""
         task = asyncio.current_task()
         assert task is not None
         far = socket.socket()
@@ -75,7 +75,7 @@ class Relay:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(near, far), name="relay to the server")
                 both.create_task(_pump(far, near), name="relay to the client")
-        except* OSError:  # one side is gone, which ends the other
+        except* OSError:  # one side has closed, which ends the other
             pass
         finally:
             self._tasks.pop(port, None)

@@ -1,4 +1,4 @@
-"""The read functions of change streams, and the type of the one column that each returns."""
+"""Names the read functions of change streams, and describes the type of the one column that each returns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ResultSetMetadata = types.ResultSetMetadata.pb()
 
 
 def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str) -> str:
-    """Give the name of the function that reads a change stream."""
+    """Return the name of the function that reads a change stream."""
     if dialect == "googlesql":
         return f"READ_{change_stream}"
     return f"read_json_{change_stream}" if mode == "IMMUTABLE_KEY_RANGE" else f"read_proto_bytes_{change_stream}"
 
 
 def metadata(dialect: Dialect, mode: PartitionMode, change_stream: str) -> bytes:
-    """Give the google.spanner.v1.ResultSetMetadata of a change stream's rows, as bytes."""
+    """Return the google.spanner.v1.ResultSetMetadata of a change stream's rows, as bytes."""
     if dialect == "googlesql" and mode == "MUTABLE_KEY_RANGE":
         type_ = types.Type(code=types.TypeCode.PROTO, proto_type_fqn="google.spanner.v1.ChangeStreamRecord")
     elif dialect == "googlesql":

@@ -1,7 +1,7 @@
-"""A scripted Spanner as a gRPC server: sessions, streaming queries, connections that are reset.
+"""Serves a scripted Spanner over gRPC: sessions, streaming queries, connections that are reset.
 
-What it answers is `emulator.scripted.spanner`'s. Messages stay bytes from there to the wire, and gRPC's flow control
-holds a query back whose reader does not read.
+`emulator.scripted.spanner` makes the answers. Messages stay bytes from there to the wire, and gRPC's flow control
+pauses a query whose reader does not read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Unary = Callable[[bytes], bytes]
 
 
 class ScriptedServer:
-    """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has its counters and its fault plan."""
+    """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has the counters and the fault plan."""
 
     def __init__(self, engine: ScriptedSpanner, host: str, relay: Relay | None) -> None:
         self.engine = engine
@@ -84,7 +84,7 @@ class ScriptedServer:
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
     ) -> AsyncIterator[ScriptedServer]:
-        """Serve in the running event loop while the context is open; the arguments are those of `started`."""
+        """Serve in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
         engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
         handler = _Handler(engine)
@@ -93,7 +93,7 @@ class ScriptedServer:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
             ("grpc.so_reuseport", 0),
-            # Else gRPC sheds load: of thousands of queries that come at once, some end with CANCELLED.
+            # By default gRPC sheds load: of thousands of simultaneous queries, some end with CANCELLED.
             ("grpc.server.max_pending_requests", _MANY),
             ("grpc.server.max_pending_requests_hard_limit", _MANY),
         )
@@ -124,16 +124,17 @@ class ScriptedServer:
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
     ) -> Iterator[ScriptedServer]:
-        """Serve in a thread of its own while the context is open.
+        """Serve in a separate thread while the context is open.
 
         Args:
-            scenario: the truth that is served.
-            faults: what goes wrong. Connections are reset for real if the plan may do so when the server starts.
-            begins: the server's time when it starts; the history's origin if None, and its horizon for a backlog of
-                all there is.
-            speed: how many times as fast as the clock on the wall its time goes.
-            framing: how rows are put into messages; one a message if None.
-            max_streams_per_connection: HTTP/2's limit, beyond which a connection's queries wait silently.
+            scenario: the history that is served.
+            faults: the faults to inject. Connections can only be reset if the plan has such faults when the server
+                starts.
+            begins: the server's time when it starts, in nanoseconds since 1970; the history's origin if None. With the
+                history's horizon all of it is a backlog.
+            speed: how many times as fast as real time the server's time runs.
+            framing: how rows are put into messages; one row in each if None.
+            max_streams_per_connection: HTTP/2's limit, beyond which a connection's queries wait.
         """
         ready: Future[tuple[ScriptedServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -187,7 +188,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
         self._streaming = f"{service}ExecuteStreamingSql"
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Find a method's handler; one that is not known is UNIMPLEMENTED."""
+        """Find a method's handler; a method without one is UNIMPLEMENTED."""
         if details.method == self._streaming:
             return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
         known = self._unary.get(details.method)
@@ -207,7 +208,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Session not found: {node.session}")
         except ResetError as error:
             self.reset(_port(context.peer()))
-            await context.abort(error.code, error.message)  # what remains where nothing could be reset
+            await context.abort(error.code, error.message)  # if there was no connection to reset
         except ScriptedError as error:
             await context.abort(error.code, error.message)
 
@@ -231,7 +232,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
 
 
 class _Sessions:
-    """The sessions there are. Each method takes a request and gives the answer, or raises ScriptedError."""
+    """The existing sessions; each method takes a request and returns the response, or raises ScriptedError."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._database = _database(scenario)
@@ -263,14 +264,14 @@ class _Sessions:
         return b""
 
     def check(self, name: str) -> None:
-        """Refuse a session that is not known."""
+        """Raise SessionExpiredError for a session that does not exist."""
         if name in self._known:
             return
         self._check_database(name.rpartition("/sessions/")[0])
         raise SessionExpiredError(name)
 
     def forget(self, name: str) -> None:
-        """Know a session no more."""
+        """Delete a session."""
         self._known.pop(name, None)
 
     def _new(self, template: types.Session) -> types.Session:
@@ -306,11 +307,11 @@ def _answering(method: _Unary) -> Callable[[bytes, grpc.aio.ServicerContext], Aw
 
 
 def _check_stream(node: types.ExecuteSqlRequest) -> None:
-    """Refuse a change stream query that is no strong read in a single-use transaction, or is to be resumed."""
+    """Reject a change stream query that is not a strong read in a single-use transaction, or has a resume token."""
     if node.HasField("transaction") and not node.transaction.single_use.read_only.strong:
         raise invalid(_NOT_STRONG)
     if node.resume_token:
-        raise invalid("Change stream queries cannot be resumed by a resume_token here: ask from a start_timestamp.")
+        raise invalid("Change stream queries cannot be resumed by a resume_token: query from a later start_timestamp.")
 
 
 def _parameters(node: types.ExecuteSqlRequest) -> dict[str, str | None]:
@@ -333,5 +334,5 @@ def _database(scenario: Scenario) -> str:
 
 
 def _port(peer: str) -> int:
-    """Give the port of a peer such as ipv4:127.0.0.1:50000."""
+    """Return the port of a peer such as ipv4:127.0.0.1:50000."""
     return int(peer.rpartition(":")[2])

@@ -1,8 +1,8 @@
-"""A scripted Spanner without gRPC: it answers statements about a scenario's database, and reads its change stream.
+"""A scripted Spanner without gRPC: answers statements about a scenario's database and change stream queries.
 
-A query of a partition returns what is committed there as the clock passes it: what lies behind at once, the rest as it
-comes, heartbeats in between. It sleeps until its next record or heartbeat is due, so that thousands of idle queries
-cost next to nothing. Each answer is a series of serialized google.spanner.v1.PartialResultSet.
+A partition's query returns the records that are committed before the clock's time at once, later ones as the clock
+reaches them, and heartbeats in between. It sleeps until its next record or heartbeat is due, so that thousands of idle
+queries cost almost nothing. Each answer is a series of serialized google.spanner.v1.PartialResultSet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from emulator.scenario.history import (
     Record,
 )
 from emulator.scenario.scenario import Scenario
-from emulator.scripted.change_records import row_form
+from emulator.scripted.change_records import row_encoder
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.fault_plan import Fault, FaultInQuery, FaultKind, FaultPlan
 from emulator.scripted.framing import Frames, Framing
@@ -49,8 +49,8 @@ from emulator.scripted.stream_query import (
 _BATCH = 64
 _TIMESTAMP = attrgetter("timestamp")
 _ANNOUNCEMENTS = (Children, PartitionStart, PartitionEnd)
-_OF_THEIR_OWN = (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN, FaultKind.OMISSION)
-"""These strike elsewhere than after so many messages."""
+_NOT_AFTER_MESSAGES = (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN, FaultKind.OMISSION)
+"""Faults that are not injected after a number of messages, but in other places."""
 _ERRORS = {
     FaultKind.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "The service is currently unavailable."),
     FaultKind.ABORTED: (grpc.StatusCode.ABORTED, "Transaction was aborted."),
@@ -63,7 +63,7 @@ _ERRORS = {
 
 
 class SessionExpiredError(ScriptedError):
-    """The query's session is unknown from now on."""
+    """The query's session does not exist any more."""
 
     def __init__(self, session: str) -> None:
         super().__init__(grpc.StatusCode.NOT_FOUND, f"Session not found: {session}")
@@ -77,10 +77,10 @@ class ResetError(ScriptedError):
 
 
 class ScriptedSpanner:
-    """A scenario's database as Spanner answers it; used in one event loop.
+    """Answers for a scenario's database as Spanner does; used in one event loop.
 
-    It counts: `statements` about the database, `queries` of the change stream by partition token (None: the initial
-    one), `refused` ones among them, `open` queries and the `most_open` at once, and `messages`.
+    It counts `statements` about the database, change stream `queries` by partition token (None: the initial one),
+    `refused` queries, `open` queries, `most_open` queries at once, and `messages`.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class ScriptedSpanner:
         self.most_open = 0
         self.messages = 0
         self._schema = InformationSchema(scenario, clock.now)
-        self._form = row_form(scenario.dialect, scenario.mode)
+        self._encode = row_encoder(scenario.dialect, scenario.mode)
         self._metadata = metadata(scenario.dialect, scenario.mode, scenario.change_stream)
 
     def close(self) -> None:
-        """Free what it holds; it answers no more."""
+        """Release all resources; nothing can be answered after that."""
         self._schema.close()
 
     def drop_table(self, name: str) -> None:
-        """Leave a table out of the database's schema from now on; nothing may be asked of it meanwhile."""
+        """Omit a table from the database's schema from now on; no statement may run at the same time."""
         self._schema.close()
         tables = tuple(table for table in self.scenario.tables if table.name != name)
         self._schema = InformationSchema(replace(self.scenario, tables=tables), self.clock.now)
@@ -119,7 +119,7 @@ class ScriptedSpanner:
         """Answer a statement about the database.
 
         Raises:
-            ScriptedError: it is refused.
+            ScriptedError: Spanner would reject it.
         """
         self.statements += 1
         try:
@@ -132,12 +132,12 @@ class ScriptedSpanner:
             raise invalid(f"{error}: {sql}") from error
 
     async def execute(self, sql: str, parameters: Mapping[str, str | None]) -> AsyncGenerator[bytes]:
-        """Give the messages of a statement's answer, a query's as the clock passes its records.
+        """Yield the messages of a statement's answer; those of a change stream query as the clock reaches its records.
 
-        `parameters` are values by name, NULL as None, all others in Spanner's text encoding.
+        `parameters` are values by name: None for NULL, others in Spanner's text encoding.
 
         Raises:
-            ScriptedError: what the call ends with, if not with OK.
+            ScriptedError: the call ends with this error.
         """
         if not reads_change_stream(sql):
             answer = self.describe(sql, parameters)
@@ -161,43 +161,43 @@ class ScriptedSpanner:
             raise
         number = self.queries[query.token]
         self.queries[query.token] += 1
-        suffered = self.faults.next(query.token)
+        query_fault = self.faults.next(query.token)
         frames = self.framing.of_query(self._metadata, f"{query.token}/{number}")
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
-            async with aclosing(self._answer(query, suffered, frames)) as messages:
+            async with aclosing(self._answer(query, query_fault, frames)) as messages:
                 async for message in messages:
                     yield message
         finally:
             self.open -= 1
-            suffered.over()
+            query_fault.over()
 
-    async def _answer(self, query: StreamQuery, suffered: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
-        """Give a query's messages, with what it is to suffer."""
-        course = _Course(query, frames)
-        await self._late(suffered)
-        if await self._strikes(suffered, course):
+    async def _answer(self, query: StreamQuery, query_fault: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
+        """Yield a query's messages, with its fault."""
+        progress = _Progress(query, frames)
+        await self._pause_before_first(query_fault)
+        if await self._inject(query_fault, progress):
             return
         async with aclosing(self._batches(query)) as batches:
             async for batch in batches:
-                whole, breaks = _broken(_without_omissions(batch, query, suffered), suffered.fault)
-                course.comes(whole)
-                coming = _disordered(whole, query, suffered, self.faults)
-                for message in frames.messages([self._form(record) for record in coming]):
-                    await self._slow(suffered, course)
+                whole, breaks = _broken(_without_omissions(batch, query, query_fault), query_fault.fault)
+                progress.add(whole)
+                rows = _disordered(whole, query, query_fault, self.faults)
+                for message in frames.messages([self._encode(record) for record in rows]):
+                    await self._pause_before_message(query_fault, progress)
                     yield message
-                    course.sent += 1
-                    if await self._strikes(suffered, course):
+                    progress.sent += 1
+                    if await self._inject(query_fault, progress):
                         return
                 if breaks:
-                    suffered.strike()
+                    query_fault.strike()
                     raise ScriptedError(*_ERRORS[FaultKind.BREAK_BETWEEN_CHILDREN])
         for message in frames.end():
             yield message
 
     async def _batches(self, query: StreamQuery) -> AsyncGenerator[Sequence[Record]]:
-        """Give a query's records, those together that are there together."""
+        """Yield a query's records, in batches of those that are due at the same time."""
         history, clock = self.scenario.history, self.clock
         await clock.sleep_until(query.start)
         if query.token is None:
@@ -211,49 +211,49 @@ class ScriptedSpanner:
             now = clock.now()
             passed = now if query.end is None else min(now, query.end)
             upto = bisect_right(events, passed, lo=at, key=_TIMESTAMP)
-            came = at < upto
+            has_records = at < upto
             while at < upto:
                 batch = _batch(events, at, upto)
                 yield batch
                 at += len(batch)
-                await asyncio.sleep(0)  # a long backlog lets the others speak
+                await asyncio.sleep(0)  # lets other queries run during a long backlog
             if passed == query.end or (last is not None and passed >= last):
                 return
-            if came:
+            if has_records:
                 silent_since = clock.now()
             elif now >= silent_since + query.heartbeat:
                 yield [Heartbeat(passed)]
                 silent_since = clock.now()
             await clock.sleep_until(_due(query, partition, at, last, silent_since))
 
-    async def _late(self, suffered: FaultInQuery) -> None:
-        fault = suffered.fault
+    async def _pause_before_first(self, query_fault: FaultInQuery) -> None:
+        fault = query_fault.fault
         if fault is not None and fault.kind is FaultKind.LATENESS:
-            suffered.strike()
+            query_fault.strike()
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
-    async def _slow(self, suffered: FaultInQuery, course: _Course) -> None:
-        fault = suffered.fault
-        if fault is not None and fault.kind is FaultKind.SLOWNESS and course.sent >= fault.after:
-            suffered.strike()
+    async def _pause_before_message(self, query_fault: FaultInQuery, progress: _Progress) -> None:
+        fault = query_fault.fault
+        if fault is not None and fault.kind is FaultKind.SLOWNESS and progress.sent >= fault.after:
+            query_fault.strike()
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
-    async def _strikes(self, suffered: FaultInQuery, course: _Course) -> bool:
-        """Tell whether the query ends here with OK.
+    async def _inject(self, query_fault: FaultInQuery, progress: _Progress) -> bool:
+        """Inject the query's fault if it is due; returns whether the query ends here with OK.
 
         Raises:
-            ScriptedError: it ends with that.
+            ScriptedError: the query ends with this error.
         """
-        fault, query = suffered.fault, course.query
-        if fault is None or course.sent < fault.after:
+        fault, query = query_fault.fault, progress.query
+        if fault is None or progress.sent < fault.after:
             return False
-        if fault.kind in _OF_THEIR_OWN:
+        if fault.kind in _NOT_AFTER_MESSAGES:
             return False
         if fault.kind is FaultKind.CLEAN_END:
-            if course.may_end_cleanly:
-                suffered.strike()
-            return course.may_end_cleanly
-        suffered.strike()
+            if progress.may_end_cleanly:
+                query_fault.strike()
+            return progress.may_end_cleanly
+        query_fault.strike()
         match fault.kind:
             case FaultKind.SILENCE:
                 await asyncio.Event().wait()
@@ -269,8 +269,8 @@ class ScriptedSpanner:
         raise ScriptedError(code, fault.message or message)
 
 
-class _Course:
-    """How far a query's answer has come."""
+class _Progress:
+    """How much of a query's answer has been sent."""
 
     def __init__(self, query: StreamQuery, frames: Frames) -> None:
         self.query = query
@@ -279,8 +279,8 @@ class _Course:
         self._rows = 0
         self._announcement: int | None = None
 
-    def comes(self, batch: Sequence[Record]) -> None:
-        """Note rows that come next."""
+    def add(self, batch: Sequence[Record]) -> None:
+        """Add the rows that are sent next."""
         if self._announcement is None:
             found = (self._rows + index for index, record in enumerate(batch) if isinstance(record, _ANNOUNCEMENTS))
             self._announcement = next(found, None)
@@ -288,17 +288,17 @@ class _Course:
 
     @property
     def may_end_cleanly(self) -> bool:
-        """Whether Spanner might end the query here with OK, with nothing proven by it.
+        """Whether Spanner might end the query here with OK without proving anything.
 
-        Not inside a row; not where the OK would prove the query's end; and not once partitions were announced, for
-        then it says that the partition has finished.
+        Not inside a row; not if the OK would prove that everything up to the query's end was sent; and not once
+        partitions were announced, because then the OK says that the partition has finished.
         """
-        announced = self._announcement is not None and self._frames.begun > self._announcement
+        announced = self._announcement is not None and self._frames.started > self._announcement
         return not (announced or self._frames.open or self.query.proves_its_end)
 
 
 def _batch(events: Sequence[Event], at: int, upto: int) -> Sequence[Event]:
-    """Give the next events, announcements that belong together not taken apart."""
+    """Return the next events; consecutive announcements are not separated."""
     end = min(at + _BATCH, upto)
     while end < upto and isinstance(events[end], _ANNOUNCEMENTS):
         end += 1
@@ -306,17 +306,17 @@ def _batch(events: Sequence[Event], at: int, upto: int) -> Sequence[Event]:
 
 
 _MISSED = (Change, Children, PartitionStart)
-"""What a reader misses where it comes too late."""
+"""Records that a reader loses if they are sent too late."""
 
 
 def _disordered(
-    batch: Sequence[Record], query: StreamQuery, suffered: FaultInQuery, faults: FaultPlan
+    batch: Sequence[Record], query: StreamQuery, query_fault: FaultInQuery, faults: FaultPlan
 ) -> Sequence[Record]:
-    """Give the batch with two neighbours exchanged, or a heartbeat before its time, where the plan wants it.
+    """Return the batch with two adjacent records exchanged, or with a premature heartbeat, if the plan says so.
 
-    Nothing is out of order in the initial query, which proves nothing before its end.
+    The initial query is not affected, because its records prove nothing before it ends.
     """
-    if query.token is None or suffered.fault is not None or not faults.breaks_order():
+    if query.token is None or query_fault.fault is not None or not faults.breaks_order():
         return batch
     for index, (earlier, later) in enumerate(pairwise(batch)):
         if isinstance(earlier, _MISSED) and earlier.timestamp < later.timestamp:
@@ -330,7 +330,7 @@ def _disordered(
 
 
 def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Record], bool]:
-    """Give what comes of a batch, and whether the query breaks after it."""
+    """Return the part of a batch that is sent, and whether the query breaks after it."""
     if fault is None or fault.kind is not FaultKind.BREAK_BETWEEN_CHILDREN:
         return batch, False
     announcements = [index for index, record in enumerate(batch) if isinstance(record, _ANNOUNCEMENTS)]
@@ -339,18 +339,18 @@ def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Reco
     return batch[: announcements[min(max(1, fault.after), len(announcements) - 1)]], True
 
 
-def _without_omissions(batch: Sequence[Record], query: StreamQuery, suffered: FaultInQuery) -> Sequence[Record]:
-    """Give what is not left out of a batch."""
-    if suffered.fault is None or suffered.fault.kind is not FaultKind.OMISSION or not query.proves_its_end:
+def _without_omissions(batch: Sequence[Record], query: StreamQuery, query_fault: FaultInQuery) -> Sequence[Record]:
+    """Return a batch without its announcements if the query's fault omits them."""
+    if query_fault.fault is None or query_fault.fault.kind is not FaultKind.OMISSION or not query.proves_its_end:
         return batch
     left = [record for record in batch if not isinstance(record, _ANNOUNCEMENTS)]
     if len(left) < len(batch):
-        suffered.strike()
+        query_fault.strike()
     return left
 
 
 def _due(query: StreamQuery, partition: Partition, at: int, last: int | None, silent_since: int) -> int:
-    """Give when a query has something to do next."""
+    """Return the timestamp at which a query has to act next."""
     dues = [silent_since + query.heartbeat]
     if at < len(partition.events):
         dues.append(partition.events[at].timestamp)

@@ -1,4 +1,4 @@
-"""A change stream query: told from other statements, taken apart, and refused as the official emulator refuses it."""
+"""Recognizes and parses change stream queries, and rejects them as the official emulator does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emulator.scripted.row_types import read_function
 
 MILLISECOND = 1_000_000
 WINDOW = 30 * MINUTE
-"""How far a query of the MUTABLE_KEY_RANGE mode may reach past its start and the present, in nanoseconds."""
+"""How far a query's end may be after its start and the present in the MUTABLE_KEY_RANGE mode, in nanoseconds."""
 
 AHEAD = 10 * MINUTE
-"""How far in the future a query may start, in nanoseconds: it waits until then."""
+"""How far in the future a query may start, in nanoseconds; it waits until then."""
 
 _NAMES = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds", "read_options")
 _GOOGLE_FUNCTION = re.compile(r"\bFROM\s+`?(READ_\w+)`?\s*\(", re.IGNORECASE)
@@ -35,7 +35,7 @@ _ARGUMENT = re.compile(
 
 
 class ScriptedError(Exception):
-    """What a call ends with: a gRPC status code and its message."""
+    """An error that a call ends with: a gRPC status code and its message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -45,7 +45,7 @@ class ScriptedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A query that is answered: a partition's, or the initial one where `token` is None.
+    """A valid query: of a partition, or the initial query if `token` is None.
 
     Both bounds are inclusive; times are nanoseconds since 1970, and `heartbeat` is nanoseconds.
     """
@@ -54,25 +54,25 @@ class StreamQuery:
     start: int
     end: int | None
     heartbeat: int
-    asked_at: int
-    """The server's time at which it came."""
+    received_at: int
+    """The server's time at which it was received."""
 
     @property
     def proves_its_end(self) -> bool:
-        """Whether its end had come when it was asked, so that an OK says that nothing up to it is missing."""
-        return self.end is not None and self.end <= self.asked_at
+        """Whether its end had passed when it was received, so that an OK proves that everything up to it was sent."""
+        return self.end is not None and self.end <= self.received_at
 
 
 def reads_change_stream(sql: str) -> bool:
-    """Tell whether a statement calls a change stream's read function, of whatever stream."""
+    """Return whether a statement calls a read function of any change stream."""
     return bool(_GOOGLE_FUNCTION.search(sql) or _POSTGRES_FUNCTION.search(sql))
 
 
 def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | None], now: int) -> StreamQuery:
-    """Take a change stream query apart.
+    """Parse a change stream query.
 
     Raises:
-        ScriptedError: Spanner would refuse it.
+        ScriptedError: Spanner would reject it.
     """
     arguments = _arguments(sql, parameters, _opening(scenario, sql))
     if arguments.get("read_options") is not None:
@@ -89,21 +89,21 @@ def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | No
 
 
 def invalid(message: str) -> ScriptedError:
-    """Give an error of an invalid argument."""
+    """Return an error for an invalid argument."""
     return ScriptedError(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def too_old(start: int, earliest: int) -> ScriptedError:
-    """Give the error of a start that is not retained."""
+    """Return the error for a start that is no longer retained."""
     return ScriptedError(
         grpc.StatusCode.OUT_OF_RANGE,
         "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the earliest read"
-        f" timestamp: {_told(earliest)}. Received start_timestamp: {_told(start)}.",
+        f" timestamp: {_shown(earliest)}. Received start_timestamp: {_shown(start)}.",
     )
 
 
 def expired_partition() -> ScriptedError:
-    """Give the error of a partition of which nothing is retained."""
+    """Return the error for a partition that is no longer retained."""
     return ScriptedError(
         grpc.StatusCode.OUT_OF_RANGE,
         "This partition is no longer valid. All Change Stream records associated with this partition have expired and"
@@ -112,13 +112,13 @@ def expired_partition() -> ScriptedError:
 
 
 def _opening(scenario: Scenario, sql: str) -> int:
-    """Give where the function's arguments begin; the function must be the one of the scenario's stream."""
+    """Return where the function's arguments start; the function must read the scenario's change stream."""
     google, postgres = _GOOGLE_FUNCTION.search(sql), _POSTGRES_FUNCTION.search(sql)
     function = read_function(scenario.dialect, scenario.mode, scenario.change_stream)
     if scenario.dialect == "googlesql":
         if google is None:
             raise invalid(f"Syntax error: Unexpected string literal in {sql!r}")
-        if google[1].lower() != function.lower():  # GoogleSQL does not tell case apart
+        if google[1].lower() != function.lower():  # GoogleSQL ignores the case
             raise invalid(f"Table-valued function not found: {google[1]} [at 1:{google.start(1) + 1}]\n{sql}")
         return google.end()
     if postgres is None:
@@ -185,11 +185,11 @@ def _heartbeat(value: str | None) -> int:
 
 
 def _check_times(scenario: Scenario, query: StreamQuery) -> None:
-    start, end, now = query.start, query.end, query.asked_at
+    start, end, now = query.start, query.end, query.received_at
     if end is not None and start > end:
         raise invalid(
             "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received start_timestamp:"
-            f" {_told(start)}, end_timestamp: {_told(end)}."
+            f" {_shown(start)}, end_timestamp: {_shown(end)}."
         )
     earliest = max(scenario.history.origin, now - scenario.retention)
     if start < earliest:
@@ -198,8 +198,8 @@ def _check_times(scenario: Scenario, query: StreamQuery) -> None:
         raise ScriptedError(
             grpc.StatusCode.OUT_OF_RANGE,
             "Specified start_timestamp is too far in the future. Please specify a start_timestamp within the earliest"
-            f" read timestamp: {_told(earliest)}, and the current maximum start timestamp: {_told(now + AHEAD)}."
-            f" Received start_timestamp: {_told(start)}.",
+            f" read timestamp: {_shown(earliest)}, and the current maximum start timestamp: {_shown(now + AHEAD)}."
+            f" Received start_timestamp: {_shown(start)}.",
         )
     if scenario.mode == "IMMUTABLE_KEY_RANGE":
         return
@@ -208,7 +208,7 @@ def _check_times(scenario: Scenario, query: StreamQuery) -> None:
     if end > max(now, start) + WINDOW:
         raise invalid(
             "end_timestamp must be at most 30 minutes past the later of the current time and start_timestamp for a"
-            f" change stream of partition mode MUTABLE_KEY_RANGE. Received end_timestamp: {_told(end)}."
+            f" change stream of partition mode MUTABLE_KEY_RANGE. Received end_timestamp: {_shown(end)}."
         )
 
 
@@ -216,31 +216,31 @@ def _check_partition(scenario: Scenario, query: StreamQuery) -> None:
     if query.token is None:
         return
     partition = scenario.history.partitions.get(query.token)
-    if partition is None or partition.start > query.asked_at:
+    if partition is None or partition.start > query.received_at:
         raise invalid(
             "Specified partition_token is invalid, as it does not belong to the Change Stream associated with the TVF."
             f" Received partition_token: {query.token}."
         )
-    if partition.end is not None and partition.end < query.asked_at - scenario.retention:
+    if partition.end is not None and partition.end < query.received_at - scenario.retention:
         raise expired_partition()
     last = last_start(scenario, partition)
     if query.start < partition.start or (last is not None and last < query.start):
-        until = "infinite-future" if last is None or last >= query.asked_at else _told(last)
+        until = "infinite-future" if last is None or last >= query.received_at else _shown(last)
         raise ScriptedError(
             grpc.StatusCode.OUT_OF_RANGE,
             "Specified start_timestamp is invalid for the partition. Please specify a start_timestamp within"
-            f" {_told(partition.start)} and {until}. Received start_timestamp: {_told(query.start)}.",
+            f" {_shown(partition.start)} and {until}. Received start_timestamp: {_shown(query.start)}.",
         )
 
 
 def last_start(scenario: Scenario, partition: Partition) -> int | None:
-    """Give the last start at which a partition may be queried: where it announces its end; None while it has none."""
+    """Return the last start at which a partition may be queried, where it announces its end; None if it has no end."""
     if partition.end is None:
         return None
     return partition.end if scenario.mode == "IMMUTABLE_KEY_RANGE" else partition.end - 1
 
 
-def _told(at: int) -> str:
-    """Give an instant as these messages tell it."""
+def _shown(at: int) -> str:
+    """Format a timestamp as these messages do."""
     whole = format_rfc3339(at).removesuffix("Z")
     return f"{whole.rstrip('0').removesuffix('.')}+00:00"

@@ -1,7 +1,7 @@
-"""Protocol buffers written by hand: fields and google.protobuf.Value as bytes.
+"""Encodes protocol buffers by hand: fields and google.protobuf.Value as bytes.
 
-A scripted stream returns the same mods and column types thousands of times. As bytes they are made once and copied,
-which is many times faster than building messages, and needs no second serialization.
+A scripted stream returns the same mods and column types thousands of times. As bytes they are encoded once and copied,
+which is many times faster than building and serializing messages.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 NULL = b"\x08\x00"
-"""A google.protobuf.Value that is null."""
+"""A null google.protobuf.Value."""
 
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"
-"""Values that are booleans."""
+"""The boolean Values."""
 
 _VALUES = b"\x0a"
 _STRING = b"\x1a"
@@ -20,7 +20,7 @@ _LIST = b"\x32"
 
 
 def varint(number: int) -> bytes:
-    """Encode a number that is not negative."""
+    """Encode a non-negative number."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -32,32 +32,32 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Give a field of bytes, of text or of a message; `number` is below 16."""
+    """Encode a field of bytes, of text or of a message; `number` must be below 16."""
     return bytes((number << 3 | 2,)) + varint(len(content)) + content
 
 
 def number_field(number: int, content: int) -> bytes:
-    """Give a field of a number or a boolean, nothing where it is 0; `number` is below 16."""
+    """Encode a field of a number or a boolean, as nothing if it is 0; `number` must be below 16."""
     return bytes((number << 3,)) + varint(content) if content else b""
 
 
 def text(content: str) -> bytes:
-    """Give a Value that is a string."""
+    """Encode a string Value."""
     encoded = content.encode()
     return _STRING + varint(len(encoded)) + encoded
 
 
 def element(value: bytes) -> bytes:
-    """Give a Value as one of a list's."""
+    """Encode a Value as an element of a list."""
     return _VALUES + varint(len(value)) + value
 
 
 def listed(values: Iterable[bytes]) -> bytes:
-    """Give a Value that is a list of these Values."""
+    """Encode a list Value of these Values."""
     content = b"".join([_VALUES + varint(len(value)) + value for value in values])
     return _LIST + varint(len(content)) + content
 
 
 def boolean(content: bool) -> bytes:  # noqa: FBT001 - the value itself
-    """Give a Value that is a boolean."""
+    """Encode a boolean Value."""
     return TRUE if content else FALSE

@@ -1,4 +1,4 @@
-"""A model of what the sample's tables hold, kept beside the real ones: it knows what a delete takes along."""
+"""Models the rows of the sample's tables in memory, with the child rows that a delete deletes too."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Contents:
         return random.choice(self._keys[table]) if self._keys[table] else None
 
     def children(self, table: str, key: Key) -> Iterator[tuple[str, Key]]:
-        """Give the rows that go when this row is deleted, by table and key, children's children included."""
+        """Yield the rows that are deleted with this row, by table and key, children's children included."""
         for child in self.tables.values():
             if child.parent == table:
                 for child_key in self.rows[child.name]:
@@ -35,7 +35,7 @@ class Contents:
                         yield from self.children(child.name, child_key)
 
     def apply(self, mods: Iterable[PlannedMod]) -> None:
-        """Take over committed mods."""
+        """Apply committed mods."""
         for mod in mods:
             key = tuple(mod.keys.values())
             if mod.mod_type == "DELETE":
@@ -47,7 +47,7 @@ class Contents:
                 self.rows[mod.table][key] = mod.row
 
     def _remove(self, table: str, key: Key) -> None:
-        """Drop a row; the last key takes its place in the list that is sampled from."""
+        """Remove a row; the last key takes its place in the list that is sampled."""
         del self.rows[table][key]
         keys, places = self._keys[table], self._places[table]
         place, last = places.pop(key), keys.pop()

@@ -1,8 +1,8 @@
-r"""What a workload committed, in memory's form and as lines of a file.
+r"""Records what a workload committed, as values in memory and as lines of a file.
 
 The file has a line before each commit, {"attempt": n, "mods": [...]}, and one after it,
-{"committed": n, "commit_timestamp_ns": t}. So when the workload's process is killed, at most the last transaction is
-in doubt, and the reader of the file knows which one: it is in the database wholly or not at all.
+{"committed": n, "commit_timestamp_ns": t}. So after the workload's process is killed, at most the last transaction is
+in doubt, and the file says which one: it was committed entirely or not at all.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Row = Mapping[str, Value]
 class PlannedMod:
     """A change of one row, in Spanner's JSON encoding throughout.
 
-    `new_values` are the columns written, keys aside: what NEW_VALUES and OLD_AND_NEW_VALUES report. `row` and
-    `old_row` are all columns outside the key after and before it, empty where there is no row: what NEW_ROW reports,
-    and old values.
+    `new_values` are the written columns outside the key: what NEW_VALUES and OLD_AND_NEW_VALUES report. `row` and
+    `old_row` are all columns outside the key after and before the change, empty if there is no row: what NEW_ROW and
+    old values report.
     """
 
     table: str
@@ -38,9 +38,9 @@ class PlannedMod:
 
 @dataclass(frozen=True, slots=True)
 class CommittedMod:
-    """A change of one row that was committed; the fields of `PlannedMod`, and when.
+    """A committed change of one row: the fields of `PlannedMod`, and when it was committed.
 
-    `commit_timestamp_ns` is in nanoseconds since 1970, `transaction` the ordinal of our commit, from 0.
+    `commit_timestamp_ns` is in nanoseconds since 1970, `transaction` counts the workload's commits from 0.
     """
 
     commit_timestamp_ns: int
@@ -54,7 +54,7 @@ class CommittedMod:
 
 
 def committed(mod: PlannedMod, transaction: int, commit_timestamp_ns: int) -> CommittedMod:
-    """Give the planned mod as committed then."""
+    """Return a planned mod as committed at that timestamp."""
     return CommittedMod(
         commit_timestamp_ns, transaction, mod.table, mod.mod_type, mod.keys, mod.new_values, mod.row, mod.old_row
     )
@@ -67,12 +67,12 @@ class Journal:
         self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1) if path else None
 
     def attempt(self, transaction: int, mods: Iterable[PlannedMod]) -> None:
-        """Note what is about to be committed."""
+        """Write what is about to be committed."""
         if self._file:
             self._line({"attempt": transaction, "mods": [asdict(mod) for mod in mods]})
 
     def committed(self, transaction: int, commit_timestamp_ns: int) -> None:
-        """Note that it was committed."""
+        """Write that it was committed."""
         self._line({"committed": transaction, "commit_timestamp_ns": commit_timestamp_ns})
 
     def close(self) -> None:
@@ -86,9 +86,9 @@ class Journal:
 
 
 def read_journal(path: Path) -> tuple[list[CommittedMod], list[PlannedMod]]:
-    """Read a journal file: what was committed, in commit order, and the mods of the one transaction in doubt, if any.
+    """Read a journal file: the committed mods in commit order, and the mods of the transaction in doubt, if any.
 
-    A last line that was cut off by a kill is left out. Raises ValueError for anything else that is not a journal.
+    A last line that was cut off by a kill is ignored. Raises ValueError for anything else that is not a journal.
     """
     done: list[CommittedMod] = []
     pending: list[PlannedMod] = []

@@ -1,7 +1,7 @@
-"""Plans random transactions against the model of the tables' content; pure but for the random generator passed in.
+"""Plans random transactions against the model of the tables' rows; pure except for the random generator passed in.
 
-A plan never touches a row twice, for what a change stream reports of that depends on more than the rows. It is made
-of mutations, or of one DML statement.
+A plan never changes a row twice, because what a change stream reports of that depends on more than the rows. It
+consists of mutations, or of one DML statement.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _INVOICES = "sales.Invoices"
 
 @dataclass(slots=True)
 class Plan:
-    """A transaction to be: what it is to change, and how it is written.
+    """A planned transaction: the rows it changes, and how it is written.
 
-    `writes` put the mutations into a batch, in order; `statement` is DML instead, run by itself.
+    `writes` add the mutations to a batch, in order; `statement` is a DML statement instead of them.
     """
 
     mods: list[PlannedMod] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Plan:
 
 
 class Planner:
-    """Draws transactions of `average_size` mods (1 to 60, and what cascades take along).
+    """Draws transactions of `average_size` mods (1 to 60, cascading deletes not counted).
 
     Tables are kept near `rows_per_table` rows, with twice as many keys to draw from. `run_length` is how many writes of
     one kind to one table follow each other on average: a change stream puts such a run into one record.
@@ -64,7 +64,7 @@ class Planner:
         self._weights = [_WEIGHTS.get(table.name, 1) for table in self._tables]
 
     def transaction(self, most: int = LARGEST) -> Plan:
-        """Draw the next transaction, of `most` mods at most (cascades and ranges aside)."""
+        """Draw the next transaction, of at most `most` mods (cascading deletes and deleted ranges not counted)."""
         roll = self._random.random()
         if roll < 0.03 and (plan := self._statement()).mods:
             return plan
@@ -153,13 +153,13 @@ class Planner:
             plan.writes.append(lambda batch: batch.delete(table.name, KeySet(ranges=[span])))
 
     def _invoices(self, chosen: Key) -> tuple[int, int, list[Key]]:
-        """Give a range of invoices, low inclusive and high exclusive, that begins at the chosen one, and its keys."""
+        """Return a range of invoices that starts at the chosen one: low (inclusive), high (exclusive), and its keys."""
         low = min(int(str(chosen[0])), 2**63 - 10)
         high = low + self._random.choice((1, 3, 8))
         return low, high, [key for key in self._contents.rows[_INVOICES] if low <= int(str(key[0])) < high]
 
     def _mark_deleted(self, plan: Plan, table: Table, keys: Sequence[Key]) -> bool:
-        """Plan these rows' deletion and their children's; False, and nothing planned, if any is touched already."""
+        """Plan to delete these rows and their children; returns False and plans nothing if one is changed already."""
         doomed = [(table.name, key) for key in keys]
         for key in keys:
             doomed += self._contents.children(table.name, key)
@@ -179,7 +179,7 @@ class Planner:
         )
 
     def _statement(self) -> Plan:
-        """Plan one DML statement on a range of invoices; no mods if there are no invoices."""
+        """Plan one DML statement on a range of invoices; the plan has no mods if there are no invoices."""
         plan = Plan()
         chosen = self._contents.sample(self._random, _INVOICES)
         if chosen is None:

@@ -1,4 +1,4 @@
-"""A sample database in an emulator: tables of every kind and a change stream that watches them all."""
+"""Creates a sample database in an emulator: tables of every kind, and a change stream that watches all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIALECTS: dict[str, tuple[Dialect, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class SampleDatabase:
-    """A database made by `create`, with the names to reach it by and google-cloud-spanner's object of it."""
+    """A database created by `create`, with its names and google-cloud-spanner's objects for it."""
 
     host: str
     project: str
@@ -48,14 +48,14 @@ class SampleDatabase:
         change_stream: str = "Everything",
         value_capture_type: str = "NEW_ROW",
     ) -> SampleDatabase:
-        """Create the database, and the instance (2 characters or more) if need be, in the emulator at `host`.
+        """Create the database, and the instance (2 characters or more) if it does not exist, in the emulator at `host`.
 
-        The database's id is a new random one if None. The change stream is FOR ALL, with the value capture
-        type given. Raises ValueError for a dialect other than googlesql and postgresql; other errors are
-        Spanner's own (google.api_core.exceptions): AlreadyExists for a database that is there.
+        The database's id is a new random one if None. The change stream is FOR ALL, with the given value capture
+        type. Raises ValueError for a dialect other than googlesql and postgresql; other errors are Spanner's
+        (google.api_core.exceptions), such as AlreadyExists if the database exists.
         """
         if dialect not in _DIALECTS:
-            raise ValueError(f"there is no dialect {dialect!r}: it is googlesql or postgresql")
+            raise ValueError(f"{dialect!r} is not a valid dialect: use googlesql or postgresql")
         known, database_dialect = _DIALECTS[dialect]
         client = connect(host, project)
         made = client.instance(instance, f"{client.project_name}/instanceConfigs/emulator-config", node_count=1)
@@ -84,7 +84,7 @@ class SampleDatabase:
         return f"projects/{self.project}/instances/{self.instance}/databases/{self.database_id}"
 
     def run_ddl(self, *statements: str) -> None:
-        """Run DDL statements in order and wait until they are done; errors are Spanner's own."""
+        """Run DDL statements in order and wait until they are done; errors are google.api_core.exceptions."""
         self.database.update_ddl(list(statements)).result(timeout=_SECONDS)
 
     def drop(self) -> None:

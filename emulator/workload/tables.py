@@ -1,9 +1,9 @@
-"""The sample database's tables, told once and written out as DDL of either dialect.
+"""Defines the sample database's tables, and writes them as DDL of either dialect.
 
-Between them they have what a change stream's reader can stumble over: parent and child rows that are deleted together,
-every column type, a key of several columns, names that must be quoted, a named schema, a generated column (which is
-not reported). Names are quoted in both dialects, and are the same in both. UUID is missing: this
-emulator does not know it.
+The tables cover what is hard for a change stream's reader: parent and child rows that are deleted together, every
+column type, a key of several columns, names that must be quoted, a named schema, a generated column (which is not
+reported). Names are quoted in both dialects, and are the same in both. UUID is missing, because the emulator does not
+support it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALAR_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `type` is one of SCALAR_TYPES, an array of it where `array` says so."""
+    """A column; `type` is one of SCALAR_TYPES, and with `array` the column is an array of it."""
 
     name: str
     type: str
@@ -41,9 +41,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its key is its first `key_length` columns, and a child's key begins with its parent's.
+    """A table: its key is its first `key_length` columns, and a child's key starts with its parent's.
 
-    `generated` holds a stored column and the text columns that it joins; it is not among `columns`, for it is never
+    `generated` holds a stored column and the text columns that it joins. It is not in `columns`, because it is never
     written and never reported.
     """
 
@@ -60,7 +60,7 @@ class Table:
 
     @property
     def values(self) -> tuple[Column, ...]:
-        """The columns that are no part of the key."""
+        """The columns outside the key."""
         return self.columns[self.key_length :]
 
 
@@ -121,13 +121,13 @@ TABLES = (
 
 
 def quoted(name: str, dialect: Dialect) -> str:
-    """Quote a table's or a column's name as the dialect does; a table in a named schema part by part."""
+    """Quote the name of a table or a column for the dialect; each part of a table in a named schema is quoted."""
     mark = "`" if dialect == "googlesql" else '"'
     return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
 
 
 def ddl(dialect: Dialect, change_stream: str, value_capture_type: str) -> list[str]:
-    """Give the statements that make the tables and a change stream FOR ALL of them, in order."""
+    """Return the statements that create the tables and a change stream FOR ALL of them, in order."""
     schemas = sorted({table.name.rpartition(".")[0] for table in TABLES} - {""})
     statements = [f"CREATE SCHEMA {quoted(schema, dialect)}" for schema in schemas]
     statements += [_create_table(table, dialect) for table in TABLES]

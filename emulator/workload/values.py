@@ -1,10 +1,10 @@
-"""Random values of every column type, edges among them, in Spanner's JSON encoding.
+"""Draws random values of every column type, edge cases included, in Spanner's JSON encoding.
 
-One encoding serves for the mutation, for what the change stream reports and for the table's content, so that what was
-committed can be compared with what came without converting. What the emulator changes on its way to a change stream is
-therefore left out: NaN and infinities (they come back null), years before 1000 (without leading zeros) and fractions of
-a second (cut off) in a TIMESTAMP, commit timestamps written by the server (the year 9999 comes), NULL elements of
-arrays (it crashes), and numbers and JSON in a form that is not the canonical one.
+The mutation, the change stream and the table's content use the same encoding, so that committed values can be compared
+with received ones without conversion. Values that the emulator changes on their way to a change stream are therefore
+omitted: NaN and infinities (reported as null), years before 1000 (reported without leading zeros) and fractions of a
+second (cut off) in a TIMESTAMP, commit timestamps written by the server (reported as the year 9999), NULL elements of
+arrays (the emulator crashes), and numbers and JSON in a form that is not canonical.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _DRAW: dict[str, Callable[[Random], Value]] = {
 
 
 def draw(random: Random, column: Column, dialect: str) -> Value:
-    """Draw a value for a column: NULL now and then where it may be, an array of 0 to 4 elements where it is one."""
+    """Draw a value for a column: sometimes NULL if it is nullable, an array of 0 to 4 elements if it is an array."""
     if column.nullable and random.random() < 0.1:
         return None
     if column.array:
@@ -146,12 +146,12 @@ def draw(random: Random, column: Column, dialect: str) -> Value:
 
 
 def draw_key(random: Random, columns: Sequence[Column], spread: int) -> tuple[Value, ...]:
-    """Draw a key of these columns out of some `spread` different ones, so that deleted keys come again."""
+    """Draw a key of these columns out of some `spread` different ones, so that deleted keys are inserted again."""
     return tuple(_key_part(random, column.type, spread) for column in columns)
 
 
 def _scalar(random: Random, column: Column, dialect: str) -> Value:
-    if column.commit_timestamp:  # such a column takes no future
+    if column.commit_timestamp:  # such a column accepts no future timestamp
         return random.choice(_PAST_TIMESTAMPS)
     if column.type == "JSON":
         return random.choice(_JSON[dialect])

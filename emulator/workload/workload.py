@@ -1,8 +1,8 @@
-"""A seeded workload on a sample database that remembers exactly what it committed.
+"""Runs a seeded workload on a sample database, and records exactly what it committed.
 
-One thread commits (transactions of two clients collide in the emulator); others may ask meanwhile what was
-committed and what the tables should hold. What is remembered is what a change stream has to report, so a reader can be
-held against it.
+One thread commits, because the emulator aborts concurrent transactions; other threads may read at any time what was
+committed and what the tables should hold. The record is what a change stream must report, so a reader can be compared
+with it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["CommittedMod", "OutcomeUnknownError", "PlannedMod", "Workload", "by_
 
 
 class OutcomeUnknownError(RuntimeError):
-    """A commit failed in a way that leaves open whether it happened; `mods` is what it would have changed.
+    """It is unknown whether a failed commit happened; `mods` is what it would have changed.
 
-    It is not among the committed mods, and the workload goes no further.
+    They are not among the committed mods, and the workload commits nothing more.
     """
 
     def __init__(self, message: str, mods: tuple[PlannedMod, ...]) -> None:
@@ -40,12 +40,12 @@ class OutcomeUnknownError(RuntimeError):
 
 
 class Workload:
-    """Random inserts, updates and deletes on all tables of a sample database that nobody else writes to.
+    """Random inserts, updates and deletes on all tables of a sample database that has no other writer.
 
-    The same seed on an empty database gives the same transactions. `average_size` is in mods per transaction (1 to
-    60 each, cascades aside), `run_length` in writes of one kind to one table after the other, which share a record;
-    `rows_per_table` is about what tables grow to, `journal` a file that is appended to (see
-    emulator.workload.journal).
+    The same seed on an empty database gives the same transactions. `average_size` is the mods of a transaction on
+    average (1 to 60 each, cascading deletes not counted). `run_length` is how many writes of one kind to one table
+    follow each other on average, which share a record. Tables grow to about `rows_per_table` rows. `journal` is a file
+    to append to (see emulator.workload.journal).
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class Workload:
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What was committed so far, in commit order: a copy, from any thread."""
+        """What was committed so far, in commit order, as a copy; may be read in any thread."""
         return self.committed_since(0)
 
     def committed_since(self, index: int) -> list[CommittedMod]:
-        """Give what was committed, in commit order, from the mod with that index on; from any thread."""
+        """Return the committed mods from that index on, in commit order; may be called in any thread."""
         with self._lock:
             return self._committed[index:]
 
     def rows(self, table: str) -> dict[Key, dict[str, Value]]:
-        """Give the rows a table holds now, whole rows by key, generated columns aside; from any thread.
+        """Return a table's rows by key, with all columns except generated ones; may be called in any thread.
 
-        Raises KeyError for a table the sample does not have.
+        Raises KeyError for a table that the sample does not have.
         """
         names = [column.name for column in self._contents.tables[table].key]
         with self._lock:
@@ -104,10 +104,10 @@ class Workload:
         return {key: {**dict(zip(names, key, strict=True)), **row} for key, row in rows}
 
     def commit_one(self, *, most: int = LARGEST) -> tuple[CommittedMod, ...]:
-        """Commit one transaction of about `most` mods at most, and give what it changed.
+        """Commit one transaction of about `most` mods at most, and return what it changed.
 
-        ABORTED is tried again. Raises OutcomeUnknownError where it is open whether the commit happened, and
-        from then on.
+        ABORTED is retried. Raises OutcomeUnknownError if it is unknown whether the commit happened, and at every call
+        after that.
         """
         if self._doubt is not None:
             raise self._doubt
@@ -137,13 +137,13 @@ class Workload:
         rate: float | None = None,
         stop: threading.Event | None = None,
     ) -> int:
-        """Commit until so many mods (a cascade may add a few), so many seconds, or `stop`; gives the mods committed.
+        """Commit until `mods` mods are committed, `seconds` have passed or `stop` is set; returns how many mods.
 
-        `rate` is in mods per second, over this run; None: as fast as it goes.
-        Raises ValueError when none of the three bounds it; OutcomeUnknownError as `commit_one`.
+        A cascading delete may add a few. `rate` is in mods per second over this run; None is as fast as possible.
+        Raises ValueError if `mods`, `seconds` and `stop` are all None; OutcomeUnknownError as `commit_one`.
         """
         if mods is None and seconds is None and stop is None:
-            raise ValueError("a run needs an end: mods, seconds, or stop")
+            raise ValueError("run needs a bound: pass mods, seconds, or stop")
         stop = stop or threading.Event()
         start, count = self._clock(), 0
         while not stop.is_set() and (mods is None or count < mods):
@@ -157,11 +157,11 @@ class Workload:
         return count
 
     def close(self) -> None:
-        """Close the journal; the workload commits no more after that if it has one."""
+        """Close the journal; a workload with a journal cannot commit after that."""
         self._journal.close()
 
     def _commit(self, plan: Plan) -> int:
-        """Commit the plan and give its commit timestamp in nanoseconds."""
+        """Commit the plan and return its commit timestamp in nanoseconds since 1970."""
         if plan.statement is not None:
             return self._run_statement(plan.statement, len(plan.mods))
         with self._database.batch() as batch:
@@ -170,23 +170,23 @@ class Workload:
         return _nanoseconds(batch.committed)
 
     def _run_statement(self, statement: str, expected: int) -> int:
-        """Run one DML statement in a transaction of its own; it must change as many rows as the model says."""
+        """Run one DML statement in its own transaction; it must change `expected` rows, as the model says."""
         used: list[Transaction] = []
 
         def work(transaction: Transaction) -> None:
             changed = transaction.execute_update(statement)
             if changed != expected:
-                raise AssertionError(f"{changed} rows changed where the model has {expected}: someone else writes too")
+                raise AssertionError(f"{changed} rows changed where the model has {expected}: is there another writer?")
             used.append(transaction)
 
         self._database.run_in_transaction(work)
         return _nanoseconds(used[-1].committed)
 
 
-def _nanoseconds(moment: DatetimeWithNanoseconds | Timestamp | None) -> int:
-    """Give a commit timestamp, as a batch or a transaction holds it, in nanoseconds since 1970; no float on the way."""
-    assert moment is not None
-    stamp = moment.timestamp_pb() if isinstance(moment, DatetimeWithNanoseconds) else moment
+def _nanoseconds(timestamp: DatetimeWithNanoseconds | Timestamp | None) -> int:
+    """Return a commit timestamp of a batch or a transaction in nanoseconds since 1970, without rounding."""
+    assert timestamp is not None
+    stamp = timestamp.timestamp_pb() if isinstance(timestamp, DatetimeWithNanoseconds) else timestamp
     return int(stamp.seconds) * SECOND + int(stamp.nanos)
 
 

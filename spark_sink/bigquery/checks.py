@@ -9,13 +9,13 @@ from connector.config.sinks import WatchedStream
 from connector.errors import SpannerCdcError
 from connector.storage.locations import with_extra
 from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.bigquery.costs import Load, notes
-from spark_sink.bigquery.table import (
+from spark_sink.bigquery.pacing.costs import Load, notes
+from spark_sink.bigquery.tables.table import (
     SCHEMA_IN_DATASET,
     BigQueryTable,
     BigQueryTarget,
     bigquery_table,
-    faults_of_stream,
+    errors_of_stream,
 )
 from spark_sink.errors import SinkError
 
@@ -37,8 +37,8 @@ def with_libraries() -> AbstractContextManager[None]:
 
 def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
     """Tables that BigQuery cannot hold, and a value capture type that the mode cannot work with."""
-    shape = sink.shape(stream.default_schema)
-    return faults_of_stream(shape, stream.name, stream.value_capture_type, stream.tables)
+    table_options = sink.table_options(stream.default_schema)
+    return errors_of_stream(table_options, stream.name, stream.value_capture_type, stream.tables)
 
 
 def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
@@ -69,15 +69,15 @@ def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, st
     sizes: list[int] = []
     unknown = []
     try:
-        sizes = _sizes(sink.target(source), tables) if sink.shape().merges else []
+        sizes = _sizes(sink.target(source), tables) if sink.table_options().merges else []
     except SpannerCdcError as error:
         unknown.append(f"sizes unknown: {error}")
     return [*notes(Load(sink.mode, len(tables), spark.trigger_interval, sink.max_staleness, sizes)), *unknown]
 
 
 def _tables(sink: BigQueryConfig, stream: WatchedStream) -> list[BigQueryTable]:
-    shape = sink.shape(stream.default_schema)
-    return [bigquery_table(table, shape) for table in stream.tables]
+    table_options = sink.table_options(stream.default_schema)
+    return [bigquery_table(table, table_options) for table in stream.tables]
 
 
 def _sizes(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]:

@@ -1,7 +1,7 @@
-"""BigQuery's REST API: datasets, tables, jobs; every failure one clear line. Needs the extra ``bigquery``.
+"""A client of BigQuery's REST API, for datasets, tables and jobs. Needs the extra ``bigquery``.
 
-What may pass by itself is retried with backoff, for :data:`PATIENCE` seconds. Rows go another way
-(:mod:`spark_sink.bigquery.writer`).
+Transient errors are retried with backoff, for :data:`PATIENCE` seconds; any other error becomes one line. Rows are
+written by :mod:`spark_sink.bigquery.writing.writer`.
 """
 
 import functools
@@ -28,15 +28,15 @@ from google.cloud.bigquery.table import (
 
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
-from spark_sink.bigquery.partition import Partition
-from spark_sink.bigquery.table import BigQueryTable, BigQueryTarget, Field
+from spark_sink.bigquery.tables.partition import Partition
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 
 PATIENCE = 600.0
-"""Seconds for which what may pass by itself is retried."""
+"""Seconds for which transient errors are retried."""
 
 _TIMEOUT = 60.0
 _ATTEMPTS = 5
-_FAULTS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
+_ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
 _QUOTAS = {"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"}
 _TRANSIENT = {"backendError", "internalError", "badGateway", "jobBackendError", "jobInternalError", "tableUnavailable"}
 _TRANSIENT_ERRORS = (
@@ -52,14 +52,14 @@ _TRANSIENT_ERRORS = (
     requests.exceptions.Timeout,
 )
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
-"""The names that the REST API gives types, where GoogleSQL has others."""
+"""GoogleSQL's names of types that the REST API calls something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table that is there: its columns by name in small letters, its key, and how old what it shows may be.
+    """A table that exists: its columns by name in small letters, its key, and its max_staleness.
 
-    ``clustering`` has the columns that it is clustered by; ``bytes`` is its size, None where BigQuery does not say.
+    ``clustering`` holds the columns that it is clustered by; ``bytes`` is its size, None where it is not known.
     """
 
     fields: dict[str, Field]
@@ -74,24 +74,24 @@ class ExistingTable:
 
 
 class BigQueryClient:
-    """Asks BigQuery.
+    """Calls BigQuery.
 
     Args:
-        target: where.
-        failure: the error that is raised.
-        patience: seconds for which what may pass by itself is retried.
+        target: the project and its endpoint.
+        failure: the type of the errors that are raised.
+        patience: seconds for which transient errors are retried.
     """
 
     def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
         self._target = target
         self._failure = failure
         self._patience = patience
-        self._retry = retry.Retry(predicate=_may_pass, timeout=patience)
+        self._retry = retry.Retry(predicate=_is_transient, timeout=patience)
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
-        """Whether there is such a dataset."""
-        with self._faults(f"dataset {dataset}"):
+        """Whether a dataset exists."""
+        with self._errors(f"dataset {dataset}"):
             try:
                 self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
             except exceptions.NotFound:
@@ -99,21 +99,21 @@ class BigQueryClient:
         return True
 
     def ignores_case(self, dataset: str) -> bool:
-        """Whether the names of its tables are the same in capital and in small letters; it is there."""
-        with self._faults(f"dataset {dataset}"):
+        """Whether the names of tables in a dataset are case-insensitive. The dataset exists."""
+        with self._errors(f"dataset {dataset}"):
             found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
         return bool(found.is_case_insensitive)
 
     def create_dataset(self, dataset: str, location: str) -> None:
-        """Makes a dataset; one that is there is left as it is."""
+        """Creates a dataset, unless it exists."""
         made = bigquery.Dataset(self._dataset(dataset))
         made.location = location
-        with self._faults(f"dataset {dataset}"):
+        with self._errors(f"dataset {dataset}"):
             self._client().create_dataset(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
 
     def find(self, dataset: str, name: str) -> ExistingTable | None:
-        """A table, or None."""
-        with self._faults(f"table {dataset}.{name}"):
+        """A table, or None where it does not exist."""
+        with self._errors(f"table {dataset}.{name}"):
             try:
                 found = self._client().get_table(self._table(dataset, name), retry=self._retry, timeout=_TIMEOUT)
             except exceptions.NotFound:
@@ -125,7 +125,7 @@ class BigQueryClient:
         return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes)
 
     def create(self, table: BigQueryTable) -> None:
-        """Makes a table, clustered by its key, partitioned if it is to be; one that is there is left as it is."""
+        """Creates a table with its key, clustering and partitioning, unless it exists."""
         made = bigquery.Table(self._table(table.dataset, table.name), schema=[_schema(field) for field in table.fields])
         if table.clustering:
             made.clustering_fields = list(table.clustering)
@@ -133,12 +133,12 @@ class BigQueryClient:
             _partition(made, table.partition)
         if table.primary_key:
             made.table_constraints = TableConstraints(PrimaryKey(columns=list(table.primary_key)), None)
-        with self._faults(f"table {table.dataset}.{table.name}"):
+        with self._errors(f"table {table.dataset}.{table.name}"):
             self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
 
     def add_columns(self, table: BigQueryTable, fields: list[Field]) -> None:
-        """Adds columns that may be null to a table; somebody else may change it at the same time."""
-        with self._faults(f"table {table.dataset}.{table.name}"):
+        """Adds nullable columns to a table, which somebody else may change at the same time."""
+        with self._errors(f"table {table.dataset}.{table.name}"):
             client = self._client()
             for attempt in range(_ATTEMPTS):
                 found = client.get_table(self._table(table.dataset, table.name), retry=self._retry, timeout=_TIMEOUT)
@@ -154,7 +154,7 @@ class BigQueryClient:
                         raise
 
     def set_max_staleness(self, table: BigQueryTable, staleness: int) -> None:
-        """How old, in nanoseconds, what a query sees may be; only DDL can set it."""
+        """Sets how old, in nanoseconds, the result of a query may be; only DDL can do that."""
         self.query(
             f"ALTER TABLE `{self._table(table.dataset, table.name)}`"
             f" SET OPTIONS (max_staleness = INTERVAL {staleness // SECOND} SECOND)",
@@ -163,22 +163,22 @@ class BigQueryClient:
         )
 
     def query(self, sql: str, dataset: str, name: str) -> None:
-        """Runs a statement on a table, which tells of no row, to its end."""
+        """Runs a statement on a table to its end; its errors never hold values of rows."""
         self._query(sql, dataset, name, None)
 
     def merge(self, sql: str, dataset: str, name: str, *, job_id: str) -> None:
-        """Runs a statement that reads rows to its end; if a job of that id came to a good end it is not run again."""
+        """Runs a statement that reads rows to its end; it is not run again if a job with that id succeeded."""
         self._query(sql, dataset, name, job_id)
 
     def texts(self, sql: str, dataset: str, name: str) -> list[str]:
-        """What a statement on a table gives that has one column of texts."""
-        with self._faults(f"table {dataset}.{name}"):
+        """The result of a statement with one column of texts."""
+        with self._errors(f"table {dataset}.{name}"):
             location = self._location(dataset)
             job = self._client().query(sql, location=location, retry=self._retry, timeout=_TIMEOUT)
             return [str(row[0]) for row in job.result(retry=self._retry)]
 
     def _query(self, sql: str, dataset: str, name: str, job_id: str | None) -> None:
-        with self._faults(f"table {dataset}.{name}", job_id):
+        with self._errors(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
             self._job(
                 job_id,
@@ -189,14 +189,14 @@ class BigQueryClient:
             )
 
     def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
-        """Makes a table of nothing but these rows, lines of JSON; likewise once for a job's id."""
+        """Creates a table of these rows, lines of JSON, or replaces it; likewise once for a job's id."""
         config = bigquery.LoadJobConfig(
             schema=[_schema(field) for field in fields],
             source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
             write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
         )
         table = self._table(dataset, name)
-        with self._faults(f"table {dataset}.{name}", job_id):
+        with self._errors(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
             self._job(
                 job_id,
@@ -213,16 +213,16 @@ class BigQueryClient:
             )
 
     def delete(self, dataset: str, name: str) -> None:
-        """Deletes a table; one that is gone is no error."""
-        with self._faults(f"table {dataset}.{name}"):
+        """Deletes a table, if it exists."""
+        with self._errors(f"table {dataset}.{name}"):
             self._client().delete_table(
                 self._table(dataset, name), not_found_ok=True, retry=self._retry, timeout=_TIMEOUT
             )
 
-    def _job(self, job_id: str | None, location: str, begin: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
-        """Runs a job to its end, again where it failed of what may pass; the id of one that failed is of no use."""
+    def _job(self, job_id: str | None, location: str, start: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
+        """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix."""
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_pass),
+            retry=tenacity.retry_if_exception(_is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
             stop=tenacity.stop_after_delay(self._patience),
             reraise=True,
@@ -232,7 +232,7 @@ class BigQueryClient:
             for number in itertools.count():
                 name = f"{job_id}_{number}" if job_id and number else job_id
                 try:
-                    job = begin(name)
+                    job = start(name)
                 except exceptions.Conflict:
                     assert name is not None
                     job = self._client().get_job(name, location=location, retry=self._retry, timeout=_TIMEOUT)
@@ -244,7 +244,7 @@ class BigQueryClient:
         retrying(once)
 
     def _location(self, dataset: str) -> str:
-        """Where a dataset is: a job is found only there."""
+        """The region of a dataset: its jobs are found only there."""
         if dataset not in self._locations:
             found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
             self._locations[dataset] = found.location
@@ -260,18 +260,18 @@ class BigQueryClient:
         return _client(self._target, os.getpid())
 
     @contextmanager
-    def _faults(self, what: str, job_of_rows: str | None = None) -> Iterator[None]:
+    def _errors(self, what: str, job_of_rows: str | None = None) -> Iterator[None]:
         try:
             yield
-        except _FAULTS as error:
-            # What BigQuery says of a job that reads rows may hold their values.
-            words = None if job_of_rows is None else f"bq show --job {job_of_rows} tells why"
+        except _ERRORS as error:
+            # The message of a job that reads rows may hold their values.
+            words = None if job_of_rows is None else f"bq show --job {job_of_rows} shows why"
             why, hint = reason_of(error, words)
             raise self._failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
 
 
 def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]:
-    """What an exception of Google's means, and what to do; ``words`` instead of its own, which may hold values."""
+    """What an exception of Google's clients means, and a hint; ``words`` replace its message, which may hold values."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:
@@ -290,23 +290,23 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             )
         case exceptions.Forbidden() | exceptions.TooManyRequests():
             return "a quota is used up", (
-                "Run it again later, or raise the quota: nothing is lost. The sink by itself takes half of it."
+                "Run it again later, or raise the quota: nothing is lost. The sink itself uses half of it at most."
             )
         case exceptions.NotFound():
-            return "it is not there", "Restore it and run it again: nothing is lost."
+            return "it does not exist", "Restore it and run it again: nothing is lost."
         case exceptions.BadRequest():
             return (
-                f"it refuses the request ({words or _first_line(error)})",
-                "Repair it and run it again: nothing is lost.",
+                f"it rejects the request ({words or _first_line(error)})",
+                "Correct that and run it again: nothing is lost.",
             )
         case exceptions.GoogleAPICallError():
-            return f"it answers {error.code}", "Run it again when it is well: nothing is lost."
+            return f"it answers {error.code}", "Run it again later: nothing is lost."
         case _:
             return "it cannot be reached", "Check the network and sink.endpoint, and run it again: nothing is lost."
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether to ask again."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether to retry."""
     if isinstance(error, exceptions.GoogleAPICallError) and _reasons(error):
         return bool(_reasons(error) & (_TRANSIENT | _QUOTAS))
     return isinstance(error, _TRANSIENT_ERRORS)
@@ -318,7 +318,7 @@ def _reasons(error: exceptions.GoogleAPICallError) -> set[str]:
 
 def _first_line(error: exceptions.GoogleAPICallError) -> str:
     lines = (error.message or "").splitlines()
-    return lines[0][:300] if lines else "it does not say why"
+    return lines[0][:300] if lines else "without a message"
 
 
 def _field(field: bigquery.SchemaField) -> Field:
@@ -347,7 +347,7 @@ def _schema(field: Field) -> bigquery.SchemaField:
 
 @functools.cache
 def _client(target: BigQueryTarget, process: int) -> bigquery.Client:
-    """A client of this process: a child that was forked needs connections of its own."""
+    """A client of this process; a forked child needs its own connections."""
     assert process
     return bigquery.Client(
         project=target.project,

@@ -1,15 +1,15 @@
-"""Which streams of a micro-batch are committed: what makes appending to BigQuery exactly once.
+"""Records which streams of a micro-batch are committed, so that rows are appended to BigQuery exactly once.
 
-Tasks write a micro-batch's rows into pending streams, new ones whenever they run, and nobody sees those. When all have
-ended, the names of a table's streams are written down, once for ever, and then committed together: whoever comes
-second, after a crash or as one of two, finds the names and commits the same streams, which a second time does nothing.
-So a table's rows of a micro-batch appear once, and at one moment; and a micro-batch holds whole epochs.
+Tasks write a micro-batch's rows into pending streams, new ones in each attempt, whose rows are invisible. When all
+tasks have ended, the names of a table's streams are recorded once and then committed together. Another process, after a
+crash or beside this one, finds the names and commits the same streams, which does nothing the second time. So a table's
+rows of a micro-batch appear once, and all at the same time; and a micro-batch holds whole epochs.
 
 A file of dead letters that is replayed has an entry likewise, from before its stream is committed until the file is
-gone.
+removed.
 
-Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, for one that was
-suspended may still wake up; and nobody enters streams of a micro-batch that is recorded as done.
+Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, because a suspended
+process may still resume; and no streams are entered for a micro-batch that is recorded as done.
 """
 
 from hashlib import blake2b
@@ -23,7 +23,7 @@ from connector.spool.reading import Spool, to_json
 from spark_sink.bigquery.config import CONSUMER
 
 KEPT = 600
-"""Epochs; ten minutes at one a second, and ten hours of an idle stream."""
+"""Epochs: ten minutes at one epoch a second, ten hours of an idle stream."""
 
 _FOLDER = "bigquery"
 
@@ -31,7 +31,7 @@ _FOLDER = "bigquery"
 class StreamsEntry(BaseModel):
     """A table's streams of a micro-batch, and whether they are known to be committed.
 
-    ``at`` is the identity of the micro-batch's first epoch; empty in entries of before it was kept.
+    ``at`` is the identity of the micro-batch's first epoch; empty in entries of versions that did not record it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -44,7 +44,7 @@ class StreamsEntry(BaseModel):
 
 
 class ReplayEntry(BaseModel):
-    """The stream that a file of letters was written into, and each letter refused again, with the reason."""
+    """The stream of a file of dead letters, and the dead letters that were rejected again, with the reasons."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -54,8 +54,8 @@ class ReplayEntry(BaseModel):
     committed: bool = False
 
 
-class Ledger:
-    """The entries of a spool's micro-batches, each known by its first epoch, and of files of letters, by a name.
+class CommitLog:
+    """The entries of a spool's micro-batches, by their first epoch, and of files of dead letters, by name.
 
     Raises:
         SpoolError: from every method, where an entry is corrupt, or cannot be read or written.
@@ -65,10 +65,10 @@ class Ledger:
         self._spool = spool
 
     def find(self, first: int, table: str, at: str = "") -> StreamsEntry | None:
-        """A table's entry, or None: then none of its rows was or will be seen that was written until now.
+        """A table's entry, or None: then no row that was written until now is or will be visible.
 
         Raises:
-            SpoolError: it is of another epoch of that number than the one of the identity ``at``.
+            SpoolError: it is of another epoch with that number than the one with the identity ``at``.
         """
         path = entry_path(first, table)
         try:
@@ -85,10 +85,10 @@ class Ledger:
 
     def has_some(self, first: int) -> bool:
         """Whether a micro-batch has entries."""
-        return any(name.startswith(_beginning(first)) for name in self._spool.storage.list(_FOLDER))
+        return any(name.startswith(_prefix(first)) for name in self._spool.storage.list(_FOLDER))
 
     def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:
-        """Writes the streams down; where others were before, it is those.
+        """Records the streams, unless some are recorded; returns the recorded entry.
 
         Raises:
             TakenOverError: the micro-batch is recorded as done: another sink has taken over.
@@ -105,27 +105,27 @@ class Ledger:
         return entry
 
     def committed(self, first: int, entry: StreamsEntry) -> None:
-        """Notes that an entry's streams are committed."""
+        """Records that an entry's streams are committed."""
         noted = entry.model_copy(update={"committed": True})
         self._spool.storage.replace(entry_path(first, entry.table), to_json(noted))
 
-    def find_replay(self, letters: str) -> ReplayEntry | None:
-        """The entry of a file of letters, or None: then none of its rows was appended by a replay."""
+    def find_replay(self, dead_letters: str) -> ReplayEntry | None:
+        """The entry of a file of dead letters, or None: then no replay has appended its rows."""
         try:
-            return self._spool.document(replay_path(letters), ReplayEntry, "it names no stream")
+            return self._spool.document(replay_path(dead_letters), ReplayEntry, "it names no stream")
         except FileNotFoundError:
             return None
 
-    def note_replay(self, letters: str, entry: ReplayEntry) -> None:
-        """Writes an entry down; one process replays letters."""
-        self._spool.storage.replace(replay_path(letters), to_json(entry))
+    def enter_replay(self, dead_letters: str, entry: ReplayEntry) -> None:
+        """Records an entry; only one process replays at a time."""
+        self._spool.storage.replace(replay_path(dead_letters), to_json(entry))
 
-    def forget_replay(self, letters: str) -> None:
-        """Removes an entry: the file holds its letters no more."""
-        self._spool.storage.delete(replay_path(letters))
+    def forget_replay(self, dead_letters: str) -> None:
+        """Removes an entry, because the file no longer holds its dead letters."""
+        self._spool.storage.delete(replay_path(dead_letters))
 
     def forget(self) -> None:
-        """Removes the entries of micro-batches that were done long ago."""
+        """Removes the entries of micro-batches that ended long ago."""
         before = self._done() - KEPT
         names = self._spool.storage.list(_FOLDER) if before > 0 else []
         done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
@@ -136,15 +136,15 @@ class Ledger:
         return consumer.epoch if consumer else 0
 
 
-def _beginning(first: int) -> str:
+def _prefix(first: int) -> str:
     return f"{first:020d}."
 
 
-def replay_path(letters: str) -> str:
-    """The document of a file of letters."""
-    return f"{_FOLDER}/{letters}.json"
+def replay_path(dead_letters: str) -> str:
+    """The document of a file of dead letters."""
+    return f"{_FOLDER}/{dead_letters}.json"
 
 
 def entry_path(first: int, table: str) -> str:
     """The document of a table's streams."""
-    return f"{_FOLDER}/{_beginning(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"
+    return f"{_FOLDER}/{_prefix(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

@@ -9,8 +9,8 @@ from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import SinkConfig
 from connector.config.values import Duration
 from connector.core.timestamps import SECOND
-from spark_sink.bigquery.partition import parse, to_text
-from spark_sink.bigquery.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, Shape
+from spark_sink.bigquery.tables.partition import parse, to_text
+from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, TableOptions
 
 CONSUMER = "bigquery"
 """The name under which the sink is known to the spool."""
@@ -39,10 +39,10 @@ class BigQueryConfig(SinkConfig):
     grpc_endpoint: str | None = None
     location: str | None = None
 
-    def shape(self, default_schema: str = "") -> Shape:
+    def table_options(self, default_schema: str = "") -> TableOptions:
         """The options that decide which columns tables have."""
         partition_by = to_text(self.partition_by)
-        return Shape(
+        return TableOptions(
             self.dataset,
             self.mode,
             self.prefix,

@@ -1,8 +1,8 @@
-"""The delivery into BigQuery: what :mod:`spark_sink.bigquery.source` is told, and what the driver does after its tasks.
+"""Delivers into BigQuery: the options of :mod:`spark_sink.bigquery.source`, and the driver's work after its tasks.
 
-Where rows are appended, the driver commits the tasks' streams, each table's together; where they are loaded and merged,
-it merges the tables that the tasks loaded, in the order of the parts. Each has a name that depends on the spool and the
-epoch alone, so that a micro-batch which is done again does nothing twice.
+Where rows are appended, the driver commits the tasks' streams, each table's together. Where they are loaded and merged,
+it merges the staging tables, in the order of the parts. Their names depend only on the spool and the epoch, so that a
+micro-batch which is repeated does nothing twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,35 +19,34 @@ from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, tell
+from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.client import BigQueryClient
-from spark_sink.bigquery.commit_log import Ledger, entry_path
+from spark_sink.bigquery.commit_log import CommitLog, entry_path
 from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
-from spark_sink.bigquery.loads import Load, from_text
-from spark_sink.bigquery.pace import loaded, release
-from spark_sink.bigquery.parts import PinnedOptions, letters_of
-from spark_sink.bigquery.quotas import Pacing
-from spark_sink.bigquery.row_merger import merge_statement
-from spark_sink.bigquery.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.merging.loads import Load, from_text
+from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.pacing.pace import loaded, release
+from spark_sink.bigquery.pacing.quotas import Pacing
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
+from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
-"""Bytes of segments in a part; what is loaded and merged is cut by tables rather, so that each is merged once."""
+"""Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""
 
 _AT_A_TIME = 8
-"""Tables whose streams are committed, or that are merged into, at the same time."""
+"""Tables whose streams are committed, or into which rows are merged, at the same time."""
 
+_REPORTED_GATHERING = 10
+"""Seconds: a shorter time for which changes gather is not reported."""
 
-_WORTH_TELLING = 10
-"""Seconds that changes gather for."""
-
-_FORGETTING = 100
-"""Micro-batches after which entries of the ledger are removed that are not needed any more."""
+_CLEANUP_INTERVAL = 100
+"""Micro-batches between two removals of old entries from the commit log."""
 
 
 class BigQueryDelivery:
@@ -72,27 +71,27 @@ class BigQueryDelivery:
         self._gathering = 0
         self._delivered = 0
         self._last: int | None = None
-        self._said: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     @property
     def destination(self) -> str:
-        """Project, dataset and mode, and for how long changes gather whatever the quotas."""
+        """Project, dataset and mode, and the time for which changes gather in any case."""
         gathering = f", merged every {self._pacing.gather // SECOND} s" if self._pacing.gather else ""
         return f"BigQuery, {self._target.project}.{self._sink.dataset}, mode {self._sink.mode}{gathering}"
 
     @property
     def checkpoint(self) -> str:
-        """A folder of its own in the configured one: another sink's would say that epochs are done which are not."""
+        """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
         return f"{absolute(self._config.spark.checkpoint)}/{self.consumer}"
 
     @property
     def source(self) -> type[DataSource]:
-        """Writes rows."""
+        """The Spark source whose tasks write the rows."""
         return bigquery_source.BigQuerySinkSource
 
     @property
     def options(self) -> Mapping[str, str]:
-        """As :class:`spark_sink.bigquery.source.BigQuerySinkSource` takes them."""
+        """The options of :class:`spark_sink.bigquery.source.BigQuerySinkSource`."""
         return {
             "spool": absolute(self._config.spool.path),
             "pinned": self._pinned.to_text(),
@@ -104,86 +103,86 @@ class BigQueryDelivery:
             "max_bytes": str(self._config.spool.max_bytes),
         }
 
-    def run(self, told: DataFrame) -> str:
-        """Has the rows written, and makes those visible that are not."""
-        rows = sorted(told.collect(), key=attrgetter("table", "part"))
+    def run(self, reports: DataFrame) -> str:
+        """Runs the tasks, and makes their rows visible; returns a line for the log."""
+        rows = sorted(reports.collect(), key=attrgetter("table", "part"))
         if not rows:
             return ""
         options = PinnedOptions.from_text(rows[0].options)
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
-        if options.shape.mode == MERGE_LOAD:
+        if options.table_options.mode == MERGE_LOAD:
             loaded(self._spool, rows[0].first, sum(len(from_text(row.wrote)) for row in rows))
-        if options.shape.mode != MERGE:
+        if options.table_options.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
-                show = self._merge if options.shape.mode == MERGE_LOAD else self._commit
+                show = self._merge if options.table_options.mode == MERGE_LOAD else self._commit
                 list(threads.map(lambda of_table: show(options, of_table), tables))
         self._forget()
-        refused = sum(row.refused for row in rows)
-        letters = f", {refused} to the dead letters at {self._sink.dead_letters}" if refused else ""
-        said = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{letters}"
+        rejected = sum(row.rejected for row in rows)
+        dead_letters = f", {rejected} to the dead letters at {self._sink.dead_letters}" if rejected else ""
+        summary = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{dead_letters}"
         return "; ".join(
             [
-                said,
+                summary,
                 *self._paced(len(tables)),
-                *self._report(rows[0].first, refused, {row.table: row.stopped for row in rows}),
+                *self._report(rows[0].first, rejected, {row.table: row.stopped for row in rows}),
             ]
         )
 
     def drain(self) -> None:
-        """Holds back nothing of what is sealed by now."""
+        """Has everything delivered that is sealed by now."""
         self._last = release(self._spool)
 
     def waiting(self) -> bool:
-        """Whether there is an epoch, sealed before a drain, that the sink has not recorded as done."""
+        """Whether an epoch that was sealed before the drain is not recorded as done."""
         consumer = find(self._spool, self.consumer)
         return (consumer.epoch if consumer else self._spool.floor() - 1) < last_of(self._spool, self._last)
 
     def _paced(self, tables: int) -> list[str]:
-        """For how long the quotas make changes gather, where that is more than before by half, or less."""
+        """The time for which the quotas make changes gather, if it changed by half or more since it was reported."""
         seconds = self._pacing.interval(tables) // SECOND
-        is_told = self._gathering <= 1.5 * seconds <= 2.25 * self._gathering
-        if seconds < _WORTH_TELLING or seconds <= self._pacing.gather // SECOND or is_told:
+        is_reported = self._gathering <= 1.5 * seconds <= 2.25 * self._gathering
+        if seconds < _REPORTED_GATHERING or seconds <= self._pacing.gather // SECOND or is_reported:
             return []
         self._gathering = seconds
         return [f"with {tables} tables changes gather for up to {seconds} s, for BigQuery's quotas (bigquery-costs.md)"]
 
-    def _report(self, first: int, refused: int, tables: Mapping[str, str]) -> list[str]:
-        """Notes what became of a micro-batch; returns why tables are stopped, each once."""
+    def _report(self, first: int, rejected: int, tables: Mapping[str, str]) -> list[str]:
+        """Records the result of a micro-batch; returns why tables are stopped, each reason once."""
         before = report_of(self._spool, self.consumer)
         left_out = {table: "" for table in before.stopped if not self._keeps(table)}
-        report = before.after(first, refused, {**left_out, **tables})
+        report = before.after(first, rejected, {**left_out, **tables})
         if report != before:
-            tell(self._spool, self.consumer, report)
-        news = [why for table, why in tables.items() if why and why != self._said.get(table)]
-        self._said |= tables
+            write_report(self._spool, self.consumer, report)
+        news = [why for table, why in tables.items() if why and why != self._reported.get(table)]
+        self._reported |= tables
         return [f"{why}, and replay its dead letters" for why in news]
 
     def _forget(self) -> None:
-        """Now and then, for it takes a list of all entries."""
+        """Removes old entries at intervals, because that lists all entries."""
         self._delivered += 1
-        if self._delivered % _FORGETTING == 0:
-            Ledger(self._spool).forget()
+        if self._delivered % _CLEANUP_INTERVAL == 0:
+            CommitLog(self._spool).forget()
 
     def _commit(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
-        """Makes a table's rows of the micro-batch visible together."""
+        """Makes a table's rows of the micro-batch visible, all at once."""
         first, table = rows[0].first, rows[0].table
-        ledger = Ledger(self._spool)
+        commit_log = CommitLog(self._spool)
         at = next(self._spool.manifests(first, first)).identity
-        entry = ledger.find(first, table, at)
+        entry = commit_log.find(first, table, at)
         streams = tuple(row.wrote for row in rows if row.wrote)
         if entry is None:
-            batch = letters_of(self._spool.header().spool_id, first)
-            place = DeadLetters(absolute(self._sink.dead_letters))
-            place.discard(table, batch, but={row.letters for row in rows})  # those of attempts that do not count
+            batch = dead_letter_prefix(self._spool.header().spool_id, first)
+            store = DeadLetters(absolute(self._sink.dead_letters))
+            store.discard(table, batch, but={row.dead_letters for row in rows})  # of attempts that do not count
         if entry is None and streams:
-            entry = ledger.enter(first, table, streams, at)
+            entry = commit_log.enter(first, table, streams, at)
         if entry is not None and not entry.committed:
             target = replace(self._target, project=options.project)
             BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))
-            ledger.committed(first, entry)
+            commit_log.committed(first, entry)
 
     def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
-        """Merges what was loaded of a table, load after load."""
+        """Merges a table's loads, one after the other."""
         loads = [load for row in rows for load in from_text(row.wrote)]
         table = self._table(options, rows) if loads else None
         target = replace(self._target, project=options.project)
@@ -192,11 +191,11 @@ class BigQueryDelivery:
             merge_staging(target, table, load, prunes=self._sink.prune_by_keys)
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
-        return bigquery_table(self._spool.schema(rows[0].schema_key), options.shape)
+        return bigquery_table(self._spool.schema(rows[0].schema_key), options.table_options)
 
 
 def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, prunes: bool) -> None:
-    """Merges a table that rows were loaded into, once, and deletes it; the statement names keys if it ``prunes``."""
+    """Merges a staging table once, and deletes it; the statement bounds the keys if it ``prunes``."""
     client = BigQueryClient(target, failure=SinkError)
     path = f"{target.project}.{table.dataset}"
     sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if prunes else "")
@@ -207,4 +206,4 @@ def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, p
 def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:
     """The options that decide what is written."""
     part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
-    return PinnedOptions(sink.target(config.source).project, sink.shape(), part_bytes)
+    return PinnedOptions(sink.target(config.source).project, sink.table_options(), part_bytes)

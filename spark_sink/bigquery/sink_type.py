@@ -8,7 +8,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
 from spark_sink.bigquery import checks
 from spark_sink.bigquery.config import BigQueryConfig, check_options
-from spark_sink.bigquery.table import MERGE
+from spark_sink.bigquery.tables.table import MERGE
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:

@@ -1,16 +1,15 @@
-"""The BigQuery sink's own stream: its tasks write rows, and tell what they wrote.
+"""The BigQuery sink's stream: its tasks write rows and report what they wrote.
 
-A micro-batch is cut into parts, runs of whole segments of some size, whatever Spark's cores. The sink's own process
+A micro-batch is split into parts, runs of whole segments of some size, whatever Spark's cores. The sink's own process
 prepares the tables when it plans a micro-batch; a task writes the rows of its parts, table by table:
 
 - ``merge``: into the table's default stream, as changes with their sequence numbers (BigQuery CDC);
 - ``append-only`` and ``changelog``: into pending streams, which the driver commits
   (:mod:`spark_sink.bigquery.commit_log`);
-- ``merge-load``: folded (:mod:`spark_sink.bigquery.row_merger`), by a load job into a table of its own, which the
-  driver merges; a table's rows of a micro-batch by one task, so that there is one such table.
+- ``merge-load``: merged in memory (:mod:`spark_sink.bigquery.merging.row_merger`), then by a load job into a staging
+  table, which the driver merges. One task has all rows of a table, so that there is one staging table.
 
-Rows that are refused, and those of a table that is stopped, go to the dead-letter place before a task tells of its
-part.
+Rejected rows, and those of a stopped table, are in the dead-letter store before a task reports its part.
 """
 
 import os
@@ -28,14 +27,14 @@ from connector.core.schemas import TableSchema
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
-from spark_sink.bigquery.commit_log import Ledger
+from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.config import CONSUMER
-from spark_sink.bigquery.pace import Pace
-from spark_sink.bigquery.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
-from spark_sink.bigquery.quotas import Pacing
-from spark_sink.bigquery.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
-from spark_sink.bigquery.tables import BigQueryTables
-from spark_sink.files.writer import by_table
+from spark_sink.bigquery.pacing.pace import Pace
+from spark_sink.bigquery.pacing.quotas import Pacing
+from spark_sink.bigquery.tables.preparing import BigQueryTables
+from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
+from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
+from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
 from spark_sink.source.data_source import existing
@@ -49,14 +48,14 @@ _ARROW = pa.schema(
         pa.field("schema_key", pa.string()),
         pa.field("part", pa.int64()),
         pa.field("rows", pa.int64()),
-        pa.field("refused", pa.int64()),
+        pa.field("rejected", pa.int64()),
         pa.field("wrote", pa.string()),
         pa.field("stopped", pa.string()),
-        pa.field("letters", pa.string()),
+        pa.field("dead_letters", pa.string()),
         pa.field("options", pa.string()),
     ]
 )
-"""What is told of a table in a part (:class:`spark_sink.bigquery.parts.Told`), the batch's first epoch, its options."""
+"""A :class:`spark_sink.bigquery.writing.parts.TableReport`, with the first epoch and the options of its micro-batch."""
 
 _BATCH_BYTES = 256 * 1024**2
 """Bytes of segments in a micro-batch."""
@@ -87,7 +86,7 @@ class BigQuerySinkSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of what a task tells of a part.
+        """The columns of a task's reports.
 
         Raises:
             SpoolError: there is no spool.
@@ -101,7 +100,7 @@ class BigQuerySinkSource(DataSource):
 
 
 class BigQuerySinkReader(SinkStreamReader):
-    """Gives a spool's epochs to tasks that write them into BigQuery."""
+    """Hands a spool's epochs to tasks that write them into BigQuery."""
 
     def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
         super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
@@ -110,21 +109,21 @@ class BigQuerySinkReader(SinkStreamReader):
         pinned = PinnedOptions.from_text(options["pinned"])
         self._pace = Pace(
             self._spool,
-            Pacing.of(pinned.shape.mode, int(options["max_staleness"])),
+            Pacing.of(pinned.table_options.mode, int(options["max_staleness"])),
             batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
             most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
             clock=clock,
         )
-        self._fresh = range(0)  # the epochs of the micro-batch that this process has begun
+        self._fresh = range(0)  # the epochs of the micro-batch that this process has started
         self._tables: BigQueryTables | None = None
         self._schemas: dict[str, TableSchema] = {}
         self._default_schema = ""
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Each epoch, up to one in which a schema changes: rows are written by the newest schema of their batch.
+        """Each epoch up to a schema change, because rows are written by the newest schema of their micro-batch.
 
-        Nothing as long as the quotas want more epochs to gather, unless the query is to end with what is sealed.
+        Nothing as long as the quotas require more epochs to gather, unless the query ends with what is sealed.
         """
         return self._ready(epochs)
 
@@ -133,19 +132,19 @@ class BigQuerySinkReader(SinkStreamReader):
         return [] if self._target is None and self._pace.holds(gathered) else by_epoch(gathered.epochs)
 
     def begin(self, first: int, last: int) -> str:
-        """As of any sink."""
+        """Remembers the epochs, and starts the micro-batch as any sink does."""
         self._fresh = range(first, last + 1)
         return super().begin(first, last)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
-        """Likewise of epochs before a batch that was begun: they may end there, and need not."""
-        begun = self._begun.at(first)
+        """Gathers epochs before a started batch likewise: a micro-batch ends there at the latest."""
+        begun = self._started.at(first)
         if begun is not None and not begun.pinned:
             return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
         return super().groups(first, last)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
-        """Prepares the tables of these epochs, and shares their parts out among tasks."""
+        """Prepares the tables of these epochs, and divides their parts among tasks."""
         manifests = [manifest for manifest in epochs if manifest.files]
         if not manifests:
             return []
@@ -155,47 +154,49 @@ class BigQuerySinkReader(SinkStreamReader):
         )
         options = self._options_of(pinned, manifests[0].epoch)
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
-        shape = options.shape
-        if SCHEMA_IN_DATASET in shape.dataset:
-            self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
-            shape = replace(shape, default_schema=self._default_schema)
+        table_options = options.table_options
+        if SCHEMA_IN_DATASET in table_options.dataset:
+            named = self._default_schema or self._spool.header().default_schema
+            self._default_schema = named or _default_schema(self._spool, manifests)  # of an older program's spool
+            table_options = replace(table_options, default_schema=self._default_schema)
         target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
-        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, shape)
+        prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, table_options)
         writer = PartWriter(
             self._spool.path,
             self._spool.header().spool_id,
             manifests[0].epoch,
             target,
-            replace(options, shape=shape),
+            replace(options, table_options=table_options),
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
-        if shape.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
+        if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
             return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Writes the rows of a task, and tells of each part's tables."""
+        """Writes the rows of a task, and reports the tables of each part."""
         if not isinstance(partition, BigQueryPartition):
             return  # Spark's stand-in for an empty plan
         for part in partition.parts:
             writer = partition.writer
             batch = {"first": writer.first, "options": writer.options.to_text()}
-            told = [{**batch, **asdict(one)} for one in writer.write(part)]
-            yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+            reports = [{**batch, **asdict(one)} for one in writer.write(part)]
+            yield pa.RecordBatch.from_pylist(reports, schema=_ARROW)
 
     def _options_of(self, pinned: str, first: int) -> PinnedOptions:
-        """The options of a micro-batch that may have been begun with others.
+        """The options of a micro-batch that may have been started with others.
 
-        They bind it only where rows of it are committed; else it could never be done where they are what is wrong. A
-        merge may be done again in any way. Its parts are what they were: their letters have to take each other's place.
+        The earlier options apply only where rows of it are committed; otherwise a mistake in them could never be
+        corrected. A merge can be repeated with any options. Its parts stay the same, so that their dead letters replace
+        each other.
         """
         now = self._options["pinned"]
         begun = PinnedOptions.from_text(pinned or now)
-        is_bound = pinned not in ("", now) and not begun.shape.merges and Ledger(self._spool).has_some(first)
+        is_bound = pinned not in ("", now) and not begun.table_options.merges and CommitLog(self._spool).has_some(first)
         return begun if is_bound else replace(PinnedOptions.from_text(now), part_bytes=begun.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
@@ -216,7 +217,7 @@ def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:
-    """The tables that have rows, in at most so many shares of about as many rows each."""
+    """The tables that have rows, in at most ``shares`` sets of about equally many rows."""
     rows: Counter[str] = Counter()
     for manifest in manifests:
         rows.update(manifest.tables)
@@ -228,7 +229,7 @@ def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:
 
 
 def _default_schema(spool: Spool, manifests: Iterable[Manifest]) -> str:
-    """What the schema is called that tables without one are in; empty if there are none."""
+    """The name of the schema of tables whose name has none; empty if there are no such tables."""
     for manifest in manifests:
         for file in manifest.files if any("." not in table for table in manifest.tables) else ():
             for batch in spool.batches(file):

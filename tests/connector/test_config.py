@@ -1,4 +1,4 @@
-"""The configuration: every fault at once, each naming its field."""
+"""The configuration: every error at once, each naming its field."""
 
 import re
 import traceback
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.config import load, parse_duration, parse_size, resolve_moment, validated
+from connector.config.loading import load, validated
+from connector.config.values import parse_duration, parse_size, resolve_timestamp
 from connector.core.timestamps import SECOND, parse
 from connector.errors import ConfigurationError
 from spark_sink.bigquery.config import BigQueryConfig
@@ -15,10 +16,10 @@ from spark_sink.files.config import FilesConfig
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 
 
-def faults(**sections: object) -> list[str]:
+def errors(**sections: object) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         validated(sections)
-    return caught.value.faults
+    return caught.value.errors
 
 
 def test_the_defaults_are_the_contracts() -> None:
@@ -40,9 +41,9 @@ def test_the_defaults_are_the_contracts() -> None:
     assert (config.status.host, config.status.port) == ("127.0.0.1", 8080)
 
 
-def test_all_faults_are_told_at_once_by_field() -> None:
-    found = faults(source={**SOURCE, "heartbeat": "500ms", "start": "soon", "project": ""}, spool={"pth": "x"})
-    assert [fault.split(":")[0] for fault in found] == [
+def test_all_errors_are_reported_at_once_by_field() -> None:
+    found = errors(source={**SOURCE, "heartbeat": "500ms", "start": "soon", "project": ""}, spool={"pth": "x"})
+    assert [error.split(":")[0] for error in found] == [
         "source.project",
         "source.start",
         "source.heartbeat",
@@ -51,26 +52,26 @@ def test_all_faults_are_told_at_once_by_field() -> None:
     assert "no such option" in found[-1]
 
 
-def test_files_are_avro_where_that_is_asked_for() -> None:
+def test_files_can_be_avro() -> None:
     sink = validated({"source": SOURCE, "sink": {"format": "avro", "timestamps": "text", "schema_files": True}}).sink
     assert isinstance(sink, FilesConfig)
     assert (sink.format, sink.timestamps, sink.schema_files) == ("avro", "text", True)
     assert FilesConfig().timestamps == "micros"
-    (fault,) = faults(source=SOURCE, sink={"format": "parquet"})
-    assert fault.startswith("sink.format:")
-    (fault,) = faults(source=SOURCE, sink={"schema_files": True}, envelope={"format": "opencdc"})
-    assert "schema_files" in fault
+    (error,) = errors(source=SOURCE, sink={"format": "parquet"})
+    assert error.startswith("sink.format:")
+    (error,) = errors(source=SOURCE, sink={"schema_files": True}, envelope={"format": "opencdc"})
+    assert "schema_files" in error
 
 
-def test_a_bigquery_sink_needs_a_dataset_and_merges_unless_told_otherwise() -> None:
+def test_a_bigquery_sink_needs_a_dataset_and_merges_by_default() -> None:
     sink = validated({"source": SOURCE, "sink": {"type": "bigquery", "dataset": "replica_{schema}"}}).sink
     assert isinstance(sink, BigQueryConfig)
     assert (sink.mode, sink.max_staleness, sink.dead_letters) == ("merge", 3600 * SECOND, "./dead-letters")
     assert sink.prune_by_keys
-    assert faults(source=SOURCE, sink={"type": "bigquery"}) == ["sink.dataset: is needed"]
+    assert errors(source=SOURCE, sink={"type": "bigquery"}) == ["sink.dataset: is needed"]
     wrong = {"type": "bigquery", "dataset": "a-b", "mode": "upsert", "path": "./events", "max_staleness": "2d"}
-    told = faults(source=SOURCE, sink=wrong)
-    assert [fault.partition(":")[0] for fault in told] == [
+    found = errors(source=SOURCE, sink=wrong)
+    assert [error.partition(":")[0] for error in found] == [
         "sink.dataset",
         "sink.mode",
         "sink.max_staleness",
@@ -78,18 +79,18 @@ def test_a_bigquery_sink_needs_a_dataset_and_merges_unless_told_otherwise() -> N
     ]
 
 
-def test_a_sink_of_no_known_type_is_refused_with_those_that_there_are() -> None:
-    assert faults(source=SOURCE, sink={"type": "kafka"}) == ["sink.type: 'kafka' is none of files, bigquery"]
+def test_an_unknown_sink_is_rejected_with_the_list_of_registered_ones() -> None:
+    assert errors(source=SOURCE, sink={"type": "kafka"}) == ["sink.type: 'kafka' is none of files, bigquery"]
 
 
 def test_bigquery_takes_the_datastream_envelope_only() -> None:
     sink = {"type": "bigquery", "dataset": "d"}
-    (fault,) = faults(source=SOURCE, sink=sink, envelope={"format": "opencdc"})
-    assert fault.startswith("envelope.format: opencdc")
+    (error,) = errors(source=SOURCE, sink=sink, envelope={"format": "opencdc"})
+    assert error.startswith("envelope.format: opencdc")
 
 
 def test_a_missing_field_is_named() -> None:
-    assert faults(source={"project": "p"}) == [
+    assert errors(source={"project": "p"}) == [
         "source.instance: is needed",
         "source.database: is needed",
         "source.change_stream: is needed",
@@ -97,19 +98,19 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_an_end_before_the_start_is_refused() -> None:
-    (fault,) = faults(source={**SOURCE, "start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"})
-    assert "before start" in fault
+    (error,) = errors(source={**SOURCE, "start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"})
+    assert "before start" in error
 
 
 @pytest.mark.parametrize("workers", [0, -1, 65, 1.5, "many", True])
-def test_a_number_of_workers_that_cannot_be_is_refused(workers: object) -> None:
-    (fault,) = faults(source={**SOURCE, "workers": workers})
-    assert fault.startswith("source.workers: ")
+def test_an_invalid_number_of_workers_is_rejected(workers: object) -> None:
+    (error,) = errors(source={**SOURCE, "workers": workers})
+    assert error.startswith("source.workers: ")
 
 
-def test_a_name_that_is_no_identifier_never_meets_sql() -> None:
-    (fault,) = faults(source={**SOURCE, "change_stream": "x) UNION SELECT"})
-    assert fault.startswith("source.change_stream:")
+def test_a_change_stream_name_that_is_not_an_identifier_is_rejected() -> None:
+    (error,) = errors(source={**SOURCE, "change_stream": "x) UNION SELECT"})
+    assert error.startswith("source.change_stream:")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_durations_are_nanoseconds(text: object, nanoseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "1 week", "-1s", True])
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_an_invalid_duration_is_rejected(text: object) -> None:
     with pytest.raises(ValueError, match="not a valid duration"):
         parse_duration(text)
 
@@ -141,11 +142,11 @@ def test_sizes_are_bytes(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
-def test_moments_are_resolved_by_spanners_clock() -> None:
+def test_relative_timestamps_are_resolved_by_spanners_clock() -> None:
     now = parse("2026-01-01T00:00:00Z")
-    assert resolve_moment("now", now) == now
-    assert resolve_moment("-15m", now) == now - 900 * SECOND
-    assert resolve_moment("2025-01-01T00:00:00.000000001Z", now) == parse("2025-01-01T00:00:00Z") + 1
+    assert resolve_timestamp("now", now) == now
+    assert resolve_timestamp("-15m", now) == now - 900 * SECOND
+    assert resolve_timestamp("2025-01-01T00:00:00.000000001Z", now) == parse("2025-01-01T00:00:00Z") + 1
 
 
 def test_the_environment_fills_in_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +160,7 @@ def test_the_environment_fills_in_variables(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("text", ["a: [", "just text", ""])
-def test_what_is_no_configuration_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_an_invalid_file_is_rejected_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
@@ -180,7 +181,7 @@ def test_what_is_no_configuration_is_refused_in_one_line(tmp_path: Path, text: s
         ("2026-13-45", "it holds a date or a number that does not exist"),
     ],
 )
-def test_a_fault_of_yaml_is_told_without_what_the_environment_filled_in(
+def test_a_yaml_error_does_not_show_values_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str, problem: str
 ) -> None:
     monkeypatch.setenv("SECRET", secret)
@@ -188,12 +189,12 @@ def test_a_fault_of_yaml_is_told_without_what_the_environment_filled_in(
     path.write_text("source:\n  database_role: ${SECRET}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=re.escape(problem)) as raised:
         load(path)
-    told = "".join(traceback.format_exception(raised.value))
+    shown = "".join(traceback.format_exception(raised.value))
     assert str(raised.value).startswith(f"{path} is not YAML")
-    assert "hunter2" not in told
+    assert "hunter2" not in shown
 
 
-def test_a_fault_of_yaml_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_yaml_error_has_its_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("source:\n  project: a: b\n", encoding="utf-8")
     with pytest.raises(
@@ -202,7 +203,7 @@ def test_a_fault_of_yaml_is_told_with_its_place(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
+def test_a_timestamp_without_quotes_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("source: {project: p, instance: in, database: d, change_stream: S, start: 2026-01-01T00:00:00Z}")
     with pytest.raises(ConfigurationError, match="quotes"):
@@ -211,26 +212,26 @@ def test_a_timestamp_without_quotes_is_told_to_get_them(tmp_path: Path) -> None:
 
 def test_late_records_stop_the_reader_or_become_dead_letters() -> None:
     assert validated({"source": {**SOURCE, "late_records": "dead-letter"}}).source.late_records == "dead-letter"
-    assert "source.late_records" in faults(source={**SOURCE, "late_records": "drop"})[0]
+    assert "source.late_records" in errors(source={**SOURCE, "late_records": "drop"})[0]
 
 
 @pytest.mark.parametrize(
-    ("sink", "envelope", "fault"),
+    ("sink", "envelope", "error"),
     [
         ({"object": "schema_table"}, "opencdc", "sink.object: schema_table needs the datastream envelope"),
         ({"arrays": "multidimensional"}, "datastream", "sink.arrays: multidimensional needs format avro"),
         ({"arrays": "nested"}, "datastream", "sink.arrays: Input should be"),
     ],
 )
-def test_what_only_some_files_can_look_like_is_refused_elsewhere(
-    sink: dict[str, object], envelope: str, fault: str
+def test_an_option_that_does_not_fit_the_envelope_or_format_is_rejected(
+    sink: dict[str, object], envelope: str, error: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         validated({"source": SOURCE, "sink": sink, "envelope": {"format": envelope}})
-    assert fault in str(caught.value)
+    assert error in str(caught.value)
 
 
-def test_files_look_like_before_unless_asked_otherwise() -> None:
+def test_options_of_files_have_the_defaults_of_the_contract() -> None:
     sink = validated({"source": SOURCE}).sink
     assert isinstance(sink, FilesConfig)
     assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters")

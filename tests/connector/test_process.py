@@ -26,5 +26,5 @@ def test_a_containers_share_of_time_counts_as_cores(quota: str, found: int, tmp_
     assert cores(path) == found
 
 
-def test_where_no_quota_is_told_it_is_the_cores_that_the_process_may_run_on(tmp_path: Path) -> None:
+def test_without_a_quota_all_cores_of_the_affinity_count(tmp_path: Path) -> None:
     assert cores(tmp_path / "cpu.max") == ALLOWED

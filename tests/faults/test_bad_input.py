@@ -49,7 +49,7 @@ CASES = {
     ),
     "relative-end": Case({"start": "now", "end": "2026-01-01T00:00:00Z"}, 2, ("source.end", "before source.start")),
     "heartbeat": Case({"heartbeat": "301s"}, 2, ("source.heartbeat", "1s to 300s")),
-    "tables": Case({"tables": {"include": ["Singers", "Typo*"]}}, 2, ("'Typo*'", "fits no table")),
+    "tables": Case({"tables": {"include": ["Singers", "Typo*"]}}, 2, ("'Typo*'", "matches no table")),
 }
 
 

@@ -17,7 +17,7 @@ PATTERNS = [
     {"include": ["Singers", "Albums"]},
     {"exclude": ["Albums"]},
 ]
-WARNING = "source.tables names what the change stream does not watch any more; the other tables are read on"
+WARNING = "source.tables names tables that the change stream no longer watches; the other tables are read"
 
 
 def dropped() -> Scenario:
@@ -46,9 +46,9 @@ def test_a_spool_with_epochs_is_continued_with_one_warning(
 @pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
 def test_a_spool_without_epochs_and_tail_are_rejected(tables: dict[str, list[str]], tmp_path: Path) -> None:
     with served(dropped()) as server:
-        with pytest.raises(ConfigurationError, match="'Albums' fits no table"):
+        with pytest.raises(ConfigurationError, match="'Albums' matches no table"):
             daemon_reads(server, tmp_path / "spool", tables=tables)
-        assert "'Albums' fits no table" in str(tailed(server, tables=tables).error)
+        assert "'Albums' matches no table" in str(tailed(server, tables=tables).error)
 
 
 def test_check_warns_and_reports_errors_where_read_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +59,7 @@ def test_check_warns_and_reports_errors_where_read_does(tmp_path: Path, caplog: 
         assert not any("Albums" in fault for fault in faults(validated(settings(server, spool, tables=tables))))
         assert warnings(caplog) == ["Albums"]
         other = validated(settings(server, tmp_path / "other", tables=tables))
-        assert any("'Albums' fits no table" in fault for fault in faults(other))
+        assert any("'Albums' matches no table" in fault for fault in faults(other))
 
 
 def test_a_bigquery_sink_is_not_rejected_because_of_a_dropped_table(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_a_bigquery_sink_is_not_rejected_because_of_a_dropped_table(tmp_path: Pa
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(findings_of(config, emulator_host=None)).faults
+    return asyncio.run(findings_of(config, emulator_host=None)).errors

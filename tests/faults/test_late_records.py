@@ -53,7 +53,7 @@ def test_read_stops_with_one_line_and_a_restart_loses_nothing(
 ) -> None:
     spool = tmp_path / "spool"
     with served(split(dialect)) as server:
-        with pytest.raises(StreamError, match=r"transaction too late at .* came after Spanner had proved") as raised:
+        with pytest.raises(StreamError, match=r"transaction too late at .* is late: Spanner had proved") as raised:
             daemon_reads(server, spool)
         assert raised.value.exit_code == 1
         assert all(manifest.watermark_high < at(8) for manifest in manifests(spool))

@@ -82,7 +82,7 @@ def test_a_range_lost_while_the_daemon_was_down_is_reported_and_a_gap_lets_it_co
         end: Section = {**source, "end": last_commit(workload)}
         done = run("read", configuration(tmp_path, sample, source=end))
         assert done.code == 0, done.err
-        assert " WARNING the spool goes on after a gap" in done.err
+        assert " WARNING the spool continues after a gap" in done.err
     kept = assert_delivered(
         spool,
         [*before, *(mod for mod in workload.committed if mod.commit_timestamp_ns >= parse(later))],

@@ -12,7 +12,7 @@ import pytest
 from connector.core.timestamps import format_rfc3339
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, tell
+from connector.spool.sink_report import NOTHING, write_report
 from emulator import Workload
 from emulator.workload.tables import Dialect
 from tests.integration.commands import Background, configuration, manifests, options, reading, run
@@ -114,7 +114,7 @@ def test_the_status_page_and_the_metrics_report_dead_letters_and_stopped_tables(
     with reading(configuration(tmp_path, database())) as daemon:
         found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
         assert found is not None
-        tell(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
+        write_report(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
         daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the dead letters are reported")
         assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
         metrics = fetched(f"{found[1]}/metrics").decode()
@@ -131,7 +131,7 @@ def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     config = configuration(tmp_path, sample, source={"end": "now"})
     found = run("check", config)
     assert found.code == 0
-    said = re.search(r"to know: source\.change_stream: .* What helps: (ALTER CHANGE STREAM .*)", found.out.decode())
+    said = re.search(r"to know: source\.change_stream: .* whole rows: (ALTER CHANGE STREAM .*)", found.out.decode())
     assert said is not None
     service = Background("run", config, log=tmp_path / "log")
     try:

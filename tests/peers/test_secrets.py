@@ -11,7 +11,7 @@ from connector.core.timestamps import SECOND
 from connector.log import whereabouts
 from emulator import Fault, FaultKind, FaultPlan, Scenario
 from emulator.scenario.history import Change, PartitionMode, Record, ReportedMod
-from emulator.scripted.change_records import RowForm, row_form
+from emulator.scripted.change_records import RowEncoder, row_encoder
 from emulator.scripted.wire import listed, text
 from emulator.workload.tables import Dialect
 from tests.emulator.scripted.scripted_stream import at
@@ -56,7 +56,7 @@ def test_case_15_no_value_of_a_row_is_in_the_daemons_log_whatever_goes_wrong(log
 class Broken:
     """A form of rows, one of which is not valid and holds values."""
 
-    def __init__(self, right: RowForm, wrong: bytes) -> None:
+    def __init__(self, right: RowEncoder, wrong: bytes) -> None:
         self._right = right
         self._wrong = wrong
 
@@ -76,7 +76,7 @@ WRONG: tuple[tuple[Dialect, bytes], ...] = (
 
 
 def with_a_wrong_row(dialect: Dialect, row: bytes, patch: pytest.MonkeyPatch) -> Scenario:
-    patch.setattr("emulator.scripted.spanner.row_form", lambda spoken, mode: Broken(row_form(spoken, mode), row))
+    patch.setattr("emulator.scripted.spanner.row_encoder", lambda spoken, mode: Broken(row_encoder(spoken, mode), row))
     return stream(partition("one", 0, [change(at(3), 3)]), dialect=dialect)
 
 

@@ -1,4 +1,4 @@
-"""Rows for BigQuery are what plain Python makes of each payload, whatever the types, and what is refused has to be."""
+"""Rows for BigQuery are what plain Python makes of each payload, whatever the types, and what is rejected has to be."""
 
 import json
 import math
@@ -17,11 +17,11 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
 from connector.envelope.envelope import SCHEMA
-from spark_sink.bigquery.rows import RowBuilder
-from spark_sink.bigquery.table import BigQueryTable, Column, Mode, Shape, bigquery_name, bigquery_table
+from spark_sink.bigquery.rows.builder import RowBuilder
+from spark_sink.bigquery.tables.table import BigQueryTable, Column, Mode, TableOptions, bigquery_name, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
-from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped
+from tests.spark_sink.bigquery.rows.built import MODES, NOW, decoded, enveloped
 
 Value = tuple[Any, Any]
 """A value as Spanner writes it in JSON, and what it is in the message."""
@@ -99,11 +99,11 @@ def _first(value: Value) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A column's value in a row: as JSON has it, if it does, and as the message does; or that it is refused."""
+    """A column's value in a row: as JSON has it, if it does, and as the message does; or that it is rejected."""
 
     json: Any = ABSENT
     wanted: Any = None
-    refused: bool = False
+    rejected: bool = False
 
 
 def _scalar_is_refused(value: Any, column: Column) -> bool:
@@ -129,13 +129,13 @@ def cells(draw: st.DrawFn, column: Column, type_json: str, values: st.SearchStra
     must = column.field.required
     kind = draw(st.sampled_from(["value"] * 9 + ["null", "absent", "misfit"]))
     if kind == "absent":
-        return Cell(refused=must)
+        return Cell(rejected=must)
     if kind == "null":
-        return Cell(None, refused=must)
+        return Cell(None, rejected=must)
     as_json = array and not column.field.repeated
     fits_anything = as_json or any(code in type_json for code in ("JSON", "TYPE_OF_TOMORROW"))
     if kind == "misfit" and not fits_anything:
-        return Cell({"secret": 1} if array else ["secret"], refused=True)
+        return Cell({"secret": 1} if array else ["secret"], rejected=True)
     if not array:
         value = draw(values)
         return Cell(value[0], _wanted(value, column), _scalar_is_refused(value[0], column))
@@ -144,8 +144,8 @@ def cells(draw: st.DrawFn, column: Column, type_json: str, values: st.SearchStra
     if as_json:
         convert = AS_JSON.get(json.loads(type_json)["code"], _first)
         return Cell(plain, [None if one is None else convert(one) for one in elements])
-    refused = None in plain or any(_scalar_is_refused(one, column) for one in plain if one is not None)
-    return Cell(plain, [_wanted(one, column) for one in elements if one is not None] or None, refused)
+    rejected = None in plain or any(_scalar_is_refused(one, column) for one in plain if one is not None)
+    return Cell(plain, [_wanted(one, column) for one in elements if one is not None] or None, rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Event:
 
     change: DataChangeRecord
     fields: dict[str, Any]
-    refused: bool
+    rejected: bool
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,14 @@ def cases(draw: st.DrawFn) -> Case:
         columns.append(ColumnType(name, whole, is_key, number))
         strategies[name] = (kind, types[kind], array)
     mode = draw(st.sampled_from(MODES))
-    shape = Shape(
+    table_options = TableOptions(
         "ds",
         mode,
         timestamps=draw(st.sampled_from(["micros", "text"])),
         numeric=draw(st.sampled_from(["string", "bignumeric"])),
         arrays=draw(st.sampled_from(["repeated", "json"])),
     )
-    table = bigquery_table(TableSchema.of("Singers", columns), shape)
+    table = bigquery_table(TableSchema.of("Singers", columns), table_options)
     some = [draw(_events(table, mode, columns, strategies)) for _ in range(draw(st.integers(1, 6)))]
     return Case(table, mode, some)
 
@@ -205,25 +205,25 @@ def _events(
 ) -> Event:
     mod_type = draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
     keys_only = mode == "merge" and mod_type == "DELETE"
-    payload, fields, refused = {}, {}, False
+    payload, fields, rejected = {}, {}, False
     for column in table.columns:
         cell = draw(cells(column, *strategies[column.name]))
         if cell.json is not ABSENT:
             payload[column.name] = cell.json
         if column.is_key or not keys_only:
-            refused |= cell.refused
+            rejected |= cell.rejected
             if cell.wanted is not None:
                 fields[column.field.name] = cell.wanted
         else:  # looked at only as far as it has to be read
-            refused |= cell.json in ({"secret": 1}, ["secret"]) and cell.refused
+            rejected |= cell.json in ({"secret": 1}, ["secret"]) and cell.rejected
     if draw(st.integers(0, 9)) == 0:
         payload["\N{SNOWMAN} new"] = "secret"
-        refused = refused or "\N{SNOWMAN} new" not in strategies
+        rejected = rejected or "\N{SNOWMAN} new" not in strategies
     text = json.dumps(payload, ensure_ascii=draw(st.booleans()))
     mod = Mod("{}", "{}", text) if mod_type == "DELETE" else Mod("{}", text, "{}")
     capture = "NEW_ROW" if mode == "merge" else "NEW_VALUES"
     change = record(column_types=tuple(columns), mods=(mod,), mod_type=mod_type, value_capture_type=capture)
-    return Event(change, fields, refused)
+    return Event(change, fields, rejected)
 
 
 def metadata(mode: Mode, row: dict[str, Any]) -> dict[str, Any]:
@@ -282,10 +282,10 @@ def test_rows_are_what_plain_python_makes_of_each_payload(case: Case, before: in
     batch = padded.slice(len(changes[:before]), len(changes))
     builder = RowBuilder(case.table, case.mode)
     built = builder.build(batch, now=NOW)
-    event(f"{case.mode}, {len(built.refused)} refused of {len(changes)}")
-    assert [one.index for one in built.refused] == [n for n, one in enumerate(case.events) if one.refused]
-    assert built.indexes.tolist() == [n for n, one in enumerate(case.events) if not one.refused]
-    assert not any("secret" in one.reason for one in built.refused)
+    event(f"{case.mode}, {len(built.rejected)} rejected of {len(changes)}")
+    assert [one.index for one in built.rejected] == [n for n, one in enumerate(case.events) if one.rejected]
+    assert built.indexes.tolist() == [n for n, one in enumerate(case.events) if not one.rejected]
+    assert not any("secret" in one.reason for one in built.rejected)
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
     rows = pa.table(batch.columns, SCHEMA).cast(plain).to_pylist()
     for index, found in zip(built.indexes.tolist(), decoded(builder, built), strict=True):

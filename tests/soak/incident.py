@@ -31,7 +31,7 @@ OLD_COPIES = frozenset((Incident.OLD_SPOOL, Incident.OLD_CHECKPOINT))
 
 ROUND = len(Incident) + _WITHOUT
 
-_LATE = re.compile(r"came after Spanner had proved that everything up to")
+_LATE = re.compile(r"is late: Spanner had proved that everything up to")
 _UNREAD = re.compile(r"were delivered without it, and it is not read again")
 _OTHER_COPY = re.compile(r"is another copy|was put back from an older|The checkpoint is an older copy")
 

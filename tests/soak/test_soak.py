@@ -110,16 +110,12 @@ def test_a_seed_without_progress_is_reported_as_stalled(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("incident", "line", "explained"),
     [
-        (
-            Incident.OUT_OF_ORDER,
-            "a data change record at T came after Spanner had proved that everything up to U",
-            True,
-        ),
+        (Incident.OUT_OF_ORDER, "a data change record at T is late: Spanner had proved that everything up to U", True),
         (Incident.OLD_SPOOL, "the checkpoint ends with epoch 7, but the spool at s is another copy: its epoch", True),
         (Incident.OLD_CHECKPOINT, "It was put back from an older one.", True),
-        (Incident.OLD_SPOOL, "came after Spanner had proved that everything up to", False),
+        (Incident.OLD_SPOOL, "is late: Spanner had proved that everything up to", False),
         (Incident.STOPPED, "the spool at s is another copy", False),
-        (None, "came after Spanner had proved that everything up to", False),
+        (None, "is late: Spanner had proved that everything up to", False),
     ],
 )
 def test_only_a_line_that_names_the_incident_explains_an_end(

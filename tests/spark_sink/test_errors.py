@@ -1,4 +1,4 @@
-"""The one line that a failure of Spark comes down to."""
+"""The one line that is printed for an error of Spark, and what the error means."""
 
 import importlib
 import pkgutil
@@ -11,11 +11,11 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 import connector
 import spark_sink
 from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, SpoolInUseError, TakenOverError
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_ours, is_permanent
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
 NOT_IN_SPARK = {"connector.workers.failures.WorkerFaultError", "connector.commands.sink_process.SinkError"}
-"""Errors of the daemon's own processes, which no Spark runs in."""
+"""Errors of the daemon's own processes, in which Spark does not run."""
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
   File "pyspark/sql/worker/utils.py", line 98, in worker_run
@@ -26,19 +26,19 @@ KeyError: 'a value of a row'
  SQLSTATE: 38000"""
 
 
-def test_an_error_of_ours_is_its_own_line() -> None:
+def test_an_error_of_the_connector_is_printed_as_it_is() -> None:
     assert clear_line(SinkError("it is full", hint="Free space.")) == "it is full. Free space."
     wrapped = WORKER.replace("KeyError: 'a value of a row'", "spark_sink.errors.SinkError: it is full. Free space.")
     assert clear_line(RuntimeError(wrapped)) == "it is full. Free space."
 
 
-def test_a_fault_of_a_task_is_told_by_its_kind_and_not_by_what_it_holds() -> None:
+def test_an_unexpected_error_of_a_task_is_printed_by_its_type_without_values() -> None:
     assert clear_line(RuntimeError(WORKER)) == (
-        "[PYTHON_DATA_SOURCE_ERROR] Failed to read: KeyError; --verbose tells where"
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to read: KeyError; run it with --verbose to see where"
     )
 
 
-def test_anything_else_is_its_first_line() -> None:
+def test_of_any_other_error_the_first_line_is_printed() -> None:
     assert clear_line(RuntimeError("\n first \n second")) == "first"
     assert clear_line(RuntimeError()) == "RuntimeError"
 
@@ -49,21 +49,21 @@ def kinds(of: type[SpannerCdcError]) -> Iterator[type[SpannerCdcError]]:
         yield from kinds(kind)
 
 
-def test_each_error_of_ours_is_recognised_in_a_traceback_that_spark_has_wrapped() -> None:
+def test_each_error_of_the_connector_is_found_in_a_traceback_that_spark_has_wrapped() -> None:
     for package in (connector, spark_sink):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):
                 importlib.import_module(module.name)
     found = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds(SpannerCdcError)}
-    ours = {name: kind for name, kind in found.items() if name.startswith(("connector.", "spark_sink."))}
-    assert "spark_sink.errors.TableError" in ours
-    for name in ours.keys() - NOT_IN_SPARK:
-        kind = ours[name]
+    own = {name: kind for name, kind in found.items() if name.startswith(("connector.", "spark_sink."))}
+    assert "spark_sink.errors.TableError" in own
+    for name in own.keys() - NOT_IN_SPARK:
+        kind = own[name]
         try:
             raise kind(["it is full"]) if kind is ConfigurationError else kind("it is full")
         except SpannerCdcError:
             wrapped = RuntimeError(f"[STREAM_FAILED] Failed to plan: {traceback.format_exc()} SQLSTATE: 38000")
-        assert is_ours(wrapped), name
+        assert is_own(wrapped), name
         assert clear_line(wrapped) == "it is full"
 
 
@@ -71,7 +71,7 @@ CALLED = "An error occurred while calling o46.start.\n: "
 
 
 class GoneError(PySparkException):
-    """Its text is in a JVM that is gone."""
+    """Its text is in a JVM that has died."""
 
     def __str__(self) -> str:
         raise ConnectionRefusedError
@@ -89,7 +89,7 @@ PERMANENT = [
     PySparkException(f"{CALLED}org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: /x"),
     PySparkException(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y(Z.java:1)"),
 ]
-PASSING = [
+TRANSIENT_ERRORS = [
     PySparkException("org.apache.spark.SparkException: Python worker failed to connect back."),
     AnalysisException("[PYTHON_DATA_SOURCE_ERROR] Python worker exited unexpectedly (crashed)"),
     AnalysisException(WORKER.replace("KeyError", "OSError")),
@@ -107,7 +107,7 @@ def deliver_and_raise(error: PySparkException) -> None:
 
 
 @pytest.mark.parametrize("error", PERMANENT)
-def test_what_each_start_of_spark_would_meet_anew_is_final_unless_the_sink_has_delivered(
+def test_a_permanent_error_of_spark_is_final_unless_the_sink_has_delivered(
     error: PySparkException,
 ) -> None:
     assert is_permanent(error)
@@ -120,14 +120,14 @@ def test_what_each_start_of_spark_would_meet_anew_is_final_unless_the_sink_has_d
     assert _code_of(raised.value) == TRANSIENT
 
 
-@pytest.mark.parametrize("error", PASSING)
-def test_what_load_or_a_network_brings_about_is_tried_again(error: PySparkException) -> None:
+@pytest.mark.parametrize("error", TRANSIENT_ERRORS)
+def test_a_transient_error_of_spark_is_retried(error: PySparkException) -> None:
     with pytest.raises(type(error)) as raised, _final_if_permanent():
         raise error
     assert _code_of(raised.value) == TRANSIENT
 
 
-def test_what_another_process_still_holds_is_tried_again() -> None:
+def test_a_lock_that_another_process_holds_is_retried() -> None:
     held = "consumer 'files' is in use by another query"
     wrapped = PySparkException(
         WORKER.replace("KeyError: 'a value of a row'", f"connector.errors.SpoolInUseError: {held}")
@@ -138,10 +138,10 @@ def test_what_another_process_still_holds_is_tried_again() -> None:
     assert clear_line(wrapped) == held
 
 
-def test_an_exception_of_the_jvms_is_told_and_not_where_it_was_called() -> None:
-    told = clear_line(RuntimeError(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y"))
-    assert told == "java.io.IOException: mkdir of file:/proc/x failed"
+def test_an_exception_of_the_jvm_is_printed_without_the_call() -> None:
+    line = clear_line(RuntimeError(f"{CALLED}java.io.IOException: mkdir of file:/proc/x failed\n\tat org.apache.Y"))
+    assert line == "java.io.IOException: mkdir of file:/proc/x failed"
 
 
-def test_a_sink_whose_place_another_has_taken_is_not_started_again() -> None:
+def test_a_sink_that_another_has_replaced_is_not_restarted() -> None:
     assert not is_in_use(TakenOverError("another sink holds the spool"))

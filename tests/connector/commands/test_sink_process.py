@@ -89,7 +89,7 @@ async def until(true: Callable[[], object]) -> None:
 
 
 @in_a_loop
-async def test_a_sink_that_dies_of_an_error_of_sparks_is_started_again_and_counted(
+async def test_a_sink_that_ends_with_a_transient_error_is_restarted_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = Runs(tmp_path, TRANSIENT, "killed", TRANSIENT, 0)
@@ -98,17 +98,17 @@ async def test_a_sink_that_dies_of_an_error_of_sparks_is_started_again_and_count
 
 
 @in_a_loop
-async def test_a_sink_that_never_works_ends_within_the_bound_with_the_last_reason(tmp_path: Path) -> None:
+async def test_a_sink_without_progress_fails_after_some_attempts_with_the_last_reason(tmp_path: Path) -> None:
     runs = Runs(tmp_path, TRANSIENT)
     with pytest.raises(SinkError) as caught:
         await runs.process().run()
-    assert str(caught.value) == ("the Spark sink ended 4 times without getting on, at last with code 75: reason 3")
+    assert str(caught.value) == ("the Spark sink ended 4 times without progress, at last with code 75: reason 3")
     assert caught.value.exit_code == 1
     assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
 
 
 @in_a_loop
-async def test_a_sink_that_gets_on_in_between_is_started_again_for_ever(tmp_path: Path) -> None:
+async def test_a_sink_that_makes_progress_is_restarted_without_limit(tmp_path: Path) -> None:
     runs = Runs(tmp_path, *[TRANSIENT] * 12, 0)
     runs.progress = lambda: runs.number
     await runs.process().run()
@@ -117,7 +117,7 @@ async def test_a_sink_that_gets_on_in_between_is_started_again_for_ever(tmp_path
 
 @pytest.mark.parametrize("code", [1, 2, 3])
 @in_a_loop
-async def test_an_error_of_ours_ends_it_at_once(tmp_path: Path, code: int) -> None:
+async def test_any_other_error_is_final(tmp_path: Path, code: int) -> None:
     runs = Runs(tmp_path, code)
     with pytest.raises(SinkError, match=rf"^the Spark sink ended with code {code}: reason 0$"):
         await runs.process().run()
@@ -140,7 +140,7 @@ async def test_a_stop_during_a_pause_ends_it_at_once(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_after_a_stop_nothing_is_started_again(tmp_path: Path) -> None:
+async def test_after_a_stop_nothing_is_restarted(tmp_path: Path) -> None:
     runs = Runs(tmp_path, f"waits{TRANSIENT}")
     process = runs.process()
     running = asyncio.create_task(process.run())
@@ -153,7 +153,7 @@ async def test_after_a_stop_nothing_is_started_again(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_what_is_left_after_the_daemon_is_delivered_by_another_process_if_need_be(tmp_path: Path) -> None:
+async def test_what_is_left_after_the_daemon_is_delivered_by_a_restarted_process(tmp_path: Path) -> None:
     runs = Runs(tmp_path, f"waits{TRANSIENT}", "waits0")
     process = runs.process()
     running = asyncio.create_task(process.run())
@@ -165,7 +165,7 @@ async def test_what_is_left_after_the_daemon_is_delivered_by_another_process_if_
 
 
 @in_a_loop
-async def test_a_sink_is_killed_with_whoever_waits_for_it(tmp_path: Path) -> None:
+async def test_a_sink_is_killed_when_its_supervisor_is_cancelled(tmp_path: Path) -> None:
     runs = Runs(tmp_path, "waits0")
     running = asyncio.create_task(runs.process().run())
     await until(lambda: runs.number)
@@ -209,7 +209,7 @@ async def read_until_stopped(config: Config, stop: Stop, **_: object) -> None:
 
 
 @in_a_loop
-async def test_the_daemon_reads_on_while_the_sink_is_started_again(
+async def test_the_daemon_continues_while_the_sink_is_restarted(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = stub(TRANSIENT, TRANSIENT, "waits0")
@@ -226,13 +226,13 @@ async def test_the_daemon_reads_on_while_the_sink_is_started_again(
 
 
 @in_a_loop
-async def test_a_sink_that_never_works_ends_the_service(
+async def test_a_sink_without_progress_ends_the_service(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = stub(TRANSIENT)
     monkeypatch.setattr(service, "read", read_until_stopped)
     path = tmp_path / "config.yaml"
-    with pytest.raises(SinkError, match="4 times without getting on"):
+    with pytest.raises(SinkError, match="4 times without progress"):
         await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
     assert runs.stop.asked
 

@@ -20,6 +20,7 @@ from connector.core.records import (
     Record,
 )
 from tests.connector.builders import record
+from tests.connector.core.partitions.graphs import initial_graph
 
 PROVED = 100
 
@@ -74,7 +75,7 @@ def test_what_an_earlier_query_has_proved_makes_nothing_late() -> None:
 
 
 def test_the_initial_query_proves_nothing_and_nothing_of_it_is_late() -> None:
-    initial = PartitionGraph.initial(50)
+    initial = initial_graph(50)
     initial.ready()
     initial.sent(INITIAL_TOKEN)
     initial.announced(INITIAL_TOKEN, children(70, "c"))
@@ -103,7 +104,7 @@ def test_unknown_children_behind_the_watermark_are_late_whatever_query_announces
         (children(51, "c"), False, None),
     ],
 )
-def test_a_late_record_tells_what_epochs_lack_of_it(
+def test_a_late_record_has_the_range_that_epochs_miss(
     made: Record, *, missed: bool, incomplete: tuple[int, int] | None
 ) -> None:
     late = LateRecord("a", made, passed=60, watermark=50, delivered=40)
@@ -114,7 +115,7 @@ def block(stamps: Sequence[int]) -> Changes:
     return Changes.of([record(commit_timestamp=at, record_sequence=str(n)) for n, at in enumerate(stamps)])
 
 
-def test_rows_in_order_are_left_as_they_are() -> None:
+def test_rows_in_order_are_unchanged() -> None:
     changes = block([101, 101, 105])
     kept, late, passed = in_time(changes, PROVED)
     assert kept is changes

@@ -1,4 +1,4 @@
-"""What a stream that was opened tells: how many workers read it, and what is lost where the retention has run out."""
+"""An opened change stream: how many workers read it, and which range is reported lost after the retention period."""
 
 import asyncio
 from dataclasses import replace
@@ -26,62 +26,60 @@ STREAM = OpenStream(
     RecordFilter((), (), ()),
     parse("2026-01-11T00:00:00Z"),
 )
-MET = "the data is no longer retained: change stream s, partition x (OUT_OF_RANGE: too far in the past)"
+ERROR = "the data is no longer retained: change stream s, partition x (OUT_OF_RANGE: too far in the past)"
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (8, 4), (64, 4)])
-def test_there_is_one_worker_for_each_two_cores_and_no_more_than_four(
-    cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_worker_for_two_cores_and_at_most_four(cores: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "cores", lambda: cores)
     assert STREAM.workers == workers
     assert replace(STREAM, client=SpannerClient("d", emulator_host="localhost:1")).workers == 1
     assert replace(STREAM, config=STREAM.config.model_copy(update={"workers": 7})).workers == 7
 
 
-def told(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:
-    met = DataLostError(MET, hint="of no use", earliest=parse(earliest) if earliest else None)
-    return asyncio.run(stream.lost_range(met, WATERMARK, spool=spool))
+def reported(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:
+    error = DataLostError(ERROR, hint="of no use", earliest=parse(earliest) if earliest else None)
+    return asyncio.run(stream.lost_range(error, WATERMARK, spool=spool))
 
 
-def clock_is(monkeypatch: pytest.MonkeyPatch, moment: str | None) -> None:
+def clock_is(monkeypatch: pytest.MonkeyPatch, timestamp: str | None) -> None:
     async def clock(_: SpannerClient) -> int:
-        if moment is None:
+        if timestamp is None:
             raise UnreachableError("no answer")
-        return parse(moment)
+        return parse(timestamp)
 
     monkeypatch.setattr(reader, "current_timestamp", clock)
 
 
-def test_what_is_lost_is_told_up_to_where_spanner_says_that_its_records_begin() -> None:
-    error = told(earliest="2026-01-05T01:02:03.000000004Z")
+def test_the_lost_range_ends_where_spanner_says_that_its_records_start() -> None:
+    error = reported(earliest="2026-01-05T01:02:03.000000004Z")
     assert str(error) == (
         "what was committed after 2026-01-02T00:00:00.000000Z and before 2026-01-05T01:02:03.000000004Z is lost: "
-        f"{MET}. Nothing was skipped. To go on without it, leaving a record of the gap:"
+        f"{ERROR}. Nothing was skipped. To continue without it, leaving a record of the gap:"
         " spanner-cdc spool /data/spool --restart-at TIMESTAMP, some minutes after that."
     )
     assert error.exit_code == 3
 
 
-def test_where_spanner_does_not_say_it_is_about_its_clock_less_the_retention_period(
+def test_where_spanner_does_not_say_it_ends_about_the_retention_period_before_its_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock_is(monkeypatch, "2026-01-12T00:00:00Z")
-    assert "and before about 2026-01-05T00:00:00.000000Z is lost" in str(told())
+    assert "and before about 2026-01-05T00:00:00.000000Z is lost" in str(reported())
 
 
-def test_where_spanners_clock_cannot_be_asked_it_is_the_one_of_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_spanners_clock_cannot_be_requested_the_clock_at_opening_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_is(monkeypatch, None)
-    assert "and before about 2026-01-04T00:00:00.000000Z is lost" in str(told())
+    assert "and before about 2026-01-04T00:00:00.000000Z is lost" in str(reported())
 
 
-def test_no_end_is_told_that_lies_before_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_range_never_ends_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_is(monkeypatch, "2026-01-12T00:00:00Z")
     month = replace(STREAM, stream=replace(STREAM.stream, retention_period="30d"))
-    assert "after 2026-01-02T00:00:00.000000Z is lost, up to when Spanner does not say: " in str(told(month))
+    assert "after 2026-01-02T00:00:00.000000Z is lost, up to when Spanner does not say: " in str(reported(month))
 
 
-def test_the_command_that_goes_on_can_be_pasted_whatever_the_path_of_the_spool() -> None:
+def test_the_command_to_continue_can_be_pasted_whatever_the_path_of_the_spool() -> None:
     assert "spanner-cdc spool './my spool' --restart-at" in str(
-        told(earliest="2026-01-05T00:00:00Z", spool="./my spool")
+        reported(earliest="2026-01-05T00:00:00Z", spool="./my spool")
     )

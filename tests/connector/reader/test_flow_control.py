@@ -1,4 +1,4 @@
-"""Who may read on, and who waits."""
+"""Which partitions may read on, and which wait."""
 
 import asyncio
 
@@ -32,11 +32,11 @@ def test_the_laggard_is_admitted_above_the_budget_until_what_is_ready_fills_it()
     assert not flow.admits(held=BUDGET, ready=BUDGET, laggard=True)
 
 
-def test_above_the_budget_only_those_that_hold_the_watermark_are_woken() -> None:
+def test_above_the_budget_only_partitions_that_hold_the_watermark_are_woken() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [7, 5, 9, 5])
-        flow.moved(held=BUDGET, ready=0, watermark=5)
+        flow.update(held=BUDGET, ready=0, watermark=5)
         assert await awake(tasks) == [False, True, False, True]
         assert flow.waiting == 2
         await end(tasks)
@@ -44,39 +44,39 @@ def test_above_the_budget_only_those_that_hold_the_watermark_are_woken() -> None
     asyncio.run(main())
 
 
-def test_nobody_is_woken_while_what_is_ready_fills_the_budget() -> None:
+def test_no_partition_is_woken_while_ready_records_fill_the_budget() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [5, 6])
-        flow.moved(held=2 * BUDGET, ready=BUDGET, watermark=9)
+        flow.update(held=2 * BUDGET, ready=BUDGET, watermark=9)
         assert await awake(tasks) == [False, False]
         await end(tasks)
 
     asyncio.run(main())
 
 
-def test_below_the_budget_no_more_are_woken_than_there_is_room_for_and_those_behind_first() -> None:
+def test_below_the_budget_no_more_are_woken_than_fit_and_those_behind_first() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, list(range(40, 0, -1)))
         for _ in range(3):  # nothing has arrived of those that were woken, so that there is no more room
-            flow.moved(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
+            flow.update(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
             assert [at for at, done in zip(range(40, 0, -1), await awake(tasks), strict=True) if done] == [4, 3, 2, 1]
         flow.arrived("p2")
-        flow.moved(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
+        flow.update(held=BUDGET - 3 * MESSAGE, ready=0, watermark=0)
         assert sum(await awake(tasks)) == 5
         await end(tasks)
 
     asyncio.run(main())
 
 
-def test_one_that_was_cancelled_takes_nobodys_place() -> None:
+def test_a_cancelled_partition_takes_no_room() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [1, 2])
         tasks[0].cancel()
         await asyncio.wait({tasks[0]})
-        flow.moved(held=BUDGET - 1, ready=0, watermark=0)
+        flow.update(held=BUDGET - 1, ready=0, watermark=0)
         assert (await awake(tasks))[1]
         assert flow.waiting == 0
 

@@ -1,4 +1,4 @@
-"""What the reader does about late records: it stops before it delivers past them, or keeps them and goes on."""
+"""Late records: the reader stops before it delivers past them, or stores them and continues."""
 
 import asyncio
 import logging
@@ -42,20 +42,20 @@ def data(seconds: float, transaction: str) -> DataChangeRecord:
     return record(commit_timestamp=at(seconds), server_transaction_id=transaction)
 
 
-def beat(seconds: float) -> list[Item]:
+def heartbeat(seconds: float) -> list[Item]:
     return [HeartbeatRecord(at(seconds))]
 
 
 class Queries:
-    """Gives each partition's messages one after the other, the watermark moving in between, and then is silent."""
+    """Returns each partition's messages one after another, while the watermark moves in between, and then is silent."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self.asked: list[PartitionQuery] = []
+        self.sent: list[PartitionQuery] = []
         self.given = asyncio.Event()
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        self.asked.append(query)
+        self.sent.append(query)
         for items in self._script.pop(query.token):
             yield items
             for _ in range(30):  # turns of the loop, so that the reader moves and seals however slow the machine is
@@ -67,12 +67,12 @@ class Queries:
 
 
 class Sink:
-    def __init__(self, *, goes_on: bool) -> None:
-        self.goes_on = goes_on
+    def __init__(self, *, continues: bool) -> None:
+        self.continues = continues
         self.delivered: list[str] = []
         self.reached = START - 1
         self.late: list[LateRecord] = []
-        self.kept_when_delivered: list[int] = []
+        self.stored_when_delivered: list[int] = []
 
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
@@ -80,7 +80,7 @@ class Sink:
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         self.delivered += [change.server_transaction_id for change in epoch.records]
         self.reached = epoch.high
-        self.kept_when_delivered.append(len(self.late))
+        self.stored_when_delivered.append(len(self.late))
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
         await asyncio.sleep(TICK)
@@ -95,11 +95,11 @@ class Read:
         script: Script,
         *,
         store: bool,
-        goes_on: bool | None = None,
+        continues: bool | None = None,
         window: int | None = None,
         sink: Sink | None = None,
     ) -> None:
-        self.sink = sink or Sink(goes_on=store if goes_on is None else goes_on)
+        self.sink = sink or Sink(continues=store if continues is None else continues)
         self.metrics = ReaderMetrics()
         self.error: SpannerCdcError | None = None
         asyncio.run(asyncio.wait_for(self._run(script, store=store, window=window), 20))
@@ -135,11 +135,11 @@ class Read:
 
 
 ORDERS: dict[str, list[list[Item]]] = {
-    "data after data": [[data(3, "b")], [data(2, "a")], beat(5)],
-    "data after a heartbeat": [[data(1, "b")], beat(3), [data(2, "a")], beat(5)],
-    "in one message": [[data(3, "b"), data(2, "a")], beat(5)],
-    "in one block of columns": [[Changes.of([data(3, "b"), data(2, "a")])], beat(5)],
-    "a block after a heartbeat": [[data(1, "b")], beat(3), [Changes.of([data(2, "a")])], beat(5)],
+    "data after data": [[data(3, "b")], [data(2, "a")], heartbeat(5)],
+    "data after a heartbeat": [[data(1, "b")], heartbeat(3), [data(2, "a")], heartbeat(5)],
+    "in one message": [[data(3, "b"), data(2, "a")], heartbeat(5)],
+    "in one block of columns": [[Changes.of([data(3, "b"), data(2, "a")])], heartbeat(5)],
+    "a block after a heartbeat": [[data(1, "b")], heartbeat(3), [Changes.of([data(2, "a")])], heartbeat(5)],
 }
 
 
@@ -163,35 +163,36 @@ def test_a_data_change_record_behind_what_its_query_has_proved_stops_the_reader(
 
 
 @pytest.mark.parametrize("messages", ORDERS.values(), ids=ORDERS)
-def test_with_a_store_it_is_kept_before_the_next_epoch_and_the_rest_is_delivered(messages: list[list[Item]]) -> None:
+def test_with_a_store_it_is_stored_before_the_next_epoch_and_the_rest_is_delivered(messages: list[list[Item]]) -> None:
     read = Read({"p": messages}, store=True)
     assert read.error is None
     assert read.sink.delivered == ["b"]
     assert [(late.transaction, late.incomplete) for late in read.sink.late] == [("a", (at(2), at(2)))]
     assert read.sink.reached == at(5) - 1
-    assert read.sink.kept_when_delivered[-1] == 1
+    assert read.sink.stored_when_delivered[-1] == 1
     assert read.metrics.late_records == 1
 
 
 def test_no_epoch_past_a_late_record_is_delivered_by_a_reader_that_stops() -> None:
-    """The laggard holds the watermark below it, then lets go while the reader stops: a restart must read it again."""
-    read = Read({"p": [[data(4, "b"), data(3, "a")]], "q": [[data(1, "q1")], [data(2, "q2")], beat(9)]}, store=False)
+    """The laggard holds the watermark below it, then progresses while the reader stops: a restart reads it again."""
+    script: Script = {"p": [[data(4, "b"), data(3, "a")]], "q": [[data(1, "q1")], [data(2, "q2")], heartbeat(9)]}
+    read = Read(script, store=False)
     assert read.error is not None
     assert "No epoch past it was delivered" in str(read.error)
     assert read.sink.reached < at(3)
 
 
-def test_what_epochs_were_delivered_without_is_kept_by_a_reader_that_stops_too() -> None:
-    script: Script = {"p": [[data(1, "b")], beat(3), [], [], [data(2, "a")]]}
-    read = Read({token: [*messages] for token, messages in script.items()}, store=True, goes_on=False)
-    assert "kept as a dead letter in late/ of the spool" in str(read.error)
+def test_a_reader_that_stops_still_stores_what_delivered_epochs_miss() -> None:
+    script: Script = {"p": [[data(1, "b")], heartbeat(3), [], [], [data(2, "a")]]}
+    read = Read({token: [*messages] for token, messages in script.items()}, store=True, continues=False)
+    assert "stored as a dead letter in late/ of the spool" in str(read.error)
     assert [late.transaction for late in read.sink.late] == ["a"]
     without = Read(script, store=False)
     assert "were delivered without it, and it is not read again" in str(without.error)
 
 
-def test_what_is_read_again_is_not_kept_by_a_reader_that_stops() -> None:
-    read = Read({"p": [[data(3, "b"), data(2, "a")]]}, store=True, goes_on=False)
+def test_a_reader_that_stops_does_not_store_what_is_read_again() -> None:
+    read = Read({"p": [[data(3, "b"), data(2, "a")]]}, store=True, continues=False)
     assert read.error is not None
     assert read.sink.late == []
 
@@ -205,18 +206,18 @@ def test_a_store_that_is_full_stops_the_reader_and_one_that_fails_seals_nothing_
         async def keep(self, late: Sequence[LateRecord]) -> None:
             raise SpoolError("the disk is full")
 
-    script: Script = {"p": [[data(3, "b"), data(2, "a"), *beat(5)], beat(6)]}
-    full = Read({token: [*messages] for token, messages in script.items()}, store=True, sink=Full(goes_on=True))
+    script: Script = {"p": [[data(3, "b"), data(2, "a"), *heartbeat(5)], heartbeat(6)]}
+    full = Read({token: [*messages] for token, messages in script.items()}, store=True, sink=Full(continues=True))
     assert (str(full.error), full.sink.delivered) == ("too many", ["b"])
-    broken = Read(script, store=True, sink=Broken(goes_on=True))
+    broken = Read(script, store=True, sink=Broken(continues=True))
     assert (str(broken.error), broken.sink.delivered) == ("the disk is full", [])
     assert broken.sink.reached < at(2)
 
 
-def test_the_log_names_what_came_late_and_no_values(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_late_record_and_no_values(caplog: pytest.LogCaptureFixture) -> None:
     Read({"p": ORDERS["data after data"]}, store=False)
-    (told,) = [one for one in caplog.records if one.levelno == logging.ERROR]
-    assert vars(told)["fields"] == {
+    (line,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert vars(line)["fields"] == {
         "change_stream": "S",
         "partition": "partition p…p",
         "kind": "data change record",
@@ -227,25 +228,25 @@ def test_the_log_names_what_came_late_and_no_values(caplog: pytest.LogCaptureFix
     }
 
 
-def test_children_announced_behind_the_watermark_are_kept_with_their_range_and_read_from_their_start() -> None:
+def test_children_announced_behind_the_watermark_are_stored_with_their_range_and_read_from_their_start() -> None:
     child = ChildPartitionsRecord(at(2), "0", (ChildPartition("n", frozenset({"p"})),))
-    script: Script = {"p": [beat(4), beat(4), [child]], "n": [[data(3, "a"), data(6, "b")], beat(9)]}
+    script: Script = {"p": [heartbeat(4), heartbeat(4), [child]], "n": [[data(3, "a"), data(6, "b")], heartbeat(9)]}
     read = Read({token: [*messages] for token, messages in script.items()}, store=True)
     assert read.error is None
     assert [(one.kind, one.incomplete) for one in read.sink.late] == [
         ("child partitions record", (at(2), at(4) - 1)),
         ("data change record", (at(3), at(3))),
     ]
-    assert [query.start for query in read.queries.asked if query.token == "n"] == [at(2)]
+    assert [query.start for query in read.queries.sent if query.token == "n"] == [at(2)]
     assert read.sink.delivered == ["b"]
     stopped = Read(script, store=False)
     assert "a child partitions record at 2027-01-15T08:00:02.000000Z" in str(stopped.error)
-    assert [query.token for query in stopped.queries.asked] == ["p"]
+    assert [query.token for query in stopped.queries.sent] == ["p"]
 
 
-def test_a_partition_that_is_started_behind_its_announcer_is_kept_with_its_range_and_read() -> None:
+def test_a_partition_started_behind_its_announcer_is_stored_with_its_range_and_read() -> None:
     started = PartitionStartRecord(at(2), ("n",))
-    script: Script = {"p": [beat(4), beat(4), [started], beat(12)], "n": [[data(6, "b")], beat(9)]}
+    script: Script = {"p": [heartbeat(4), heartbeat(4), [started], heartbeat(12)], "n": [[data(6, "b")], heartbeat(9)]}
     read = Read({token: [*messages] for token, messages in script.items()}, store=True, window=30 * MINUTE)
     assert read.error is None
     assert [(one.kind, one.incomplete) for one in read.sink.late] == [("partition start record", (at(2), at(4) - 1))]
@@ -256,20 +257,20 @@ def test_a_partition_that_is_started_behind_its_announcer_is_kept_with_its_range
 
 @pytest.mark.parametrize("late", [PartitionEventRecord(at(2), 1), PartitionEndRecord(at(2))])
 def test_an_event_and_an_end_behind_what_was_proved_are_late_too(late: Item) -> None:
-    read = Read({"p": [beat(4), [late]]}, store=False, window=30 * MINUTE)
+    read = Read({"p": [heartbeat(4), [late]]}, store=False, window=30 * MINUTE)
     assert read.metrics.late_records == 1
     assert read.error is not None
 
 
-def test_what_has_the_same_timestamp_as_a_heartbeat_or_as_other_data_is_in_time() -> None:
+def test_a_record_at_the_timestamp_of_a_heartbeat_or_of_other_data_is_in_time() -> None:
     messages: list[list[Item]] = [
         [data(1, "a")],
         [data(1, "b")],
-        beat(3),
+        heartbeat(3),
         [data(3, "c")],
-        beat(3),
+        heartbeat(3),
         [data(3, "d")],
-        beat(9),
+        heartbeat(9),
     ]
     read = Read({"p": messages}, store=False)
     assert read.error is None
@@ -278,7 +279,7 @@ def test_what_has_the_same_timestamp_as_a_heartbeat_or_as_other_data_is_in_time(
 
 
 def test_a_late_record_whose_storing_was_cancelled_is_stored_before_anything_is_sealed() -> None:
-    sink = Sink(goes_on=True)
+    sink = Sink(continues=True)
 
     async def cut_short() -> None:
         graph = PartitionGraph([CutPartition("p", START)], watermark=START - 1)
@@ -298,5 +299,5 @@ def test_a_late_record_whose_storing_was_cancelled_is_stored_before_anything_is_
 @pytest.mark.parametrize("store", [False, True])
 def test_a_late_record_in_a_catch_up_over_many_minutes_ends_the_reader(store: bool) -> None:
     minutes = [data(60 * minute, f"t{minute}") for minute in range(1, 8)]
-    read = Read({"p": [[*minutes, *beat(600)], [data(30, "late")]]}, store=store, goes_on=False)
+    read = Read({"p": [[*minutes, *heartbeat(600)], [data(30, "late")]]}, store=store, continues=False)
     assert isinstance(read.error, StreamError)

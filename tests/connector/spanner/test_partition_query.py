@@ -12,7 +12,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE
 from connector.core.timestamps import SECOND
 from connector.decoding.decoder import Item, decoder
 from connector.spanner.client import SpannerClient
-from connector.spanner.faults import Verdict, fault
+from connector.spanner.errors import Action, classify
 from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from tests.connector.spanner.test_transport import pump_threads
@@ -49,9 +49,9 @@ async def reading(clock: Callable[[], int], plan: FaultPlan) -> AsyncIterator[tu
         )
 
 
-async def read(queries: PartitionQueries, clock: Callable[[], int], in_vain: int = 0) -> list[str]:
+async def read(queries: PartitionQueries, clock: Callable[[], int], timeouts: int = 0) -> list[str]:
     found: list[Item] = []
-    async for items in queries.read(PartitionQuery("left", ORIGIN, None, in_vain)):
+    async for items in queries.read(PartitionQuery("left", ORIGIN, None, timeouts)):
         found += items
         assert bool(pump_threads()) == (clock() - ORIGIN > BEHIND)
     return [shown(record) for record in loose(found)]
@@ -65,7 +65,7 @@ def silent_after(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
 WHOLE = ["change 5", "change 10", "change 10.5", "children west 20", "children east 20"]
 
 
-def test_a_query_that_begins_behind_is_pumped_and_any_other_is_not(clock: Callable[[], int]) -> None:
+def test_only_a_query_with_a_backlog_is_read_by_a_pump(clock: Callable[[], int]) -> None:
     async def main() -> None:
         async with reading(clock, FaultPlan()) as (_, queries):
             assert await read(queries, clock) == WHOLE
@@ -91,9 +91,9 @@ def test_a_stream_that_falls_silent_is_given_up(
 
 
 def test_patience_doubles_with_each_query_that_was_in_vain_up_to_ten_minutes_or_a_few_heartbeats() -> None:
-    assert [patience(SECOND, in_vain) // SECOND for in_vain in range(7)] == [30, 60, 120, 240, 480, 600, 600]
+    assert [patience(SECOND, timeouts) // SECOND for timeouts in range(7)] == [30, 60, 120, 240, 480, 600, 600]
     assert patience(SECOND, 10**6) == 600 * SECOND
-    assert [patience(300 * SECOND, in_vain) // SECOND for in_vain in (0, 5)] == [1500, 1500]
+    assert [patience(300 * SECOND, timeouts) // SECOND for timeouts in (0, 5)] == [1500, 1500]
 
 
 def test_a_first_message_that_is_late_is_waited_for_by_a_query_with_more_patience(
@@ -104,9 +104,9 @@ def test_a_first_message_that_is_late_is_waited_for_by_a_query_with_more_patienc
     async def main() -> None:
         plan = FaultPlan().rule(Fault(FaultKind.LATENESS, pause=2 * SECOND), times=3)
         async with reading(clock, plan) as (_, queries):
-            for in_vain in (0, 1):
-                with pytest.raises(SilentStreamError, match=f"no message for {1 + in_vain} s"):
-                    await read(queries, clock, in_vain)
+            for timeouts in (0, 1):
+                with pytest.raises(SilentStreamError, match=f"no message for {1 + timeouts} s"):
+                    await read(queries, clock, timeouts)
             assert await read(queries, clock, 2) == WHOLE
 
     asyncio.run(main())
@@ -126,7 +126,9 @@ def test_patience_is_as_ever_once_the_progress_has_moved(
     asyncio.run(main())
 
 
-def test_the_watchdog_sleeps_while_nobody_pulls(clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeout_does_not_run_while_nothing_is_pulled(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent_after(monkeypatch, 2 * SECOND)
 
     async def main() -> None:
@@ -146,7 +148,7 @@ def test_a_session_that_is_gone_is_renewed(clock: Callable[[], int]) -> None:
         async with reading(clock, plan) as (_, queries):
             with pytest.raises(grpc.RpcError) as told:
                 await read(queries, clock)
-            assert fault(told.value).verdict is Verdict.NEW_SESSION
+            assert classify(told.value).action is Action.NEW_SESSION
             assert await read(queries, clock) == WHOLE
 
     asyncio.run(main())

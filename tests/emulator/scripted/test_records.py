@@ -22,7 +22,7 @@ from emulator.scenario.history import (
     PartitionStart,
     ReportedMod,
 )
-from emulator.scripted.change_records import row_form
+from emulator.scripted.change_records import row_encoder
 from emulator.workload.tables import Dialect
 from tests.emulator.scripted.scripted_stream import COLUMNS, FORMS, MODS, ORIGIN, change, scenario
 
@@ -39,7 +39,7 @@ def test_the_connector_decodes_every_field_of_every_change_as_the_history_has_it
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     told = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
-    form, decode = row_form(dialect, mode), walk(DIALECTS[_NAMES[dialect]], mode)
+    form, decode = row_encoder(dialect, mode), walk(DIALECTS[_NAMES[dialect]], mode)
     for truth in [*told.history.changes(), change(1), change(2, 2)]:
         (got,) = decode(_value(form(truth)), 0)
         assert isinstance(got, DataChangeRecord)
@@ -66,8 +66,8 @@ def _assert_same(got: DataChangeRecord, truth: Change) -> None:
         assert [json.loads(text) for text in (got_mod.keys, got_mod.new_values, got_mod.old_values)] == list(rows)
 
 
-def test_a_googlesql_row_has_the_official_emulators_shape() -> None:
-    row = _value(row_form("googlesql", "IMMUTABLE_KEY_RANGE")(change(1)))
+def test_a_googlesql_row_has_the_structure_of_the_official_emulators() -> None:
+    row = _value(row_encoder("googlesql", "IMMUTABLE_KEY_RANGE")(change(1)))
     ((data, heartbeats, children),) = (struct.list_value.values for struct in row.list_value.values)
     (cells,) = (item.list_value.values for item in data.list_value.values)
     assert not heartbeats.list_value.values
@@ -86,7 +86,7 @@ def test_a_googlesql_row_has_the_official_emulators_shape() -> None:
 
 
 def test_a_postgresql_row_is_one_json_document_with_offsets_and_numbers() -> None:
-    form = row_form("postgresql", "IMMUTABLE_KEY_RANGE")
+    form = row_encoder("postgresql", "IMMUTABLE_KEY_RANGE")
     document = json.loads(_value(form(change(1))).string_value)
     assert list(document) == ["data_change_record"]
     data = document["data_change_record"]
@@ -108,7 +108,7 @@ def test_a_postgresql_row_is_one_json_document_with_offsets_and_numbers() -> Non
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_a_mutable_row_is_a_change_stream_record_in_base64(dialect: Dialect) -> None:
-    form = row_form(dialect, "MUTABLE_KEY_RANGE")
+    form = row_encoder(dialect, "MUTABLE_KEY_RANGE")
     parsed = _ChangeStreamRecord.FromString(base64.b64decode(_value(form(change(1))).string_value))
     data = parsed.data_change_record
     assert (data.commit_timestamp.seconds, data.commit_timestamp.nanos) == divmod(ORIGIN + SECOND, SECOND)
@@ -122,8 +122,8 @@ def test_a_mutable_row_is_a_change_stream_record_in_base64(dialect: Dialect) -> 
     assert data.ModType.Name(data.mod_type) == "UPDATE"
 
 
-def test_notices_of_the_mutable_mode_keep_their_fields() -> None:
-    form = row_form("googlesql", "MUTABLE_KEY_RANGE")
+def test_partition_records_of_the_mutable_mode_keep_their_fields() -> None:
+    form = row_encoder("googlesql", "MUTABLE_KEY_RANGE")
     told = scenario(mode="MUTABLE_KEY_RANGE").history.partitions["left"].events
     event, start, _, end = (
         _ChangeStreamRecord.FromString(base64.b64decode(_value(form(record)).string_value)) for record in told[3:]
@@ -135,25 +135,25 @@ def test_notices_of_the_mutable_mode_keep_their_fields() -> None:
     assert (end.partition_end_record.partition_token, end.partition_end_record.record_sequence) == ("left", "00000001")
 
 
-def test_a_mode_refuses_the_other_modes_records() -> None:
+def test_a_mode_rejects_the_records_of_the_other_mode() -> None:
     for dialect in ("googlesql", "postgresql"):
-        with pytest.raises(ValueError, match="knows no PartitionStart"):
-            row_form(dialect, "IMMUTABLE_KEY_RANGE")(PartitionStart(ORIGIN, "1", ("a",)))
-    with pytest.raises(ValueError, match="knows no Children"):
-        row_form("googlesql", "MUTABLE_KEY_RANGE")(Children(ORIGIN, "1", ()))
+        with pytest.raises(ValueError, match="has no PartitionStart"):
+            row_encoder(dialect, "IMMUTABLE_KEY_RANGE")(PartitionStart(ORIGIN, "1", ("a",)))
+    with pytest.raises(ValueError, match="has no Children"):
+        row_encoder("googlesql", "MUTABLE_KEY_RANGE")(Children(ORIGIN, "1", ()))
 
 
-def test_a_number_that_json_does_not_know_is_refused_rather_than_served() -> None:
+def test_a_number_that_is_not_valid_in_json_is_rejected() -> None:
     broken = ReportedMod({"SingerId": "1"}, {"Scores": [float("nan")]}, {})
     with pytest.raises(ValueError, match="JSON"):
-        row_form("googlesql", "IMMUTABLE_KEY_RANGE")(replace(change(1), mods=(broken,)))
+        row_encoder("googlesql", "IMMUTABLE_KEY_RANGE")(replace(change(1), mods=(broken,)))
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_a_record_of_fifty_mods_that_others_share_costs_far_below_100_microseconds(
+def test_a_record_with_fifty_shared_mods_is_encoded_in_less_than_100_microseconds(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
-    form, shared = row_form(dialect, mode), replace(change(1), mods=MODS * 25)
+    form, shared = row_encoder(dialect, mode), replace(change(1), mods=MODS * 25)
     form(shared)
 
     def seconds() -> float:
@@ -165,7 +165,7 @@ def test_a_record_of_fifty_mods_that_others_share_costs_far_below_100_microsecon
     assert min(seconds() for _ in range(5)) / 200 < 100e-6
 
 
-def test_the_end_of_a_partition_is_told_in_seconds_and_nanoseconds() -> None:
-    row = _value(row_form("googlesql", "MUTABLE_KEY_RANGE")(PartitionEnd(ORIGIN, "1", "t")))
+def test_the_end_of_a_partition_has_seconds_and_nanoseconds() -> None:
+    row = _value(row_encoder("googlesql", "MUTABLE_KEY_RANGE")(PartitionEnd(ORIGIN, "1", "t")))
     end = _ChangeStreamRecord.FromString(base64.b64decode(row.string_value)).partition_end_record
     assert (end.end_timestamp.seconds * SECOND + end.end_timestamp.nanos) == ORIGIN

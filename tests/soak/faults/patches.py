@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import connector.commands.read
+import connector.commands.spool_sink
 import connector.decoding.decoder
 import connector.spanner.partition_query
 import connector.spool.cuts
@@ -18,8 +18,10 @@ from connector.core.partitions import CutPartition
 from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.writing import PRUNE_GRACE, SpoolWriter
-from connector.storage.local import LocalStorage
+from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.writing import SpoolWriter
+from connector.storage.local import LocalStore
+from connector.storage.local_files import LocalFile
 from tests.soak.faults import clock
 from tests.soak.faults.process_faults import Points, ProcessFaults, mark
 
@@ -69,43 +71,59 @@ def inject_disk_faults(faults: ProcessFaults, *, full_at: int, name: str) -> Non
 
 def kill_in_storage(points: Points) -> None:
     """Kills at the points of writing a file of the spool."""
-    write, create, replace, link = LocalStorage._write, LocalStorage.create, LocalStorage.replace, os.link
+    write, create, replace, link = LocalStore._write, LocalStore.create, LocalStore.replace, os.link
 
-    def faulty_write(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> Path:
+    def faulty_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
         if points.is_next(f"in the middle of {_kind(path)}"):
             half = memoryview(data)[: len(memoryview(data)) // 2]
-            (self._folder(path) / ".tmp-half-written").write_bytes(half)
+            (self._folder(path) / ".half-written.tmp").write_bytes(half)
             points.die()
         return write(self, path, data)
 
     def faulty_link(source: Path, target: Path) -> None:
-        points.reached("before the link of a manifest")
+        of_manifest = target.parent.name == "manifests"
+        if of_manifest:
+            points.reached("before the link of a manifest")
         link(source, target)
-        points.reached("after the link of a manifest")
+        if of_manifest:
+            points.reached("after the link of a manifest")
 
-    def faulty_create(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> None:
+    def faulty_create(self: LocalStore, path: str, data: bytes | pa.Buffer) -> None:
+        if path in ("spool.json", "floor.json"):
+            _before(points, path)
         create(self, path, data)
-        points.reached(f"after {_kind(path)}")
+        _after(points, path)
 
-    def faulty_replace(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> None:
-        points.reached(f"before {_kind(path)}" if path != "floor.json" else "before a prune")
+    def faulty_replace(self: LocalStore, path: str, data: bytes | pa.Buffer, *, version: str | None = None) -> None:
+        if version is not None:  # which replaces without one, once it has compared
+            replace(self, path, data, version=version)
+            return
+        _before(points, path)
         replace(self, path, data)
-        points.reached("after a segment, before its manifest" if "segments" in path else f"after {_kind(path)}")
-        if path == "floor.json":
-            points.reached("after the floor, before its epochs are deleted")
+        _after(points, path)
 
-    LocalStorage._write = faulty_write  # type: ignore[method-assign]
-    LocalStorage.create = faulty_create  # type: ignore[method-assign]
-    LocalStorage.replace = faulty_replace  # type: ignore[method-assign]
-    connector.storage.local.os.link = faulty_link  # type: ignore[attr-defined]
+    LocalStore._write = faulty_write  # type: ignore[method-assign]
+    LocalStore.create = faulty_create  # type: ignore[method-assign]
+    LocalStore.replace = faulty_replace  # type: ignore[method-assign]
+    connector.storage.local_files.os.link = faulty_link  # type: ignore[attr-defined]
+
+
+def _before(points: Points, path: str) -> None:
+    points.reached(f"before {_kind(path)}" if path != "floor.json" else "before a prune")
+
+
+def _after(points: Points, path: str) -> None:
+    points.reached("after a segment, before its manifest" if "segments" in path else f"after {_kind(path)}")
+    if path == "floor.json":
+        points.reached("after the floor, before its epochs are deleted")
 
 
 def kill_in_writer(points: Points, *, prunes: bool) -> None:
     """Kills at the points of a spool writer's work on more than one file."""
-    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, SpoolWriter._sweep, LocalStorage.delete
+    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, Retention._sweep, LocalStore.delete
     doing = "nothing"
 
-    def faulty_delete(self: LocalStorage, *paths: str) -> None:
+    def faulty_delete(self: LocalStore, *paths: str) -> None:
         for path in paths:
             delete(self, path)
             points.reached(f"in the middle of {doing}")
@@ -118,7 +136,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after a prune")
         return pruned
 
-    def faulty_sweep(self: SpoolWriter) -> None:
+    def faulty_sweep(self: Retention) -> None:
         nonlocal doing
         points.reached("before the sweep")
         doing = "the sweep"
@@ -135,9 +153,9 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after the last epoch")
         return sealed
 
-    LocalStorage.delete = faulty_delete  # type: ignore[method-assign]
+    LocalStore.delete = faulty_delete  # type: ignore[method-assign]
     SpoolWriter.prune = faulty_prune  # type: ignore[method-assign]
-    SpoolWriter._sweep = faulty_sweep  # type: ignore[method-assign]
+    Retention._sweep = faulty_sweep  # type: ignore[method-assign]
     SpoolWriter.seal = faulty_seal  # type: ignore[assignment,method-assign]
 
 
@@ -158,18 +176,18 @@ def hurry() -> None:
     """Shortens the daemon's long timeouts, because the server's time runs faster than real time."""
     connector.spanner.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.spanner.partition_query.SILENT_HEARTBEATS = 1
-    connector.commands.read.PRUNE_INTERVAL = 0.2
+    connector.commands.spool_sink.PRUNE_INTERVAL = 0.2
 
 
 def write_cut_files(faults: ProcessFaults) -> None:
-    """Gives all cuts files of their own if the faults report so."""
+    """Gives all cuts files of their own if the faults say so."""
     if faults.cut_files:
         connector.spool.cuts.INLINE = 1
         connector.spool.summaries.BLOCK = 8
 
 
 def decode_as_columns(faults: ProcessFaults) -> None:
-    """Decodes rows as columns however few they are if the faults report so."""
+    """Decodes rows as columns however few they are if the faults say so."""
     if faults.columns:
         connector.decoding.decoder.FEW = 0
 

@@ -12,9 +12,9 @@ from tests.soak.faults.source import FaultySource, points
 def inject_batch_faults() -> None:
     write = Sink._write
 
-    def faulty_write(self: Sink, told: DataFrame, batch: int) -> None:
+    def faulty_write(self: Sink, reports: DataFrame, batch: int) -> None:
         points.reached("before a micro-batch")
-        write(self, told, batch)
+        write(self, reports, batch)
         points.reached("after a micro-batch, before its commit")
 
     Sink._write = faulty_write  # type: ignore[method-assign]

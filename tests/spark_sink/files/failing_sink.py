@@ -17,8 +17,8 @@ from tests.spark_sink.files.failing_source import FailingSource
 def fail_after_the_batch() -> None:
     write = Sink._write
 
-    def failing(self: Sink, told: DataFrame, batch: int) -> None:
-        write(self, told, batch)
+    def failing(self: Sink, reports: DataFrame, batch: int) -> None:
+        write(self, reports, batch)
         raise PySparkRuntimeError("Python worker failed to connect back.")
 
     Sink._write = failing  # type: ignore[method-assign]

@@ -15,8 +15,8 @@ from spark_sink.run import Sink, main
 def hold(until: Path) -> None:
     write = Sink._write
 
-    def held(self: Sink, told: DataFrame, batch: int) -> None:
-        write(self, told, batch)
+    def held(self: Sink, reports: DataFrame, batch: int) -> None:
+        write(self, reports, batch)
         while not until.exists():
             time.sleep(0.01)
 

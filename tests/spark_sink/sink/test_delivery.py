@@ -13,7 +13,7 @@ from connector.spool import consumers
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import FileDelivery
 from spark_sink.run import Event, Events, Sink
-from tests.spark_sink.bigquery.deliveries.lives import SOURCE
+from tests.spark_sink.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.spools import START, SpoolMaker
 
 

@@ -33,11 +33,11 @@ from emulator.bigquery.meter import (
     Meter,
 )
 from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.bigquery.quotas import HOUR
-from spark_sink.bigquery.table import MERGE, MERGE_LOAD
+from spark_sink.bigquery.pacing.quotas import HOUR
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.admission import EpochWeight
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 MODES = ("merge", "merge-load", "append-only", "changelog")
@@ -48,7 +48,7 @@ _MEASURED = 4
 
 @dataclass
 class Clock:
-    """Nanoseconds since 1970, as they are set."""
+    """A clock that is set; nanoseconds since 1970."""
 
     now: int = START + SECOND
 
@@ -56,13 +56,13 @@ class Clock:
         return self.now
 
     def time(self) -> datetime:
-        """As the double wants it."""
+        """The time as the double takes it."""
         return datetime.fromtimestamp(self.now // SECOND, UTC)
 
 
 @dataclass(frozen=True)
 class World:
-    """A double that counts, and the sink in a mode at its default configuration."""
+    """A double that counts calls, and the sink in a mode with its default configuration."""
 
     double: BigQueryDouble
     clock: Clock
@@ -84,14 +84,14 @@ class World:
 
     @property
     def staleness(self) -> int:
-        """Nanoseconds, as the sink tells BigQuery."""
+        """Nanoseconds, as the sink sets it in BigQuery."""
         sink = self._config().sink
         assert isinstance(sink, BigQueryConfig)
         return sink.max_staleness
 
-    def life(self) -> Life:
+    def sink(self) -> SinkRun:
         """A run of the sink."""
-        return Life(self._config(), self.checkpoint, clock=self.clock)
+        return SinkRun(self._config(), self.checkpoint, clock=self.clock)
 
     def _config(self) -> Config:
         server = self.double
@@ -110,15 +110,15 @@ class World:
         self.maker.seal(*(record(self.clock.now, [1], table=table) for table in self.tables))
 
     def profile(self, size: int) -> dict[str, int]:
-        """What a micro-batch of all tables takes, each of so many bytes, once they are there."""
+        """The calls of a micro-batch of all tables, each of this size, once they exist."""
         found: list[dict[str, int]] = []
-        with self.life() as life:
+        with self.sink() as sink:
             for _ in range(_MEASURED):
                 self.seal()
                 self._set_sizes(size)
                 before = totals(self.double.meter)
-                life.delivery.drain()  # the pace is another's
-                assert life.run()
+                sink.delivery.drain()  # the pace is another's
+                assert sink.run()
                 after = totals(self.double.meter)
                 found.append({kind: after[kind] - before[kind] for kind in after if after[kind] > before[kind]})
                 self.clock.now += SECOND
@@ -131,24 +131,24 @@ class World:
 
 
 def totals(meter: Meter) -> Counter[str]:
-    """What a meter has counted."""
+    """The counts of a meter."""
     return Counter({kind: meter.total(kind) for kind in meter.kinds()})
 
 
 def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: int = DAY) -> Meter:
-    """Lives through a day; raises RefusedError where a quota is used up."""
+    """Simulates a day; raises RefusedError where a quota is used up."""
     with mock.patch.object(stream, "NEWS_WAIT", 0.0), World.made(folder, mode, tables) as world:
         taken = world.profile(size)
         staleness, clock = world.staleness, world.clock
-        with world.life() as life:
-            pace = life._reader._pace
+        with world.sink() as sink:
+            pace = sink._reader._pace
     meter = Meter(clock.time)
     meter.limits.update(SERVICE)
     names = frozenset(world.tables)
-    begun = applied = clock.now
+    started = applied = clock.now
     pending: list[EpochWeight] = []
     for second in range(seconds):
-        clock.now = begun + second * SECOND
+        clock.now = started + second * SECOND
         epoch = 1000 + second
         pending.append(EpochWeight(epoch, None, tables, _EPOCH_BYTES, 1, "", names, clock.now))
         if mode == MERGE_LOAD and second % 20:  # its pace is slow: it is asked now and then

@@ -1,181 +1,145 @@
-"""merge, by BigQuery's change data capture, and rows that BigQuery refuses: on the strict double, without Spark."""
+"""Mode merge, by BigQuery's change data capture: on the strict double, without Spark."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
-from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import record as record_progress
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.writer import BigQueryWriter
-from spark_sink.dead_letters_command import Replayed, replayed
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.started_batches import BegunBatches
+from tests.spark_sink.bigquery.deliveries.double_scenarios import PARTIAL, check
 from tests.spark_sink.bigquery.deliveries.histories import (
-    CAPTURES,
-    NEW_ROW,
-    NEW_VALUES,
-    OLD_AND_NEW,
     WHOLE,
-    History,
     column,
 )
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life
-from tests.spark_sink.bigquery.deliveries.trials import (
-    Cut,
-    KilledError,
-    Trial,
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
+from tests.spark_sink.bigquery.deliveries.scenarios import (
+    Interruption,
+    MakeScenario,
     all_tasks,
     at,
     campaign,
-    killed_at,
-    lives,
     sized,
     some_parts,
     some_tasks,
 )
-from tests.spark_sink.spools import KEY, NAME, START, record
-
-STREAMED = ("append-only", "changelog", "merge")
-PARTIAL = (OLD_AND_NEW, NEW_VALUES)
-MakeTrial = Callable[..., Trial]
-
-
-@pytest.fixture
-def trial_of(bigquery_double: BigQueryDouble, tmp_path: Path) -> MakeTrial:
-    def make(mode: str = "merge", seed: int = 0, capture: str = NEW_ROW, **options: object) -> Trial:
-        return Trial(bigquery_double, tmp_path, mode, History(Random(seed), capture), options)
-
-    return make
-
-
-def check(trial: Trial) -> None:
-    """The tables are what the history says, and no two changes had one number."""
-    trial.check()
-    assert isinstance(trial.server, BigQueryDouble)
-    assert [trial.server.conflicts(*trial.place(table)) for table in trial.history.tables] == [0, 0]
-
+from tests.spark_sink.spools import START, record
 
 # Exactly once
 
-CUTS: dict[str, Cut] = {
+INTERRUPTIONS: dict[str, Interruption] = {
     "some tasks ran": some_tasks,
     "a task wrote a part of what it is to write": some_parts,
     "an append has not answered": at(BigQueryWriter, "append", call=3, after=True),
     "all tasks ran": all_tasks,
-    "all is delivered, which Spark has not heard": at(Life, "deliver", after=True),
+    "all is delivered, which Spark has not heard": at(SinkRun, "deliver", after=True),
 }
 
 
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
-@pytest.mark.parametrize("cut", CUTS)
-def test_tables_are_right_wherever_a_life_is_cut_and_however_the_next_is_cut_into_parts(
-    trial_of: MakeTrial, cut: str, checkpoint: str
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+def test_tables_are_right_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
+    double_scenario: MakeScenario, interruption: str, checkpoint: str
 ) -> None:
-    trial = trial_of(seed=3)
+    scenario = double_scenario(seed=3)
     for _ in range(3):
-        trial.seal()
-    with sized(part=1, piece=1000), trial.life(cores=8) as life:
-        CUTS[cut](life)
-    trial.seal()
+        scenario.seal()
+    with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
+        INTERRUPTIONS[interruption](sink)
+    scenario.seal()
     if checkpoint == "fresh":
-        trial.checkpoint = Checkpoint([])
-    with sized(part=10**9), trial.life(cores=1) as life:
-        life.run()
-    check(trial)
+        scenario.checkpoint = Checkpoint([])
+    with sized(part=10**9), scenario.sink(cores=1) as sink:
+        sink.run()
+    check(scenario)
 
 
-def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(trial_of: MakeTrial) -> None:
-    trial = trial_of(seed=4)
+def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(double_scenario: MakeScenario) -> None:
+    scenario = double_scenario(seed=4)
     for _ in range(4):
-        trial.seal(2)
-    trial.run()
-    check(trial)
-    record_progress(trial.maker.spool, "bigquery", 0, now=START)
-    trial.checkpoint = Checkpoint([])
-    with sized(piece=1), trial.life() as life:
-        assert life.run()
-    check(trial)
+        scenario.seal(2)
+    scenario.run()
+    check(scenario)
+    record_progress(scenario.maker.spool, "bigquery", 0, now=START)
+    scenario.checkpoint = Checkpoint([])
+    with sized(slice_bytes=1), scenario.sink() as sink:
+        assert sink.run()
+    check(scenario)
 
 
 @pytest.mark.parametrize("capture", WHOLE)
 def test_tables_are_right_for_whole_rows_altered_midway_with_columns_added_and_dropped(
-    trial_of: MakeTrial, capture: str
+    double_scenario: MakeScenario, capture: str
 ) -> None:
-    trial = trial_of(seed=5, capture=capture, dataset="{0}_{schema}")
-    trial.seal(4)
-    trial.run()
-    trial.history.add("Singers", column("Seen", "TIMESTAMP", 9))
-    trial.history.capture = WHOLE[WHOLE.index(capture) - 1]
-    trial.seal(4)
-    trial.history.drop("Singers", "Name")
-    trial.seal(4)
-    trial.run()
-    check(trial)
+    scenario = double_scenario(seed=5, capture=capture, dataset="{0}_{schema}")
+    scenario.seal(4)
+    scenario.run()
+    scenario.history.add("Singers", column("Seen", "TIMESTAMP", 9))
+    scenario.history.capture = WHOLE[WHOLE.index(capture) - 1]
+    scenario.seal(4)
+    scenario.history.drop("Singers", "Name")
+    scenario.seal(4)
+    scenario.run()
+    check(scenario)
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 300))])
-def test_tables_are_right_after_lives_that_are_cut_at_random(trial_of: MakeTrial, seed: int) -> None:
+def test_tables_are_right_after_runs_interrupted_at_random(double_scenario: MakeScenario, seed: int) -> None:
     random = Random(seed)
     options = {"dataset": "{0}_{schema}"} if random.random() < 0.2 else {}
-    trial = trial_of("merge", seed, random.choice(WHOLE), **options)
-    campaign(trial, random)
-    check(trial)
+    scenario = double_scenario("merge", seed, random.choice(WHOLE), **options)
+    campaign(scenario, random)
+    check(scenario)
 
 
 # Whole rows
 
 
 @pytest.mark.parametrize("capture", PARTIAL)
-def test_an_update_that_holds_only_changes_is_refused_before_anything_of_its_micro_batch_is_written_to_its_table(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, capture: str
+def test_an_update_that_holds_only_changes_is_rejected_before_anything_of_its_micro_batch_is_written_to_its_table(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, capture: str
 ) -> None:
-    trial = trial_of()
-    trial.maker.seal(record(START + SECOND, [1]))
-    trial.run()
-    trial.maker.seal(record(START + 2 * SECOND, [2]), record(START + 2 * SECOND, [2], table="Other"))
+    scenario = double_scenario()
+    scenario.maker.seal(record(START + SECOND, [1]))
+    scenario.run()
+    scenario.maker.seal(record(START + 2 * SECOND, [2]), record(START + 2 * SECOND, [2], table="Other"))
     partial = replace(record(START + 3 * SECOND, [1], mod_type="UPDATE"), value_capture_type=capture)
-    trial.maker.seal(partial)
+    scenario.maker.seal(partial)
     for _ in range(2):
-        with trial.life() as life, pytest.raises(SinkError) as raised:
-            life.run()
+        with scenario.sink() as sink, pytest.raises(SinkError) as raised:
+            sink.run()
         line = str(raised.value)
         assert line.startswith("table Singers has an update without the columns that did not change")
         assert (
             f"captures {capture}: ALTER CHANGE STREAM Everything SET OPTIONS (value_capture_type = 'NEW_ROW')" in line
         )
         assert "\n" not in line
-        assert [row["Id"] for row in bigquery_double.rows(trial.dataset, "Singers")] == [1]
+        assert [row["Id"] for row in bigquery_double.rows(scenario.dataset, "Singers")] == [1]
 
 
 @pytest.mark.parametrize("capture", PARTIAL)
 @pytest.mark.parametrize("mod_type", ["INSERT", "DELETE"])
 def test_inserts_and_deletes_are_whole_whatever_the_stream_captures(
-    trial_of: MakeTrial, mod_type: str, capture: str
+    double_scenario: MakeScenario, mod_type: str, capture: str
 ) -> None:
-    trial = trial_of()
-    trial.maker.seal(record(START + SECOND, [1, 2]))
-    trial.maker.seal(replace(record(START + 2 * SECOND, [2, 3], mod_type=mod_type), value_capture_type=capture))
-    trial.run()
-    assert {row["Id"] for row in trial.rows("Singers")} == ({1, 2, 3} if mod_type == "INSERT" else {1})
+    scenario = double_scenario()
+    scenario.maker.seal(record(START + SECOND, [1, 2]))
+    scenario.maker.seal(replace(record(START + 2 * SECOND, [2, 3], mod_type=mod_type), value_capture_type=capture))
+    scenario.run()
+    assert {row["Id"] for row in scenario.rows("Singers")} == ({1, 2, 3} if mod_type == "INSERT" else {1})
 
 
 # Staleness
 
 
 def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, capsys: pytest.CaptureFixture[str]
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trial = trial_of()
+    scenario = double_scenario()
     for number, (option, expected) in enumerate(
         [
             (None, timedelta(hours=1)),
@@ -185,267 +149,15 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
         ],
         1,
     ):
-        trial.options.update({"max_staleness": option} if option else {})
-        trial.maker.seal(record(START + number * SECOND, [number]))
-        trial.run()
-        assert bigquery_double.table(trial.dataset, "Singers").max_staleness == expected
+        scenario.options.update({"max_staleness": option} if option else {})
+        scenario.maker.seal(record(START + number * SECOND, [number]))
+        scenario.run()
+        assert bigquery_double.table(scenario.dataset, "Singers").max_staleness == expected
         jobs = bigquery_double.counts.requests["jobs.insert"] + bigquery_double.counts.requests["jobs.query"]
         assert jobs == number, "it is set once"
     told = [line for line in capsys.readouterr().err.splitlines() if "max_staleness" in line]
-    name = f"{bigquery_double.project}.{trial.dataset}.Singers"
+    name = f"{bigquery_double.project}.{scenario.dataset}.Singers"
     assert told == [
         f"spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
         for before, after in ((3600, 5400), (5400, 0), (0, 86400))
     ], "what a table is made with is not told"
-
-
-# Rows that BigQuery refuses
-
-
-def letters_of(trial: Trial) -> list[tuple[int, str]]:
-    """The ids and the reasons of the letters there are."""
-    letters = DeadLetters(str(trial.letters))
-    found: list[tuple[int, str]] = []
-    for file in letters.files():
-        rows, reasons = letters.read(file)
-        ids = [int(payload.partition('"Id":"')[2].partition('"')[0]) for payload in rows.column("payload").to_pylist()]
-        found += zip(ids, reasons, strict=True)
-    return sorted(found)
-
-
-def replay(trial: Trial) -> Replayed:
-    letters = DeadLetters(str(trial.letters))
-    with replay_into(trial.config()) as into:
-        return replayed(letters, letters.files(), into, [])
-
-
-def names_of(trial: Trial) -> list[tuple[int, object]]:
-    return sorted((row["Id"], row["Name"]) for row in trial.rows("Singers"))
-
-
-@pytest.mark.parametrize("piece", [1, 10**6])
-@pytest.mark.parametrize("mode", STREAMED)
-def test_rows_that_the_server_refuses_become_letters_with_its_reason_and_the_rest_of_the_request_is_written(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str, piece: int
-) -> None:
-    trial = trial_of(mode)
-    bigquery_double.refuse("Name", "bad", "this is no name")
-    bigquery_double.refuse("Name", "worse", "this is none either")
-    trial.maker.seal(
-        *(
-            record(START + SECOND, ids, values={"Name": name}, sequence=number)
-            for number, (ids, name) in enumerate(
-                [([1, 2], "a"), ([3], "bad"), ([4], "worse"), ([5], "b"), ([6], "bad")]
-            )
-        ),
-        record(START + SECOND, [9], table="Other", sequence=9),
-    )
-    with sized(part=10**9, piece=piece), trial.life() as life:
-        (said,) = life.run()
-    assert said == f"4 rows to 2 tables, 3 to the dead letters at {trial.letters}"
-    assert letters_of(trial) == [
-        (3, "BigQuery refuses it: Name: this is no name"),
-        (4, "BigQuery refuses it: Name: this is none either"),
-        (6, "BigQuery refuses it: Name: this is no name"),
-    ]
-    assert names_of(trial) == [(1, "a"), (2, "a"), (5, "b")]
-    assert len(trial.rows("Other")) == 1
-
-    bigquery_double.take_all()
-    bigquery_double.refuse("Name", "worse", "this is none either")  # the other is right now
-    assert replay(trial) == Replayed(sent=2, refused=1)
-    assert [letter for letter, _ in letters_of(trial)] == [4]
-    bigquery_double.take_all()
-    assert replay(trial) == Replayed(sent=1)
-    assert letters_of(trial) == []
-    assert names_of(trial) == [(1, "a"), (2, "a"), (3, "bad"), (4, "worse"), (5, "b"), (6, "bad")]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_rows_that_cannot_be_made_and_rows_that_the_server_refuses_are_told_apart(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    trial = trial_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    columns = (KEY, NAME, ColumnType("Tags", '{"array_element_type":{"code":"STRING"},"code":"ARRAY"}', False, 3))
-    rows: list[dict[str, object]] = [
-        {"Name": "a"},
-        {"Name": "b", "Tags": [None]},
-        {"Name": "c"},
-        {"Name": "bad", "Tags": [None]},
-        {"Name": "bad"},
-        {"Name": "d", "Tags": [None]},
-        {"Name": "e"},
-    ]
-    trial.maker.seal(
-        *(
-            record(START + SECOND, [number], columns=columns, values=values, sequence=number)
-            for number, values in enumerate(rows)
-        )
-    )
-    trial.run()
-    null = "column Tags holds a NULL inside an array, which BigQuery's REPEATED columns cannot: set sink.arrays: json"
-    assert letters_of(trial) == [(1, null), (3, null), (4, "BigQuery refuses it: Name: no"), (5, null)]
-    assert names_of(trial) == [(0, "a"), (2, "c"), (6, "e")]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_more_refused_rows_than_an_answer_tells_of_are_all_found(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    trial = trial_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    trial.maker.seal(
-        record(START + SECOND, range(250), values={"Name": "bad"}), record(START + SECOND, [999], sequence=1)
-    )
-    (said,) = trial.run()
-    assert said.startswith("1 rows to 1 tables, 250 to the dead letters")
-    assert (len(letters_of(trial)), names_of(trial)) == (250, [(999, "n")])
-
-
-def test_a_late_letter_changes_nothing_that_came_after_it(trial_of: MakeTrial, bigquery_double: BigQueryDouble) -> None:
-    trial = trial_of()
-    bigquery_double.refuse("Name", "bad", "no")
-    trial.maker.seal(record(START + SECOND, [1, 2, 3], values={"Name": "bad"}))
-    trial.run()
-    trial.maker.seal(record(START + 2 * SECOND, [1], mod_type="UPDATE", values={"Name": "later"}))
-    trial.maker.seal(record(START + 3 * SECOND, [2], mod_type="DELETE"))
-    trial.run()
-    bigquery_double.take_all()
-    assert replay(trial) == Replayed(sent=3)
-    assert names_of(trial) == [(1, "later"), (3, "bad")]
-
-
-def test_letters_of_many_micro_batches_are_replayed_in_the_order_of_commits(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble
-) -> None:
-    trial = trial_of("append-only")
-    bigquery_double.refuse("Name", "bad", "no")
-    for number in range(1, 12):
-        trial.maker.seal(record(START + number * SECOND, [number], values={"Name": "bad"}))
-        trial.run()
-    files = DeadLetters(str(trial.letters)).files()
-    assert [file.oldest for file in files] == sorted(file.oldest for file in files)
-    bigquery_double.take_all()
-    assert replay(trial) == Replayed(sent=11)
-    assert [row["Id"] for row in trial.rows("Singers")] == list(range(1, 12))
-
-
-@pytest.mark.parametrize(
-    "point", [(BigQueryWriter, "append", True), (DeadLetters, "replace", False), (DeadLetters, "replace", True)]
-)
-def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, point: tuple[type, str, bool]
-) -> None:
-    trial = trial_of()
-    bigquery_double.refuse("Name", "bad", "no")
-    for number in (1, 2):
-        trial.maker.seal(record(START + number * SECOND, [number, 7], values={"Name": "bad"}))
-        trial.run()
-    bigquery_double.take_all()
-    owner, method, after = point
-    with killed_at(owner, method, after=after), pytest.raises(KilledError):
-        replay(trial)
-    replay(trial)
-    assert (letters_of(trial), names_of(trial)) == ([], [(1, "bad"), (2, "bad"), (7, "bad")])
-    assert bigquery_double.conflicts(trial.dataset, "Singers") == 0
-
-
-@pytest.mark.parametrize("seed", [0, 1, 8, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(9, 200))])
-@pytest.mark.parametrize("mode", ["append-only", "changelog"])
-def test_every_change_is_appended_or_a_letter_and_never_both_in_lives_that_are_cut_at_random(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str, seed: int
-) -> None:
-    random = Random(seed)
-    trial = trial_of(mode, seed, random.choice(CAPTURES))
-    bigquery_double.refuse("Name", "a", "no")
-    bigquery_double.refuse("Out", True, "no")
-    lives(trial, random)
-    letters = DeadLetters(str(trial.letters))
-    for table in trial.history.tables:
-        made = Counter(int(change.number[:16], 16) for change in trial.history.changes if change.table == table)
-        there = Counter(trial.commit_of(row) for row in trial.rows(table))
-        for file in letters.files(table):
-            numbers = letters.read(file)[0].column("change_sequence_number").to_pylist()
-            there.update(int(number[:16], 16) for number in numbers)
-        assert there == made
-    assert letters.files()
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(trial_of: MakeTrial, mode: str) -> None:
-    trial = trial_of(mode)
-    large: dict[str, object] = {"Name": "x" * 10_000_000}
-    most: dict[str, object] = {"Name": "x" * 9_490_000}
-    trial.maker.seal(
-        record(START + SECOND, [1], values=large),
-        record(START + SECOND, [2, 3], sequence=1),
-        record(START + SECOND, [4], values=most, sequence=2),
-    )
-    (said,) = trial.run()
-    assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
-    assert letters_of(trial) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
-    assert [key for key, _ in names_of(trial)] == [2, 3, 4]
-    assert replay(trial) == Replayed(refused=1)
-
-
-@pytest.mark.parametrize("mode", ["append-only", "merge"])
-def test_rows_that_grow_on_their_way_are_cut_into_requests_that_bigquery_takes(
-    trial_of: MakeTrial, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """A zero of an array takes two bytes in the spool and ten in a message, so 4 MB there are 20 MB here."""
-    requests = []
-    append = BigQueryWriter.append
-
-    def watched(
-        self: BigQueryWriter, stream: str, descriptor: DescriptorProto, rows: Sequence[bytes], offset: int | None = None
-    ) -> list[tuple[int, str]]:
-        requests.append(sum(map(len, rows)))
-        return append(self, stream, descriptor, rows, offset)
-
-    monkeypatch.setattr(BigQueryWriter, "append", watched)
-    numbers = ColumnType("Numbers", '{"array_element_type":{"code":"FLOAT64"},"code":"ARRAY"}', False, 99)
-    columns = (KEY, *(ColumnType(f"c{number}", '{"code":"INT64"}', False, number) for number in range(2, 20)), numbers)
-    trial = trial_of(mode)
-    trial.maker.seal(record(START + SECOND, range(40), columns=columns, values={"Numbers": [0] * 50_000}))
-    (said,) = trial.run()
-    assert said == "40 rows to 1 tables"
-    assert sum(requests) > 20_000_000
-    assert max(requests) < 10_000_000
-    assert sorted((row["Id"], len(row["Numbers"])) for row in trial.rows("Singers")) == [
-        (key, 50_000) for key in range(40)
-    ]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_letters_are_there_once_though_their_micro_batch_is_done_again(
-    trial_of: MakeTrial, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    trial = trial_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    trial.maker.seal(record(START + SECOND, [1, 2]), record(START + SECOND, [3], values={"Name": "bad"}, sequence=1))
-    with trial.life() as life:
-        at(Life, "deliver", after=True)(life)
-    assert BegunBatches(trial.maker.spool, "bigquery").at(1) is not None
-    trial.run()
-    assert [key for key, _ in letters_of(trial)] == [3]
-    assert names_of(trial) == [(1, "n"), (2, "n")]
-
-
-def test_keys_and_arrays_that_bigquery_cannot_hold_become_letters_and_the_options_that_hold_them_let_them_in(
-    trial_of: MakeTrial,
-) -> None:
-    trial = trial_of()
-    key = ColumnType("Id", '{"code":"TIMESTAMP"}', True, 1)
-    moment = "2026-01-02T03:04:05.123456789Z"
-    trial.maker.seal(record(START + SECOND, [moment], columns=(key, NAME)))  # type: ignore[list-item]
-    trial.run()
-    assert ["set sink.timestamps: text" in reason for _, reason in _reasons(trial)] == [True]
-    trial.dataset += "_text"
-    trial.options["timestamps"] = "text"
-    assert replay(trial) == Replayed(sent=1)
-    assert [row["Id"] for row in trial.rows("Singers")] == [moment]
-
-
-def _reasons(trial: Trial) -> list[tuple[str, str]]:
-    return [(file.table, reason) for file in DeadLetters(str(trial.letters)).files() for reason in file.reasons]

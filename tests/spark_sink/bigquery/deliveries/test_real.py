@@ -19,12 +19,12 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.replay import replay_into
-from spark_sink.bigquery.rows import LARGEST, RowBuilder
-from spark_sink.bigquery.table import bigquery_table
-from spark_sink.bigquery.writer import BigQueryWriter
+from spark_sink.bigquery.rows.builder import LARGEST, RowBuilder
+from spark_sink.bigquery.tables.table import bigquery_table
+from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sink.dead_letters import DeadLetters
-from tests.spark_sink.bigquery.deliveries.lives import Checkpoint, Life, configured
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 NAMED = os.environ.get("SPANNER_CDC_REAL_DATASET", "")
@@ -91,13 +91,13 @@ def configuration(spool: SpoolMaker, prefix: str, mode: str) -> Config:
     return configured(spool.path, **options)
 
 
-def life(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint | None = None) -> Life:
-    return Life(configuration(spool, prefix, mode), checkpoint)
+def sink(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint | None = None) -> SinkRun:
+    return SinkRun(configuration(spool, prefix, mode), checkpoint)
 
 
 def delivered(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint) -> list[str]:
     """Delivers all that is sealed; what is said."""
-    with life(spool, prefix, mode, checkpoint) as one:
+    with sink(spool, prefix, mode, checkpoint) as one:
         one.only_what_is_sealed()
         return one.run()
 
@@ -145,9 +145,9 @@ def test_a_merged_table_has_the_rows_of_the_source(tmp_path: Path, prefix: str, 
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
 def test_an_appended_table_has_each_change_once(tmp_path: Path, prefix: str, query: Query, mode: str) -> None:
     spool = history(tmp_path / "spool")
-    with life(spool, prefix, mode) as one:
+    with sink(spool, prefix, mode) as one:
         assert one.plan()
-        one.deliver([row for task in one.tasks() for row in one.told(task)])
+        one.deliver([row for task in one.tasks() for row in one.reports(task)])
     assert delivered(spool, prefix, mode, Checkpoint([])), "what was begun comes again"
     name = f"{prefix}Singers" + ("_changelog" if mode == "changelog" else "")
     assert query(f"SELECT COUNT(*) AS n FROM `{NAMED}.{name}`") == [{"n": 8}]
@@ -255,7 +255,7 @@ def test_many_streams_are_committed_at_once(tmp_path: Path, prefix: str, query: 
     delivered(spool, prefix, "append-only", Checkpoint([]))
     config = configuration(spool, prefix, "append-only")
     assert isinstance(config.sink, BigQueryConfig)
-    table = bigquery_table(TableSchema.of("Singers", [KEY, NAME]), config.sink.shape())
+    table = bigquery_table(TableSchema.of("Singers", [KEY, NAME]), config.sink.table_options())
     writer = BigQueryWriter(config.sink.target(config.source), table)
     descriptor = RowBuilder(table, "append-only").descriptor
     streams = [writer.create_pending() for _ in range(150)]
@@ -304,7 +304,7 @@ def test_a_row_just_below_the_largest_is_taken_and_a_larger_one_is_a_letter(
     delivered(spool, prefix, mode, Checkpoint([]))
     name = f"{NAMED}.{prefix}Singers"
     eventually(query, f"SELECT Id, LENGTH(Name) AS n FROM `{name}`", [{"Id": 1, "n": LARGEST - 1000}])
-    assert sum(file.letters for file in DeadLetters(f"{spool.path}-letters").files()) == 1
+    assert sum(file.count for file in DeadLetters(f"{spool.path}-letters").files()) == 1
 
 
 def test_a_table_is_found_by_its_own_spelling_only(tmp_path: Path, prefix: str, query: Query) -> None:

@@ -1,0 +1,1 @@
+"""What stands behind the names of :mod:`connector`, the public API; docs/embedding.md describes it."""

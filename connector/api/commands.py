@@ -1,0 +1,69 @@
+"""The configuration, and the commands ``read`` and ``tail`` as functions."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from connector.api.stop import Stop, reader_stop
+from connector.commands import read as daemon
+from connector.commands import tail as printing
+from connector.config import Config, load, validated
+
+
+def load_config(source: str | Path | Mapping[str, object]) -> Config:
+    """Reads and checks a configuration; docs/configuration.md has every option.
+
+    Args:
+        source: a YAML file, in which ``${VAR}`` stands for the environment's value; or a mapping of sections, such as
+            ``{"source": {"project": ..., "instance": ..., "database": ..., "change_stream": ...}}``.
+
+    Raises:
+        ConfigurationError: it cannot be read, or has invalid options; all of them are named.
+    """
+    return validated(dict(source)) if isinstance(source, Mapping) else load(source)
+
+
+def emulator_host() -> str | None:
+    """The emulator's address in the environment; ``source.emulator_host`` takes precedence."""
+    return os.environ.get("SPANNER_EMULATOR_HOST")
+
+
+async def read(config: Config, *, stop: Stop | None = None) -> None:
+    """Reads the configured change stream into its spool until ``source.end``, or until ``stop``.
+
+    The same as ``spanner-cdc read``: it continues from the spool's newest epoch, and serves the status page at
+    ``config.status``. It installs no signal handlers. Cancelling it is safe: what was not sealed is read again.
+
+    Args:
+        config: the configuration.
+        stop: seals what is complete, for ``config.drain_timeout`` at most, and returns.
+
+    Raises:
+        ConfigurationError: the configuration does not fit the database.
+        DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
+        SpoolInUseError: another process writes the spool.
+        SpannerCdcError: reading cannot continue. What was sealed is kept, and the next call continues from there.
+    """
+    async with reader_stop(stop, config.drain_timeout) as follower:
+        await daemon.read(config, follower, emulator_host=emulator_host())
+
+
+async def tail(config: Config, out: BinaryIO, *, stop: Stop | None = None) -> None:
+    """Writes events as JSON lines from ``source.start`` until ``source.end``, or until ``stop``.
+
+    The same as ``spanner-cdc tail``: ``config.envelope.format`` is ``datastream`` or ``opencdc``; no spool is used.
+
+    Args:
+        config: the configuration.
+        out: a binary file, which is flushed after each epoch. Reading waits while it blocks.
+        stop: writes what is complete, for ``config.drain_timeout`` at most, and returns.
+
+    Raises:
+        ConfigurationError: the configuration does not fit the database.
+        DataLostError: Spanner no longer retains what was committed from the start on.
+        BrokenPipeError: whoever read ``out`` is gone.
+        SpannerCdcError: reading cannot continue.
+    """
+    async with reader_stop(stop, config.drain_timeout) as follower:
+        await printing.tail(config.source, config.envelope, out, follower, emulator_host=emulator_host())

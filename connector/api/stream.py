@@ -1,0 +1,202 @@
+"""Iterates over a change stream without Spark and without a spool: the reader's epochs, handed to one consumer.
+
+The reader runs in a task that the context manager owns. It hands over one epoch at a time: while the consumer works on
+one, the next is ready and the reader holds what its memory budget allows; then it stops receiving, and gRPC's flow
+control holds Spanner back.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+
+from connector.api.checkpoint import Checkpoint
+from connector.api.commands import emulator_host
+from connector.api.epochs import Epoch, EventReader
+from connector.api.stop import Stop, reader_stop
+from connector.api.threads import in_thread
+from connector.config import Config, SourceConfig
+from connector.core import epoch as received
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN
+from connector.core.schemas import SchemaRegistry
+from connector.core.timestamps import format_rfc3339
+from connector.envelope.envelope import EnvelopeBuilder
+from connector.errors import DataLostError
+from connector.reader import stopping
+from connector.reader.change_stream import OpenStream, opened
+from connector.reader.scheduler import Range, Scheduler
+from connector.spool.manifest import identity
+from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.progress import reporting
+
+
+class _Handover:
+    """Takes epochs from the reader, as its sink, and gives them to the consumer, as an iterator.
+
+    Args:
+        stream: the change stream that is read.
+        config: the configuration.
+        first: the number of the first epoch.
+    """
+
+    def __init__(self, stream: OpenStream, config: Config, first: int) -> None:
+        self._stream = stream
+        self._name = str(config.source.name)
+        self._envelope = EnvelopeBuilder(
+            stream.source, stream_name=config.envelope.stream_name, read_method=config.envelope.read_method
+        )
+        self._registry = SchemaRegistry(stream.stream.tables)
+        self._key_order = stream.key_order()
+        self._events = EventReader(self._registry.by_key)
+        self._writer = secrets.token_hex(8)
+        self._number = first
+        self._ready: Epoch | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._has_news = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """Waits until the consumer has taken the epoch before; a stop does not end this, for it will be taken."""
+        await self._has_room.wait()
+        return True
+
+    async def deliver(self, epoch: received.Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Makes an epoch ready for the consumer."""
+        await self._key_order.learn(self._registry, epoch.changes)
+        rows = await in_thread(lambda: self._rows(epoch))
+        batches = [rows] if rows is not None else []
+        self._ready = Epoch(
+            stream=self._name,
+            number=self._number,
+            identity=identity(epoch.high, self._writer),
+            low=epoch.low,
+            high=epoch.high,
+            rows=sum(batch.num_rows for batch in batches),
+            final=final,
+            gap=None,
+            _open=lambda: iter(batches),
+            _reader=self._events,
+        )
+        self._number += 1
+        self._has_room.clear()
+        self._has_news.set()
+
+    def _rows(self, epoch: received.Epoch) -> pa.RecordBatch | None:
+        kept = self._stream.filter(epoch.changes)
+        return self._envelope.build(kept, self._registry, self._number) if kept.mods else None
+
+    def reads(self, reader: asyncio.Task[None]) -> None:
+        """The task that delivers; its end is the iterator's end, and its error the iterator's."""
+        self._reader = reader
+        reader.add_done_callback(lambda _: self._has_news.set())
+
+    def __aiter__(self) -> AsyncIterator[Epoch]:
+        return self
+
+    async def __anext__(self) -> Epoch:
+        while self._ready is None:
+            if self._reader is None or self._reader.cancelled():
+                raise StopAsyncIteration
+            if self._reader.done():
+                self._reader.result()  # raises the reader's error
+                raise StopAsyncIteration
+            await self._has_news.wait()
+            self._has_news.clear()
+        epoch, self._ready = self._ready, None
+        self._has_room.set()
+        return epoch
+
+
+@asynccontextmanager
+async def read_epochs(
+    config: Config, *, after: str | None = None, stop: Stop | None = None
+) -> AsyncIterator[AsyncIterator[Epoch]]:
+    """Iterates over a change stream's epochs, in commit order, without a spool.
+
+    Used as ``async with read_epochs(config) as epochs: async for epoch in epochs: ...``. Of the configuration it uses
+    ``source``, ``envelope``, ``spool.seal_interval`` (the least time between two epochs, unless one is full) and
+    ``drain_timeout``. Without ``source.workers`` everything is read in this process.
+
+    The block owns the reader's task, connections and worker processes; they have ended when it is left. A slow
+    consumer holds Spanner back: the reader holds the next epoch, and about 64 MB of what follows it.
+
+    Args:
+        config: the configuration.
+        after: the :attr:`Epoch.checkpoint` to resume after. Without it reading starts at ``source.start``.
+        stop: gives what is complete, for ``config.drain_timeout`` at most, and ends the iteration.
+
+    Yields:
+        An iterator of epochs, without gaps: each starts where the one before ended. It ends after ``source.end``, if
+        that is configured.
+
+    Raises:
+        ConfigurationError: the configuration or the checkpoint does not fit the database.
+        DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
+        SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete.
+    """
+    source = config.source.model_copy(update={"workers": config.source.workers or 1})
+    resumed = None if after is None else Checkpoint.of(after, str(source.name))
+    async with opened(source, emulator_host=emulator_host(), started=resumed is not None) as stream:
+        stream.warn_of_tables()
+        handover = _Handover(stream, config, resumed.epoch + 1 if resumed else 1)
+        span = _range(stream, source, resumed)
+        if span is None:
+            yield handover
+            return
+        await _check_start(stream, span, resumed)
+        async with _reading(stream, config, span, handover, stop):
+            yield handover
+
+
+def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
+    """What is read, by an initial query at its start; None if the checkpoint has reached the end already."""
+    start = stream.resolve(source.start) if resumed is None else resumed.watermark + 1
+    end = None if source.end is None else stream.resolve(source.end)
+    if resumed is not None and end is not None and end <= resumed.watermark:
+        return None
+    return Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+
+
+async def _check_start(stream: OpenStream, span: Range, resumed: Checkpoint | None) -> None:
+    try:
+        await stream.check_start(span.watermark + 1, span.end)
+    except DataLostError as error:
+        if resumed is None:
+            raise
+        raise DataLostError(
+            f"cannot resume after {resumed}: what was committed after {format_rfc3339(resumed.watermark)} is no longer"
+            f" retained ({error.args[0]})",
+            hint="Nothing was skipped. To continue without it, start without a checkpoint, at a later source.start.",
+            earliest=error.earliest,
+        ) from error
+
+
+@asynccontextmanager
+async def _reading(
+    stream: OpenStream, config: Config, span: Range, handover: _Handover, stop: Stop | None
+) -> AsyncIterator[None]:
+    """Runs the reader in a task, which has ended when the context is left."""
+    metrics = ReaderMetrics()
+    async with (
+        stream.scheduler(span, handover, seal_interval=config.spool.seal_interval, metrics=metrics) as scheduler,
+        reporting(metrics),
+        reader_stop(stop, config.drain_timeout) as follower,
+    ):
+        reader = asyncio.create_task(_run(scheduler, follower), name="reader")
+        handover.reads(reader)
+        try:
+            yield
+        finally:
+            reader.cancel()
+            await asyncio.wait({reader})
+            if not reader.cancelled():
+                reader.exception()  # retrieved, so that asyncio does not report it a second time
+
+
+async def _run(scheduler: Scheduler, stop: stopping.Stop) -> None:
+    async with stop.draining(scheduler):
+        await scheduler.run()

@@ -1,0 +1,186 @@
+"""The daemon's side of the spool: seals epochs into it, prunes it, and waits for its consumers while it is full."""
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pyarrow as pa
+
+from connector.commands.threads import finished_in_thread
+from connector.config.sinks import sink_names
+from connector.core.epoch import Epoch
+from connector.core.late_records import LateRecord
+from connector.core.partitions import CutPartition
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import SpoolError
+from connector.log import Log
+from connector.reader.stopping import Stop
+from connector.spanner.key_order import KeyOrder
+from connector.spool import consumers
+from connector.spool.late_store import LateStore
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
+from connector.spool.writing import SpoolWriter
+from connector.telemetry.metrics import ReaderMetrics
+
+PRUNE_INTERVAL = 1.0
+"""Seconds between two prunings."""
+
+_WARN_INTERVAL = 60.0
+"""Seconds between two warnings of the same thing."""
+
+_log = Log(__name__)
+
+
+class SpoolSink:
+    """An epoch sink that seals into a spool, prunes what all consumers are done with, and waits while it is full.
+
+    Args:
+        writer: the spool's writer.
+        spool: the spool.
+        max_bytes: the size from which on the reader waits.
+        retention: nanoseconds that Spanner keeps the stream's records.
+        metrics: counters of the daemon.
+        key_order: learns the order of new tables' keys; None where the positions of their columns give it.
+        continues: whether the reader continues after a late record that is kept.
+    """
+
+    def __init__(
+        self,
+        writer: SpoolWriter,
+        spool: Spool,
+        *,
+        max_bytes: int,
+        retention: int,
+        metrics: ReaderMetrics,
+        key_order: KeyOrder | None = None,
+        continues: bool = False,
+    ) -> None:
+        self._writer = writer
+        self._spool = spool
+        self._max_bytes = max_bytes
+        self._retention = retention
+        self._metrics = metrics
+        self._key_order = key_order
+        self.continues = continues
+        self._late_store = LateStore(spool)
+        self._lock = asyncio.Lock()
+        self._warned_of_full_spool = self._warned_of_strays = -_WARN_INTERVAL
+        self.watermark = 0
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """Waits until consumers have made room in the spool; False if ``stopping`` was set before."""
+        while self._writer.bytes >= self._max_bytes:
+            await self._prune(grace=0)
+            if self._writer.bytes < self._max_bytes or self._all_is_consumed():
+                break
+            if stopping.is_set():
+                return False
+            self._warn_of_full_spool()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PRUNE_INTERVAL / 2):
+                    await stopping.wait()
+        self._metrics.spool_bytes = self._writer.bytes
+        return True
+
+    def _all_is_consumed(self) -> bool:
+        """Whether only the newest epoch is left, which is never pruned, however large it is."""
+        known = consumers.consumers(self._spool)
+        return bool(known) and min(consumer.epoch for consumer in known) >= self._writer.epoch
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Seals the epoch; when it returns the epoch exists and survives a crash."""
+        if self._key_order is not None:
+            await self._key_order.learn(self._writer.registry, epoch.changes)
+        async with self._lock:
+            manifest = await finished_in_thread(functools.partial(self._seal, epoch, cut, final=final))
+        self.watermark = epoch.high
+        self._metrics.spool_bytes = self._writer.bytes
+        _log.debug(
+            "epoch sealed",
+            epoch=manifest.epoch,
+            rows=manifest.rows,
+            bytes=manifest.size,
+            watermark=format_rfc3339(manifest.watermark_high),
+        )
+
+    def _seal(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> Manifest:
+        try:
+            return self._writer.seal(epoch, cut, now=time.time_ns(), final=final)
+        finally:
+            # Arrow's pool keeps freed memory for each thread that it was used in.
+            pa.default_memory_pool().release_unused()
+
+    async def keep(self, late: Sequence[LateRecord]) -> None:
+        """Keeps late records as dead letters; when it returns they survive a crash."""
+        await finished_in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
+
+    @asynccontextmanager
+    async def pruned(self, stop: Stop) -> AsyncIterator[None]:
+        """Prunes in the background; an error of it asks ``stop`` for a drain, and is raised at the end.
+
+        When this is left, no thread writes to the spool any more.
+        """
+        pruning = asyncio.create_task(self._keep_pruned(), name="prune")
+        pruning.add_done_callback(lambda task: None if task.cancelled() else stop.ask())
+        try:
+            yield
+            if pruning.done():
+                await pruning
+        finally:
+            pruning.cancel()
+            await asyncio.wait({pruning})
+            if not pruning.cancelled() and (error := pruning.exception()) is not None:
+                _log.warning("pruning the spool failed; the reader drains and ends", error=str(error))
+
+    async def _keep_pruned(self) -> None:
+        while True:
+            await asyncio.sleep(PRUNE_INTERVAL)
+            await self._prune()
+            await self._collect_sink_reports()
+
+    async def _prune(self, grace: int | None = None) -> None:
+        options = {} if grace is None else {"grace": grace}
+        async with self._lock:
+            await finished_in_thread(functools.partial(self._writer.prune, now=time.time_ns(), **options))
+        self._metrics.spool_bytes = self._writer.bytes
+        self._warn_of_strays()
+
+    async def _collect_sink_reports(self) -> None:
+        """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
+        with suppress(SpoolError):
+            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in sink_names()]
+            self._metrics.dead_letters = sum(report.refused for report in reports)
+            self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
+
+    def _warn_of_strays(self) -> None:
+        strays, now = self._writer.strays, time.monotonic()
+        if strays and now - self._warned_of_strays >= _WARN_INTERVAL:
+            self._warned_of_strays = now
+            _log.warning(
+                "nothing is pruned: consumers are done with epochs of another copy of this spool, which was put back"
+                " from an older one; restore the newer copy, or drop them with `spanner-cdc spool PATH --forget NAME`",
+                consumers=", ".join(strays),
+                newest_epoch=self._writer.epoch,
+            )
+
+    def _warn_of_full_spool(self) -> None:
+        now = time.monotonic()
+        if now - self._warned_of_full_spool < _WARN_INTERVAL:
+            return
+        self._warned_of_full_spool = now
+        known = consumers.consumers(self._spool)
+        slowest = min(known, key=lambda consumer: consumer.epoch, default=None)
+        left = (self.watermark + self._retention - time.time_ns()) // SECOND
+        _log.warning(
+            "the spool is full and the reader waits for its consumers",
+            bytes=self._writer.bytes,
+            max_bytes=self._max_bytes,
+            slowest_consumer=slowest.consumer if slowest else "none is registered",
+            its_epoch=slowest.epoch if slowest else 0,
+            newest_epoch=self._writer.epoch,
+            seconds_until_spanner_drops_data=left,
+        )

@@ -1,0 +1,162 @@
+"""The graph of a change stream's partitions. Pure: no clock, no I/O.
+
+The rules that the graph keeps:
+
+- A child is scheduled once, after every one of its parents has finished. A parent that was never discovered counts as
+  finished only when every other partition has been read up to the child's start: until then it may merely not have been
+  discovered yet, since partitions are read at different speeds.
+- ``progress`` of a partition is the timestamp up to which, inclusive, all its records have been received. A data change
+  record at t proves t - 1, since another transaction may share t. A child partitions record that starts at s proves
+  s - 1. A heartbeat at t proves t - 1 too: where t is the partition's end, as the emulator may have it, records at t
+  belong to its children, which are not known yet.
+- The watermark is the least progress of all partitions that have not finished, including children that wait.
+- The end of a query is not the end of its partition. Only child partitions records before a clean end, or the user's
+  end timestamp, finish a partition. After any other end it is queried again from its progress. That a partition has
+  been read up to the user's end is believed when a second query confirms it: :meth:`Partition.confirm_bound`.
+- The cut at W is what a reader needs to resume after W: see :meth:`Lineage.cut`.
+
+In the MUTABLE_KEY_RANGE mode a partition outlives those that it announces, and ends with a record of its own. Its
+partitions have no parents here: none waits for another, and the cut at W is every partition alive after W. A key that
+moves between them needs no barrier, because an epoch closes only when all partitions have passed W, and is sorted by
+commit timestamp.
+
+All timestamps are integers of nanoseconds since the epoch.
+"""
+
+from connector.core.partitions.churn import churn_of
+from connector.core.partitions.lineage import Lineage
+from connector.core.partitions.partition import NOTHING, Event, Partition
+from connector.core.records import (
+    INITIAL_TOKEN,
+    ChildPartitionsRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
+
+
+class PartitionGraph(Lineage):
+    """The partitions discovered so far, and what their queries have returned; arguments as of :class:`Lineage`."""
+
+    def query_start(self, token: str) -> int:
+        """Where the partition's next query starts, inclusive; what it returns at or before the progress is known.
+
+        The initial query starts at the start each time: from a later timestamp it returns other partitions.
+        """
+        partition = self._partitions[token]
+        if token == INITIAL_TOKEN:
+            return partition.start
+        return max(partition.start, partition.progress, partition.start if partition.is_late else self._floor)
+
+    def is_laggard(self, token: str) -> bool:
+        """Whether the partition holds the watermark, so that nothing more can be sealed before it is read further."""
+        return self._partitions[token].progress <= self._watermark
+
+    def sent(self, token: str) -> None:
+        """The partition's query has been sent."""
+        partition = self._partitions[token]
+        self._move(partition, Event.QUERY_SENT)
+        partition.ending = False
+        partition.proved = NOTHING
+
+    def broke(self, token: str) -> int:
+        """The partition's query ended without finishing the partition; returns the progress it is resumed from.
+
+        What was received beyond the progress is returned again, and must be discarded. A query that broke among several
+        child partitions records returns all of them again: the progress is before their start.
+        """
+        partition = self._partitions[token]
+        self._move(partition, Event.QUERY_BROKE)
+        return partition.progress
+
+    def proved(self, token: str, timestamp: int) -> None:
+        """Every record of the partition at or before ``timestamp`` has been received.
+
+        The initial query proves nothing until it has finished: the partitions it returns may start at different
+        instants.
+        """
+        if token != INITIAL_TOKEN:
+            self._partitions[token].prove(timestamp)
+
+    def announced(self, token: str, record: ChildPartitionsRecord) -> None:
+        """The partition returned a child partitions record. A child that is known already is the same one."""
+        parent = self._partitions[token]
+        parent.ends(record.start_timestamp)
+        for child in record.children:
+            parent.children.add(child.token)
+            if child.token not in self._partitions:
+                # The initial query is not named among the parents of those it returns, yet they follow it.
+                self._discovered(child.token, record.start_timestamp, child.parents | {token})
+        self.proved(token, record.start_timestamp - 1)
+
+    def started(self, token: str, record: PartitionStartRecord) -> None:
+        """The partition returned a partition start record; only those that the initial query returns follow it.
+
+        What an earlier query has returned is repeated at the start of a query. What is behind what this query itself
+        has proved is late instead (:mod:`connector.core.late_records`), and the partitions it names may be new.
+        """
+        announcer = self._partitions[token]
+        parents: frozenset[str] = frozenset()
+        if token == INITIAL_TOKEN:
+            announcer.ends(record.start_timestamp)
+            parents = frozenset({token})
+        elif announcer.proved < record.start_timestamp <= announcer.progress:
+            return  # a repeat: the partitions it names are known, or have ended and are forgotten
+        for started in record.tokens:
+            if started not in self._partitions:
+                self._discovered(started, record.start_timestamp, parents)
+                self.churn["starts"] += token != INITIAL_TOKEN
+        self.proved(token, record.start_timestamp - 1)
+
+    def moved(self, token: str, record: PartitionEventRecord) -> None:
+        """The partition returned a partition event record."""
+        partition = self._partitions[token]
+        if record.commit_timestamp > partition.moved_at:
+            partition.moved_at = record.commit_timestamp
+            self.churn["moves"] += record.moves_in
+        self.proved(token, record.commit_timestamp - 1)
+
+    def terminated(self, token: str, record: PartitionEndRecord) -> None:
+        """The partition returned its partition end record, after which it has no records."""
+        partition = self._partitions[token]
+        partition.ends_at = record.end_timestamp + 1
+        partition.ending = partition.complete = True
+        self.proved(token, record.end_timestamp)
+
+    def ended(self, token: str, *, proven: int | None) -> bool:
+        """The partition's query ended with OK; returns whether this finishes the partition.
+
+        Children that only an earlier query returned, before it broke, finish nothing: siblings may be missing.
+
+        Args:
+            token: the partition.
+            proven: the query's end bound, if the query was sent after Spanner's clock had passed it: everything up to
+                it, inclusive, should have been returned. A bound before the user's end finishes nothing.
+        """
+        partition = self._partitions[token]
+        if partition.ending:
+            self._finish(partition)
+            return True
+        if partition.ends_at is not None or token == INITIAL_TOKEN:
+            return False  # an initial query that returned nothing finishes nothing, wherever it ended
+        if proven is not None:
+            partition.confirm_bound(proven)
+        return self._reached_end(partition)
+
+    def nothing_left(self, token: str) -> bool:
+        """Finishes a scheduled partition that has no more records, or none before the user's end."""
+        partition = self._partitions[token]
+        if partition.complete:
+            self._finish(partition)
+            return True
+        return partition.ends_at is None and self._reached_end(partition)
+
+    def _finish(self, partition: Partition) -> None:
+        self._move(partition, Event.ENDED_FOR_GOOD)
+        self.churn.update(churn_of(partition, self._partitions))
+
+    def _reached_end(self, partition: Partition) -> bool:
+        if self._end is None or partition.progress < self._end:
+            return False
+        self._move(partition, Event.REACHED_END)
+        return True

@@ -1,0 +1,204 @@
+"""Reads a partition: one query after another, each from the last progress, until the partition has finished."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+import grpc
+import tenacity
+
+from connector.core.epoch import EpochBuffer
+from connector.core.partitions import PartitionGraph
+from connector.core.records import partition_name
+from connector.core.timestamps import format_rfc3339
+from connector.decoding.decoder import Item
+from connector.decoding.row_fields import UnknownRecordError
+from connector.errors import StreamError, UnreachableError
+from connector.log import Log
+from connector.reader.bounds import Bounds
+from connector.reader.flow_control import FlowControl
+from connector.reader.late_policy import LatePolicy
+from connector.reader.receiver import Receiver
+from connector.reader.watermark_watchdog import QueryRestartedError, WatermarkWatchdog
+from connector.spanner.errors import Action, classify, query_error
+from connector.spanner.partition_query import PartitionQuery, SilentStreamError
+from connector.telemetry.metrics import ReaderMetrics
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
+_log = Log(__name__)
+
+
+class Queries(Protocol):
+    """Sends partitions' queries, in this process or in others."""
+
+    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        """As :meth:`connector.spanner.partition_query.PartitionQueries.read`."""
+
+
+class PartitionReader:
+    """Reads the partitions of a change stream into the graph and the buffer; one task for each calls :meth:`read`.
+
+    Args:
+        queries: sends the partitions' queries.
+        stream: the change stream's name, for messages.
+        graph: the partitions.
+        buffer: holds what is received until it is sealed.
+        receiver: takes records into both.
+        late: stores late records.
+        bounds: where queries end.
+        flow: the memory's budget.
+        watchdog: restarts queries while the watermark is stalled.
+        metrics: counts queries and retries.
+        changed: called when the graph or the buffer have changed.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        stream: str,
+        graph: PartitionGraph,
+        buffer: EpochBuffer,
+        *,
+        receiver: Receiver,
+        late: LatePolicy,
+        bounds: Bounds,
+        flow: FlowControl,
+        watchdog: WatermarkWatchdog,
+        metrics: ReaderMetrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self._queries = queries
+        self._stream = stream
+        self._graph = graph
+        self._buffer = buffer
+        self._receiver = receiver
+        self._late = late
+        self._bounds = bounds
+        self._flow = flow
+        self._watchdog = watchdog
+        self._metrics = metrics
+        self._changed = changed
+
+    async def read(self, token: str) -> None:
+        """Reads a partition until it has finished; retries transient errors without limit, with backoff.
+
+        Raises:
+            SpannerCdcError: the partition cannot be read.
+        """
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(_ResumableError),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            before_sleep=lambda state: self._warn(token, state),
+        )
+        finished = False
+        while not finished:  # a query that moved the progress resets the backoff
+            finished = await retrying(self._query_once, token)
+
+    async def _query_once(self, token: str) -> bool:
+        """Sends a query; returns whether the partition has finished.
+
+        Raises:
+            _ResumableError: it has not finished, and its progress has not moved.
+        """
+        partition = self._graph[token]
+        before, doubted = partition.progress, partition.doubted
+        try:
+            if await self._query(token):
+                return True
+            broke = _ResumableError("it ended before its partition did")
+        except _ResumableError as error:
+            broke = error
+        if partition.doubted != doubted:
+            _log.debug("a partition's end is confirmed by another query", partition=partition_name(token))
+            return False
+        if partition.progress == before:
+            raise broke
+        _log.info("a partition's query is sent again", partition=partition_name(token), reason=str(broke))
+        return False
+
+    async def _query(self, token: str) -> bool:
+        """Sends one query and reads it to its end; returns whether the partition has finished.
+
+        Raises:
+            _ResumableError: it broke, and can be sent again.
+            SpannerCdcError: it must not be sent again.
+        """
+        if self._graph.nothing_left(token):
+            self._changed()
+            return True
+        try:
+            await self._bounds.settle(token)
+        except UnreachableError as error:
+            raise _ResumableError(str(error)) from error
+        start, before = self._graph.query_start(token), self._graph[token].progress
+        bound = self._bounds.of(token, start)
+        proven = self._bounds.proven(bound)
+        self._graph.sent(token)
+        self._metrics.queries += 1
+        clean = finished = False
+        try:
+            await self._pull(token, start, bound)
+            clean = True
+            finished = self._graph.ended(token, proven=proven)
+        except (grpc.RpcError, SilentStreamError, QueryRestartedError, UnknownRecordError) as error:
+            raise self._error(error, token, start) from error
+        finally:
+            self._flow.arrived(token)
+            if not finished:
+                progress = self._graph.broke(token)
+                self._bounds.ended(token, bound, clean=clean, news=progress > before)
+                self._buffer.discard(token, beyond=progress)
+            self._changed()
+        return finished
+
+    async def _pull(self, token: str, start: int, bound: int | None) -> None:
+        """Sends a query and takes what it returns, until it ends with OK."""
+        async with self._watchdog.query(token) as running:
+            query = PartitionQuery(token, start, bound, running.timeouts)
+            async with aclosing(self._queries.read(query)) as messages:
+                async for items in messages:
+                    self._flow.arrived(token)
+                    has_news = self._receiver.receive(token, items)
+                    self._changed()
+                    if has_news:
+                        running.progressed()
+                    await self._late.settled()
+                    while not self._admits(token):
+                        await self._flow.wait(token, self._graph[token].progress)
+                        running.progressed()
+
+    def _admits(self, token: str) -> bool:
+        return self._flow.admits(
+            held=self._buffer.bytes, ready=self._buffer.ready_bytes, laggard=self._graph.is_laggard(token)
+        )
+
+    def _error(self, error: Exception, token: str, start: int) -> Exception:
+        """What an error of a query means: a :class:`_ResumableError`, or what ends the reader."""
+        match error:
+            case grpc.RpcError():
+                found = classify(error)
+                if found.action is not Action.STOP:
+                    return _ResumableError(str(found))
+                where = partition_name(token)
+                return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
+            case UnknownRecordError():
+                return StreamError(
+                    f"change stream {self._stream}, {partition_name(token)}: {error}",
+                    hint="Nothing was skipped. A newer spanner-cdc may know this record.",
+                )
+        return _ResumableError(str(error))
+
+    def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
+        self._metrics.retries += 1
+        _log.warning(
+            "a partition's query broke and is sent again",
+            partition=partition_name(token),
+            error=str(state.outcome.exception()) if state.outcome else "",
+            attempt=state.attempt_number,
+            pause_s=round(state.upcoming_sleep, 3),
+        )
+
+
+class _ResumableError(Exception):
+    """A query that broke and is sent again from the partition's progress."""

@@ -1,0 +1,146 @@
+"""Seals: cuts what the watermark has passed into epochs, and delivers them one after another.
+
+An epoch is delivered together with the cut to resume from. What is delivered is never taken back.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from connector.core.epoch import Epoch, EpochBuffer, incomplete_transactions
+from connector.core.partitions import CutPartition, PartitionGraph
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.log import Log
+from connector.reader.late_policy import LatePolicy
+from connector.telemetry.metrics import ReaderMetrics
+
+_log = Log(__name__)
+
+
+class EpochSink(Protocol):
+    """Takes epochs, one after another."""
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """Waits until the next epoch may be delivered; False if ``stopping`` was set before there was room."""
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Takes an epoch; when it returns, the epoch and the cut after it are durable."""
+
+
+class Sealer:
+    """Delivers epochs to a sink.
+
+    Args:
+        sink: where epochs go.
+        graph: the reader's partitions.
+        buffer: what is received and not yet sealed.
+        late: stores late records before anything past them is sealed.
+        metrics: counts epochs and incomplete transactions.
+        end: the user's end timestamp, inclusive, or None.
+        seal_interval: nanoseconds between two epochs of a stream with little traffic.
+        stopping: set when the reader is to stop.
+        sealed: called after an epoch is delivered: there is more room in memory.
+    """
+
+    def __init__(
+        self,
+        sink: EpochSink,
+        graph: PartitionGraph,
+        buffer: EpochBuffer,
+        *,
+        late: LatePolicy,
+        metrics: ReaderMetrics,
+        end: int | None,
+        seal_interval: int,
+        stopping: asyncio.Event,
+        sealed: Callable[[], None],
+    ) -> None:
+        self._sink = sink
+        self._graph = graph
+        self._buffer = buffer
+        self._late = late
+        self._metrics = metrics
+        self._end = end
+        self._interval = seal_interval / SECOND
+        self._stopping = stopping
+        self._sealed = sealed
+        self._due = asyncio.Event()
+        self.waits_for_room = False
+        """Whether the sink has no room for the next epoch."""
+
+    def watermark_moved(self) -> None:
+        """The watermark may have moved: wakes the sealer if there is something to seal."""
+        if self._buffer.ready_bytes or self._buffer.overdue:
+            self._due.set()
+
+    def wake(self) -> None:
+        """The reader has finished or is to stop: what is ready is sealed now."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Seals until the reader has finished or is to stop; then seals everything that the watermark has passed.
+
+        Raises:
+            SpannerCdcError: an epoch or a late record cannot be delivered.
+        """
+        loop = asyncio.get_running_loop()
+        last = loop.time() - self._interval
+        while not self._ending:
+            await self._due.wait()
+            self._due.clear()
+            await self._wait_until(last + self._interval)
+            last = loop.time()
+            if not self._ending:
+                await self._deliver_ready()
+            if self._buffer.ready_bytes:
+                self._due.set()  # partitions that wait for memory cause no change that would wake this task
+            await asyncio.sleep(0)  # lets other tasks run, however much is due
+        await self._deliver_ready(everything=True)
+
+    @property
+    def _ending(self) -> bool:
+        return self._graph.finished or self._stopping.is_set()
+
+    async def _wait_until(self, time: float) -> None:
+        """Waits for the seal interval, or less where an epoch is full or the reader ends."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(time):
+                while not (self._buffer.overdue or self._ending):
+                    await self._due.wait()
+                    self._due.clear()
+
+    async def _deliver_ready(self, *, everything: bool = False) -> None:
+        await self._late.stored()
+        more = self._buffer.ready_bytes > 0
+        while more or self._buffer.overdue or everything:
+            more = False
+            if not await self._has_room():
+                return
+            await self._late.stored()
+            epoch = self._buffer.take()
+            if epoch is None:
+                return
+            self._count_incomplete(epoch)
+            final = self._end is not None and epoch.high >= self._end
+            await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
+            self._graph.sealed(epoch.high)
+            self._sealed()
+            self._metrics.sealed(epoch)
+
+    async def _has_room(self) -> bool:
+        self.waits_for_room = True
+        has_room = await self._sink.room(self._stopping)
+        self.waits_for_room = False
+        return has_room
+
+    def _count_incomplete(self, epoch: Epoch) -> None:
+        for transaction in incomplete_transactions(epoch.changes):
+            self._metrics.incomplete_transactions += 1
+            _log.error(
+                "a transaction is incomplete",
+                server_transaction_id=transaction.server_transaction_id,
+                commit_timestamp=format_rfc3339(transaction.commit_timestamp),
+                expected_records=transaction.expected,
+                received_records=transaction.received,
+            )

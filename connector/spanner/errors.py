@@ -1,0 +1,149 @@
+"""Classifies Spanner's errors: the one place that reads their codes and messages.
+
+A transient error is retried without limit, with backoff, from the last progress: nothing may be lost, and an outage of
+Spanner ends. Everything else stops the stream with one clear line. A code alone is not enough: NOT_FOUND is an expired
+session or a deleted database, INTERNAL a broken transport or a bug, and OUT_OF_RANGE has several meanings, of which
+"too far in the past" is data that is lost to the reader.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import grpc
+
+from connector.core.timestamps import parse
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, UnreachableError
+
+
+class Action(Enum):
+    """What to do about an error."""
+
+    RETRY = "retry"
+    NEW_SESSION = "retry with a new session"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """An error of a call: its code, its message as the server gave it, and what to do."""
+
+    code: grpc.StatusCode
+    message: str
+    action: Action
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {' '.join(self.message.split())}"
+
+
+_RETRIED = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+_BROKEN_TRANSPORT = re.compile(
+    r"RST_STREAM|stream (terminated|removed)|connection (error|reset|closed)|unexpected EOS|HTTP/?2 error|GOAWAY|"
+    r"Authentication backend internal server error",
+    re.IGNORECASE,
+)
+_TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
+_SESSION = re.compile(r"session not found|/sessions/", re.IGNORECASE)
+_TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
+_EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][0-9:]+))")
+
+
+def classify(error: grpc.RpcError) -> CallError:
+    """Classifies the error of a call. A CANCELLED is the server's: a call cancelled here never raises an RpcError."""
+    code, message = error.code(), error.details() or ""
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
+        action = Action.STOP  # this client's own limit: a retry would exceed it again
+    elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
+        action = Action.RETRY
+    elif code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.NOT_FOUND and _SESSION.search(message)):
+        action = Action.NEW_SESSION
+    elif code is grpc.StatusCode.UNKNOWN and _BROKEN_TRANSPORT.search(message):
+        action = Action.RETRY
+    else:
+        action = Action.STOP
+    return CallError(code, message, action)
+
+
+def _rejected(what: str, hint: str) -> ConfigurationError:
+    return ConfigurationError([f"{what}. {hint}"])
+
+
+def setup_error(found: CallError, database: str) -> SpannerCdcError:
+    """The error to report for a call that was made before reading started."""
+    if found.action is not Action.STOP:
+        return UnreachableError(
+            f"Spanner does not answer for {database} ({found})",
+            hint="Check the network, source.endpoint, or the emulator's address.",
+        )
+    match found.code:
+        case grpc.StatusCode.NOT_FOUND:
+            kind = "instance" if "Instance not found" in found.message else "database"
+            return _rejected(
+                f"{kind} not found: {database} ({found})",
+                f"Check source.project, source.instance, source.{kind}",
+            )
+        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+            return denied(found, database)
+        case _:
+            return StreamError(f"Spanner refused a call for {database} ({found})")
+
+
+def denied(found: CallError, what: str) -> StreamError:
+    """The error for a missing permission."""
+    return StreamError(
+        f"permission denied on {what} ({found})",
+        hint="The reader needs roles/spanner.databaseReader, or a database_role with SELECT on the change stream"
+        " and EXECUTE on its read function.",
+    )
+
+
+def query_error(found: CallError, *, stream: str, partition: str, start: str) -> SpannerCdcError:
+    """The error to report for a change stream query that cannot be retried.
+
+    Args:
+        found: the classified error.
+        stream: the change stream's name.
+        partition: the name of the partition in messages.
+        start: the timestamp at which the query started.
+    """
+    where = f"change stream {stream}, {partition}, from {start}"
+    message = found.message
+    if found.code is grpc.StatusCode.OUT_OF_RANGE and _TOO_OLD.search(message):
+        return DataLostError(
+            f"the data is no longer retained: {where} ({found})",
+            hint="Nothing was skipped. Choose a later source.start.",
+            earliest=_earliest(message),
+        )
+    if found.code is grpc.StatusCode.OUT_OF_RANGE and "too far in the future" in message:
+        return _rejected(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
+    if found.code is grpc.StatusCode.OUT_OF_RANGE and "heartbeat" in message:
+        return _rejected(f"the heartbeat is refused: {where} ({found})", "Choose a source.heartbeat of 1s to 300s")
+    if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return denied(found, where)
+    if found.code is grpc.StatusCode.NOT_FOUND and "Database not found" in message:
+        return StreamError(f"the database is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
+    if _stream_is_gone(found):
+        return StreamError(
+            f"the change stream is gone: {where} ({found})",
+            hint="What was sealed is kept. A new change stream needs a new spool and a new source.start.",
+        )
+    return StreamError(f"cannot read {where} ({found})")
+
+
+def _earliest(message: str) -> int | None:
+    found = _EARLIEST.search(message)
+    try:
+        return parse(found[1]) if found else None
+    except ValueError:
+        return None
+
+
+def _stream_is_gone(found: CallError) -> bool:
+    gone = ("not found", "does not exist", "does not belong to the Change Stream", "unrecognized", "Unrecognized")
+    codes = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+    return found.code in codes and any(text in found.message for text in gone)

@@ -1,0 +1,1 @@
+"""Merges loaded rows into tables: one line a row, load jobs, MERGE statements."""

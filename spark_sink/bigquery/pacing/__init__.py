@@ -1,0 +1,1 @@
+"""Keeps the sink within BigQuery's quotas."""

@@ -1,0 +1,97 @@
+"""How tables of BigQuery are partitioned, by the option ``sink.partition_by``. Pure.
+
+``Placed`` is a column of DATE or TIMESTAMP, by the day; ``Placed,month`` by another unit; ``Id,0,1000000,1000`` a
+column of INT64, in ranges of 1,000 from 0 to below 1,000,000; ``_PARTITIONTIME`` the time at which a row arrives.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+ARRIVAL = "_PARTITIONTIME"
+ALL_OTHERS = "*"
+"""Stands for the tables that are not named."""
+
+UNITS = ("hour", "day", "month", "year")
+_MOST_RANGES = 10_000
+_SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19}),(\d{1,19}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival."""
+
+    column: str
+    unit: str = ""
+    start: int = 0
+    end: int = 0
+    interval: int = 0
+
+
+def parse(spec: str) -> Partition:
+    """Parses a table's value of the option; the column is the source's, and the unit is empty where none is named.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    match = _SPEC.fullmatch(spec.replace(" ", ""))
+    if match is None:
+        raise ValueError(
+            f"{spec!r} is not a valid partitioning: write Column, Column,month or Column,START,END,INTERVAL"
+        )
+    column, unit, start, end, interval = match.groups()
+    if interval is None:
+        return Partition("" if column == ARRIVAL else column, unit or "")
+    first, last, step = int(start), int(end), int(interval)
+    if column == ARRIVAL or last <= first or step < 1 or (last - first) / step > _MOST_RANGES:
+        raise ValueError(f"{spec!r} is not a valid partitioning: BigQuery takes 1 to {_MOST_RANGES} ranges of a column")
+    return Partition(column, "", first, last, step)
+
+
+def of_table(partition_by: str, table: str) -> str:
+    """A table's value of the option, which is given as text (:func:`to_text`); empty where it has none."""
+    specs: dict[str, str] = orjson.loads(partition_by) if partition_by else {}
+    return specs.get(table) or specs.get(ALL_OTHERS, "")
+
+
+def is_named(partition_by: str, table: str) -> bool:
+    """Whether the option names the table itself."""
+    return bool(partition_by) and table in orjson.loads(partition_by)
+
+
+def to_text(partition_by: Mapping[str, str]) -> str:
+    """The option as text, the same for equal options; empty for none."""
+    return orjson.dumps(dict(partition_by), option=orjson.OPT_SORT_KEYS).decode() if partition_by else ""
+
+
+def fitted(spec: str, types: Mapping[str, tuple[str, str]], *, merges: bool) -> Partition:
+    """The partitioning of a table.
+
+    Args:
+        spec: its value of the option.
+        types: its columns by their names in the source: name and type in BigQuery, the type empty if it is repeated.
+        merges: whether changes are merged into the table.
+
+    Raises:
+        ValueError: the table cannot be partitioned like this.
+    """
+    wanted = parse(spec)
+    if not wanted.column:
+        if merges:
+            raise ValueError(f"{ARRIVAL} is for modes that append rows")
+        return Partition("", wanted.unit or "day")
+    if wanted.column not in types:
+        raise ValueError(f"there is no column {wanted.column}")
+    name, kind = types[wanted.column]
+    if wanted.interval:
+        if kind != "INT64":
+            raise ValueError(f"column {wanted.column} is {kind or 'repeated'} in BigQuery, and ranges are of INT64")
+        return Partition(name, "", wanted.start, wanted.end, wanted.interval)
+    if kind not in ("DATE", "TIMESTAMP") or (kind == "DATE" and wanted.unit == "hour"):
+        raise ValueError(
+            f"column {wanted.column} is {kind or 'repeated'} in BigQuery:"
+            f" {wanted.unit or 'day'}s are of {'TIMESTAMP' if wanted.unit == 'hour' else 'DATE or TIMESTAMP'}"
+        )
+    return Partition(name, wanted.unit or "day")

@@ -1,0 +1,93 @@
+"""What each of Spanner's errors means."""
+
+import grpc
+import pytest
+from grpc.aio import AioRpcError, Metadata
+
+from connector.core.timestamps import parse
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.spanner.errors import Action, CallError, classify, query_error
+
+Code = grpc.StatusCode
+
+
+def met(code: grpc.StatusCode, message: str = "") -> CallError:
+    return classify(AioRpcError(code, Metadata(), Metadata(), details=message))
+
+
+def told(code: grpc.StatusCode, message: str) -> SpannerCdcError:
+    return query_error(met(code, message), stream="S", partition="partition x", start="2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "action"),
+    [
+        (Code.UNAVAILABLE, "", Action.RETRY),
+        (Code.ABORTED, "", Action.RETRY),
+        (Code.DEADLINE_EXCEEDED, "", Action.RETRY),
+        (Code.RESOURCE_EXHAUSTED, "", Action.RETRY),
+        (Code.INTERNAL, "Received RST_STREAM with error code 2", Action.RETRY),
+        (Code.INTERNAL, "Received unexpected EOS on DATA frame from server", Action.RETRY),
+        (Code.INTERNAL, "ZETASQL_RET_CHECK failure", Action.STOP),
+        (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", Action.NEW_SESSION),
+        (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", Action.STOP),
+        (Code.CANCELLED, "", Action.NEW_SESSION),
+        (Code.PERMISSION_DENIED, "", Action.STOP),
+        (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", Action.STOP),
+        (Code.INVALID_ARGUMENT, "", Action.STOP),
+    ],
+)
+def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message: str, action: Action) -> None:
+    assert met(code, message).action is action
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Specified start_timestamp is too far in the past. The earliest read timestamp: 2026-11-21T04:12:43Z.",
+        "This partition is no longer valid. All Change Stream records associated with this partition have expired",
+    ],
+)
+def test_data_that_is_no_longer_retained_is_an_error_with_exit_code_3(message: str) -> None:
+    error = told(Code.OUT_OF_RANGE, message)
+    assert isinstance(error, DataLostError)
+    assert error.exit_code == 3
+    assert "partition x" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("said", "earliest"),
+    [
+        (
+            "a start_timestamp within the earliest read timestamp: 2026-11-21T04:12:43Z. Received",
+            "2026-11-21T04:12:43Z",
+        ),
+        ("the earliest read timestamp: 2026-11-21T04:12:43.123456-08:00.", "2026-11-21T12:12:43.123456Z"),
+        ("the earliest read timestamp: 2026-11-21T99:12:43Z.", None),
+        ("Received start_timestamp: 2026-11-21T04:12:43Z.", None),
+    ],
+)
+def test_the_earliest_retained_timestamp_is_read_from_the_message(said: str, earliest: str | None) -> None:
+    error = told(Code.OUT_OF_RANGE, f"Specified start_timestamp is too far in the past. Please specify {said}")
+    assert isinstance(error, DataLostError)
+    assert error.earliest == (parse(earliest) if earliest else None)
+
+
+def test_a_start_in_the_future_is_refused_not_lost() -> None:
+    assert isinstance(
+        told(Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the future."), ConfigurationError
+    )
+
+
+def test_another_out_of_range_is_neither_loss_nor_skipped() -> None:
+    error = told(Code.OUT_OF_RANGE, "Specified start_timestamp is invalid for the partition.")
+    assert isinstance(error, StreamError)
+    assert error.exit_code == 1
+
+
+def test_a_missing_permission_says_which_role_helps() -> None:
+    assert "databaseReader" in str(told(Code.PERMISSION_DENIED, "no"))
+
+
+def test_every_message_is_one_line() -> None:
+    assert "\n" not in str(told(Code.INTERNAL, "a\nb"))

@@ -1,0 +1,1 @@
+"""A destination that this project knows nothing of: SQLite, registered by an entry point alone."""

@@ -1,0 +1,34 @@
+"""What registers the built-in sinks imports no library of any of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import connector
+
+HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
+
+
+@pytest.mark.parametrize("name", ["files", "bigquery"])
+def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) -> None:
+    code = (
+        "import sys\nfrom connector.config.sinks import sink_type\n"
+        f"sink_type({name!r})\nprint([module for module in {HEAVY} if module in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_connector_imports_no_sink() -> None:
+    code = "import sys\nimport connector.cli\nprint([name for name in sys.modules if name.startswith('spark_sink')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_module_of_the_connector_names_a_sink_but_the_default_one() -> None:
+    (root,) = connector.__path__
+    sources = {path: path.read_text().lower() for path in Path(root).rglob("*.py")}
+    assert [path for path, text in sources.items() if "bigquery" in text] == []
+    assert [path.name for path, text in sources.items() if '= "files"' in text] == ["sinks.py"]
