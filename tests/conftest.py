@@ -1,10 +1,10 @@
-"""Campaigns, marked slow, run only where they are asked for: `pytest --run-slow`."""
+"""Settings of all tests. Campaigns, which are marked slow, run only with `pytest --run-slow`."""
 
 import os
 import signal
 
-# Spark's session forks to start its JVM, and gRPC's handlers of a fork crash the child where a Spanner client is
-# alive in the same process; with them off, the child comes as far as its exec.
+# Spark's session forks to start its JVM. gRPC's fork handlers crash the child if the process has an open Spanner
+# client. Without the handlers the child reaches its exec.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import pytest
@@ -14,18 +14,18 @@ from tests.cloud_storage import cloud_storage as cloud_storage
 from tests.cloud_storage import gcs_proxy as gcs_proxy
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores it, and so would all that tests start and interrupt.
+    # A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-slow", action="store_true", help="also run what is marked slow: campaigns")
+    parser.addoption("--run-slow", action="store_true", help="also run tests marked slow: campaigns")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--run-slow"):
         return
-    skip = pytest.mark.skip(reason="a campaign: run it with --run-slow")
+    skip = pytest.mark.skip(reason="a campaign: runs with --run-slow")
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)

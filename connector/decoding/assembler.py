@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,10 @@ def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
         ValueError: a text is not a valid timestamp.
         OverflowError: a timestamp does not fit in 64 bits.
     """
-    encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    if isinstance(texts[0], bytes):
+        encoded = cast("Sequence[bytes]", texts)
+    else:
+        encoded = [text.encode() for text in cast("Sequence[str]", texts)]
     width = len(encoded[0])
     if width > _POINT and set(map(len, encoded)) == {width}:
         found = _of_one_width(np.frombuffer(b"".join(encoded), np.uint8).reshape(-1, width))

@@ -68,7 +68,7 @@ def are_data_changes(rows: Sequence[bytes], joined: bytes, lengths: Int64s) -> b
     if not all(map(bytes.startswith, rows, openings)) or int(lengths.max()) >= _LONGEST:
         return False
     words = _words(joined)
-    row_sizes = np.array(sizes)
+    row_sizes = np.fromiter(sizes, np.int64, len(sizes))
     stops = row_sizes.cumsum()
     starts = stops - row_sizes
     stops -= _TRAILER_BYTES

@@ -1,4 +1,4 @@
-"""Fixtures: one emulator for all, a fresh sample database for each test."""
+"""Fixtures: one emulator for all tests, and a new sample database for each test."""
 
 from tests.integration.servers import database, emulator
 

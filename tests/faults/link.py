@@ -1,4 +1,4 @@
-"""A TCP link to a server that can be cut, or fall silent while it looks alive."""
+"""A TCP link to a server; it can be cut, or fall silent while its connections stay open."""
 
 import select
 import socket
@@ -29,7 +29,7 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> int:
-        """Resets every connection; new ones are accepted. Returns how many there were."""
+        """Resets every connection, and returns how many there were; new ones are accepted."""
         with self._lock:
             cut = list(self._open)
         for end in cut:
@@ -44,19 +44,19 @@ class Link:
         self.cut()
 
     def up(self) -> None:
-        """New connections are accepted again."""
+        """Accepts new connections again."""
         self._up.set()
 
     def fall_silent(self) -> None:
-        """Nothing passes any more, in either direction, and no connection ends."""
+        """Stops forwarding in both directions; no connection ends."""
         self._speaking.clear()
 
     def speak(self) -> None:
-        """What has been held back passes."""
+        """Forwards again, waiting data first."""
         self._speaking.set()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the link and its connections."""
         self._ended.set()
         self._speaking.set()
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -102,7 +102,7 @@ class Link:
 
 @contextmanager
 def linked(target: str) -> Iterator[Link]:
-    """A link to `target`."""
+    """Opens a link to `target`."""
     link = Link(target)
     try:
         yield link

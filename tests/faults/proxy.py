@@ -1,7 +1,7 @@
-"""A gRPC proxy before an emulator that forwards raw bytes, and answers errors where it is told to.
+"""A gRPC proxy before an emulator: it forwards raw bytes, and injects scripted faults.
 
-Every rule is scripted: which calls it meets, after how many messages it strikes, what it does, how often. Messages
-are not understood, but for the statement and the partition token that a query carries.
+A fault says which calls it applies to, after how many messages, what it does, and how often. The proxy reads only the
+statement and the partition token of a query.
 """
 
 import threading
@@ -18,14 +18,14 @@ _OWN_HEADERS = ("user-agent", "grpc-", ":")
 _OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 SILENCE = object()
-"""In the place of a code: the call goes on for ever and says nothing."""
+"""Instead of a code: the call never ends and sends nothing."""
 
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that passes: its method's name, and the statement and partition token of a query."""
+    """A call: its method's name, and the statement and partition token of a query."""
 
     method: str
     sql: str = ""
@@ -43,19 +43,24 @@ class Call:
 
 
 @dataclass(slots=True)
-class Trouble:
-    """What happens to calls.
+class CallFault:
+    """A fault of calls.
 
-    `meets` chooses the calls; once `after` messages have passed, the call ends with `code` and `message`; that happens
-    `times` times, then no more. With OK it ends as if there were no more to come.
+    Args:
+        code: the call ends with it; with OK it ends as if complete.
+        message: the error's message.
+        matches: selects the calls.
+        after: how many messages pass first.
+        times: how often the fault is injected.
+        injected: how often it has been.
     """
 
     code: object
     message: str = ""
-    meets: Callable[[Call], bool] = lambda call: call.reads_changes
+    matches: Callable[[Call], bool] = lambda call: call.reads_changes
     after: int = 0
     times: int = 1
-    struck: int = field(default=0, init=False)
+    injected: int = field(default=0, init=False)
 
 
 class Proxy:
@@ -63,7 +68,7 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         self._upstream = grpc.insecure_channel(target, options=_OPTIONS)
-        self._troubles: list[Trouble] = []
+        self._faults: list[CallFault] = []
         self._lock = threading.Lock()
         self._server: grpc.Server | None = None
         self._port = 0
@@ -71,13 +76,13 @@ class Proxy:
 
     @property
     def host(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         return f"127.0.0.1:{self._port}"
 
-    def trouble(self, *troubles: Trouble) -> None:
-        """Adds what is to happen; each call meets one trouble at most, the first that is left for it."""
+    def inject(self, *faults: CallFault) -> None:
+        """Adds faults; a call gets the first one that matches it and is left."""
         with self._lock:
-            self._troubles += troubles
+            self._faults += faults
 
     def up(self) -> None:
         """Listens, at the same address as before if there was one."""
@@ -87,22 +92,22 @@ class Proxy:
         self._server = server
 
     def down(self) -> None:
-        """Drops every call and every connection, and listens no more."""
+        """Drops every call and every connection, and stops listening."""
         assert self._server is not None
         self._server.stop(grace=None).wait(10)
         self._server = None
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the proxy."""
         if self._server is not None:
             self.down()
         self._upstream.close()
 
     def unary(self, call: Call, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """Passes a call on that has one answer."""
-        trouble = self._meets(call)
-        if trouble is not None:
-            self._strike(trouble, context)
+        """Forwards a call with one response."""
+        fault = self._fault_of(call)
+        if fault is not None:
+            self._inject(fault, context)
         try:
             answer: bytes = self._upstream.unary_unary(call.method)(request, metadata=_headers(context))
         except grpc.RpcError as error:
@@ -111,43 +116,43 @@ class Proxy:
         return answer
 
     def stream(self, call: Call, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Passes a call on that has many."""
-        trouble = self._meets(call)
+        """Forwards a call with a stream of responses."""
+        fault = self._fault_of(call)
         upstream = self._upstream.unary_stream(call.method)(request, metadata=_headers(context))
         context.add_callback(upstream.cancel)
         passed = 0
         try:
-            while trouble is None or passed < trouble.after:
+            while fault is None or passed < fault.after:
                 message = next(upstream, None)
                 if message is None:
                     break
                 passed += 1
                 yield message
         except grpc.RpcError as error:
-            if trouble is None:
+            if fault is None:
                 context.abort(error.code(), error.details() or "")
-        if trouble is not None:
+        if fault is not None:
             upstream.cancel()
-            self._strike(trouble, context)
+            self._inject(fault, context)
 
-    def _meets(self, call: Call) -> Trouble | None:
+    def _fault_of(self, call: Call) -> CallFault | None:
         with self._lock:
             self.calls.append(call)
-            for trouble in self._troubles:
-                if trouble.times > 0 and trouble.meets(call):
-                    trouble.times -= 1
-                    return trouble
+            for fault in self._faults:
+                if fault.times > 0 and fault.matches(call):
+                    fault.times -= 1
+                    return fault
         return None
 
-    def _strike(self, trouble: Trouble, context: grpc.ServicerContext) -> None:
+    def _inject(self, fault: CallFault, context: grpc.ServicerContext) -> None:
         with self._lock:
-            trouble.struck += 1
-        if trouble.code is SILENCE:
+            fault.injected += 1
+        if fault.code is SILENCE:
             ended = threading.Event()
             if context.add_callback(ended.set):
                 ended.wait()
-        elif trouble.code is not grpc.StatusCode.OK:
-            context.abort(trouble.code, trouble.message)
+        elif fault.code is not grpc.StatusCode.OK:
+            context.abort(fault.code, fault.message)
 
 
 class _Forwarding(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
@@ -177,10 +182,10 @@ def _headers(context: grpc.ServicerContext) -> tuple[tuple[str, str], ...]:
 
 
 @contextmanager
-def proxied(target: str, *troubles: Trouble) -> Iterator[Proxy]:
-    """A proxy before `target`, listening."""
+def proxied(target: str, *faults: CallFault) -> Iterator[Proxy]:
+    """Starts a proxy before `target`."""
     proxy = Proxy(target)
-    proxy.trouble(*troubles)
+    proxy.inject(*faults)
     proxy.up()
     try:
         yield proxy

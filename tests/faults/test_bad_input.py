@@ -1,6 +1,7 @@
-"""What is wrong is told in one clear line, with the contract's exit code, and nothing is begun."""
+"""Invalid input is reported in one clear line, with the contract's exit code, and nothing is started."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import yaml
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Workload
-from tests.faults.proxy import Call, Trouble, proxied
+from tests.faults.proxy import Call, CallFault, proxied
 from tests.integration.commands import Section, configuration, options, reading, run, watermark
 from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit
+from tests.integration.workloads import last_commit
 
 pytestmark = pytest.mark.emulator
 
@@ -53,7 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_read_refuses_it_in_one_line_that_names_the_fault(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
+def test_read_rejects_it_in_one_line_that_names_the_error(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
     case = CASES[name]
     done = run("read", configuration(tmp_path, sample, source=case.source))
     assert done.code == case.code, done.err
@@ -63,7 +64,7 @@ def test_read_refuses_it_in_one_line_that_names_the_fault(name: str, sample: Sam
 
 
 @pytest.mark.parametrize("name", ["future", "before-retention", "stream"])
-def test_tail_refuses_it_in_one_line_too(name: str, sample: SampleDatabase) -> None:
+def test_tail_rejects_it_in_one_line_too(name: str, sample: SampleDatabase) -> None:
     case = CASES[name]
     done = run(
         *("tail", *options(sample), "--start", str(case.source.get("start", "now"))),
@@ -74,14 +75,14 @@ def test_tail_refuses_it_in_one_line_too(name: str, sample: SampleDatabase) -> N
 
 
 @pytest.mark.parametrize("name", ["instance", "before-retention", "before-the-stream", "relative-end"])
-def test_check_tells_what_the_configuration_points_at(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
+def test_check_reports_what_the_configuration_points_at(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
     case = CASES[name]
     done = run("check", configuration(tmp_path, sample, source=case.source))
     assert done.code == 2
     assert all(word in done.complaint for word in case.words), done.complaint
 
 
-def test_check_tells_every_fault_at_once(sample: SampleDatabase, tmp_path: Path) -> None:
+def test_check_reports_every_error_at_once(sample: SampleDatabase, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = configuration(
         tmp_path,
@@ -97,7 +98,7 @@ def test_check_tells_every_fault_at_once(sample: SampleDatabase, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["read", "check", "run"])
-def test_every_fault_of_a_configuration_is_told_by_its_field(command: str, tmp_path: Path) -> None:
+def test_every_error_of_a_configuration_is_reported_with_its_field(command: str, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         yaml.safe_dump(
@@ -131,7 +132,9 @@ def test_every_fault_of_a_configuration_is_told_by_its_field(command: str, tmp_p
     ],
     ids=["variables", "no-yaml", "no-mapping", "no-file"],
 )
-def test_a_file_that_is_no_configuration_is_refused(text: str | None, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_configuration_is_rejected(
+    text: str | None, words: tuple[str, ...], tmp_path: Path
+) -> None:
     config = tmp_path / "config.yaml"
     if text is not None:
         config.write_text(text)
@@ -163,13 +166,13 @@ def test_a_start_by_the_calendar_and_an_end_by_the_clock_are_compared_by_spanner
         (("spool", ".", "--log-format", "xml"), ("--log-format",)),
     ],
 )
-def test_usage_is_refused_in_one_line(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_invalid_usage_is_rejected_in_one_line(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert all(word in done.complaint for word in words)
 
 
-def test_a_spool_of_another_stream_is_refused(sample: SampleDatabase, tmp_path: Path) -> None:
+def test_a_spool_of_another_stream_is_rejected(sample: SampleDatabase, tmp_path: Path) -> None:
     config = configuration(tmp_path, sample, source={"start": "now", "end": "now"})
     assert run("read", config).code == 0
     header = (tmp_path / "spool" / "spool.json").read_text()
@@ -182,27 +185,29 @@ def test_a_spool_of_another_stream_is_refused(sample: SampleDatabase, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("meets", "words"),
+    ("matches", "words"),
     [
         (lambda call: call.method.endswith("CreateSession"), ("permission denied on projects/",)),
         (lambda call: call.reads_changes, ("permission denied on change stream Everything",)),
     ],
     ids=["session", "stream"],
 )
-def test_a_missing_permission_is_told_with_the_role_that_helps(
-    meets: object, words: tuple[str, ...], sample: SampleDatabase, tmp_path: Path
+def test_a_missing_permission_is_reported_with_the_role_that_helps(
+    matches: Callable[[Call], bool], words: tuple[str, ...], sample: SampleDatabase, tmp_path: Path
 ) -> None:
-    denied = Trouble(grpc.StatusCode.PERMISSION_DENIED, "Caller is missing IAM permission", meets=meets, times=1000)  # type: ignore[arg-type]
+    denied = CallFault(
+        grpc.StatusCode.PERMISSION_DENIED, "Caller is missing IAM permission", matches=matches, times=1000
+    )
     with proxied(sample.host, denied) as proxy:
         config = configuration(tmp_path, sample, source={"emulator_host": proxy.host})
         done = run("read", config)
         assert done.code == 1
         assert all(word in done.complaint for word in (*words, "roles/spanner.databaseReader"))
         assert run("check", config).code == 2
-    assert denied.struck
+    assert denied.injected
 
 
-def test_a_permission_that_is_taken_away_while_reading_ends_it_with_what_was_sealed(
+def test_a_permission_that_is_revoked_while_reading_ends_the_daemon_with_what_was_sealed(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -213,7 +218,7 @@ def test_a_permission_that_is_taken_away_while_reading_ends_it_with_what_was_sea
             workload.run(mods=30)
             last = workload.committed[-1].commit_timestamp_ns
             daemon.until(lambda: watermark(tmp_path / "spool") >= last, "all sealed")
-            proxy.trouble(Trouble(grpc.StatusCode.PERMISSION_DENIED, "no", meets=_any, times=1000))
+            proxy.inject(CallFault(grpc.StatusCode.PERMISSION_DENIED, "no", matches=_any, times=1000))
             done = daemon.wait()
             assert done.code == 1
             assert "permission denied" in done.complaint

@@ -1,4 +1,4 @@
-"""Streams that break, fall silent or lose their session are read on: nothing is lost, nothing comes twice."""
+"""Streams that break, fall silent or lose their session are resumed: nothing is lost or duplicated."""
 
 import time
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Workload
 from tests.faults.link import linked
-from tests.faults.proxy import SILENCE, Call, Trouble, proxied
+from tests.faults.proxy import SILENCE, Call, CallFault, proxied
 from tests.integration.commands import Background, Section, configuration, reading, run, watermark
 from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit, load
+from tests.integration.workloads import last_commit, load
 
 pytestmark = pytest.mark.emulator
 
@@ -24,26 +24,28 @@ def partition(call: Call) -> bool:
     return call.reads_partition
 
 
-def troubles() -> list[Trouble]:
-    """One of each that a stream may meet, some at its first message, some after a few, on several partitions."""
+def faults() -> list[CallFault]:
+    """Returns every kind of fault of a stream, some at its first message, some after a few, on several partitions."""
     return [
-        Trouble(Code.UNAVAILABLE, "initial query", times=2),
-        Trouble(Code.CANCELLED, "not by us", times=1),
-        Trouble(Code.UNAVAILABLE, "Socket closed", meets=partition, after=3, times=2),
-        Trouble(Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", meets=partition),
-        Trouble(Code.NOT_FOUND, "Session not found: x", meets=partition, after=2, times=2),
-        Trouble(Code.CANCELLED, "", meets=partition, after=1, times=2),
-        Trouble(Code.INTERNAL, "Received RST_STREAM with error code 2", meets=partition, after=4),
-        Trouble(Code.UNKNOWN, "Stream removed", meets=partition, after=2),
-        Trouble(Code.ABORTED, "", meets=partition, after=1),
-        Trouble(Code.RESOURCE_EXHAUSTED, "quota", meets=partition),
-        Trouble(Code.DEADLINE_EXCEEDED, "", meets=partition, after=5),
-        Trouble(Code.OK, "", meets=partition, after=3, times=2),
-        Trouble(Code.UNAVAILABLE, "no session", meets=lambda call: call.method.endswith("CreateSession"), times=2),
+        CallFault(Code.UNAVAILABLE, "initial query", times=2),
+        CallFault(Code.CANCELLED, "not by us", times=1),
+        CallFault(Code.UNAVAILABLE, "Socket closed", matches=partition, after=3, times=2),
+        CallFault(
+            Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", matches=partition
+        ),
+        CallFault(Code.NOT_FOUND, "Session not found: x", matches=partition, after=2, times=2),
+        CallFault(Code.CANCELLED, "", matches=partition, after=1, times=2),
+        CallFault(Code.INTERNAL, "Received RST_STREAM with error code 2", matches=partition, after=4),
+        CallFault(Code.UNKNOWN, "Stream removed", matches=partition, after=2),
+        CallFault(Code.ABORTED, "", matches=partition, after=1),
+        CallFault(Code.RESOURCE_EXHAUSTED, "quota", matches=partition),
+        CallFault(Code.DEADLINE_EXCEEDED, "", matches=partition, after=5),
+        CallFault(Code.OK, "", matches=partition, after=3, times=2),
+        CallFault(Code.UNAVAILABLE, "no session", matches=lambda call: call.method.endswith("CreateSession"), times=2),
     ]
 
 
-def finished_at(last: str, sample: SampleDatabase, folder: Path, source: Section) -> None:
+def read_to(last: str, sample: SampleDatabase, folder: Path, source: Section) -> None:
     done = run("read", configuration(folder, sample, source={**source, "end": last}))
     assert done.code == 0, done.err
     assert "incomplete" not in done.err
@@ -55,31 +57,31 @@ def await_watermark(daemon: Background, folder: Path, workload: Workload, *, tim
 
 
 def await_progress(daemon: Background, folder: Path) -> None:
-    """Waits for the watermark to pass what is committed by now."""
+    """Waits for the watermark to pass the current time."""
     now = time.time_ns()
-    daemon.until(lambda: watermark(folder / "spool") > now, "the watermark has passed this moment")
+    daemon.until(lambda: watermark(folder / "spool") > now, "the watermark has passed the current time")
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_every_way_in_which_a_stream_may_break_is_come_through(
+def test_nothing_is_lost_or_duplicated_whatever_breaks_a_stream(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect)
     workload = Workload(sample, seed=51)
-    script = troubles()
+    script = faults()
     with proxied(sample.host, *script) as proxy:
         source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
         with reading(configuration(tmp_path, sample, source=source), until_reading=False) as daemon:
             with load(workload, rate=40):
-                daemon.until(lambda: all(trouble.times == 0 for trouble in script), "every trouble", timeout=90)
+                daemon.until(lambda: all(fault.times == 0 for fault in script), "every fault", timeout=90)
             await_watermark(daemon, tmp_path, workload)
             assert daemon.stop().code == 0
         assert "is sent again" in daemon.said
-    assert all(trouble.struck for trouble in script), [trouble for trouble in script if not trouble.struck]
+    assert all(fault.injected for fault in script), [fault for fault in script if not fault.injected]
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
-def test_connections_that_are_cut_and_a_server_that_goes_and_comes_cost_nothing(
+def test_nothing_is_lost_when_connections_are_cut_or_the_server_restarts(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -102,16 +104,18 @@ def test_connections_that_are_cut_and_a_server_that_goes_and_comes_cost_nothing(
             link.speak()
             await_progress(daemon, tmp_path)
             assert daemon.stop().code == 0
-    finished_at(last_commit(workload), sample, tmp_path, {"start": source["start"]})
+    read_to(last_commit(workload), sample, tmp_path, {"start": source["start"]})
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
 @pytest.mark.slow
-def test_an_outage_while_the_end_is_waited_for_is_come_through(database: MakeDatabase, tmp_path: Path) -> None:
+def test_nothing_is_lost_in_an_outage_while_the_reader_waits_for_its_end(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
     sample = database()
     workload = Workload(sample, seed=54)
-    # the clock is asked once when the stream is opened, and again once the queries have ended at the end
-    denied = Trouble(Code.UNAVAILABLE, "outage", meets=lambda call: "CURRENT_TIMESTAMP" in call.sql, times=0)
+    # the clock is queried once when the stream is opened, and again once the queries have ended at the end
+    denied = CallFault(Code.UNAVAILABLE, "outage", matches=lambda call: "CURRENT_TIMESTAMP" in call.sql, times=0)
     with proxied(sample.host, denied) as proxy:
         source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
         source["end"] = format_rfc3339(time.time_ns() + 6 * SECOND)
@@ -124,13 +128,13 @@ def test_an_outage_while_the_end_is_waited_for_is_come_through(database: MakeDat
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
-@pytest.mark.slow  # 30 s of silence; the campaign's seeds, and the cases of tests/peers, are silent for less
-def test_a_stream_that_looks_alive_and_says_nothing_is_given_up_and_asked_again(
+@pytest.mark.slow  # 30 s of silence; seeds of the campaign and cases of tests/peers have shorter ones
+def test_a_stream_that_is_open_but_silent_is_cancelled_and_queried_again(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
     workload = Workload(sample, seed=53)
-    silent = Trouble(SILENCE, meets=partition, after=2)
+    silent = CallFault(SILENCE, matches=partition, after=2)
     with proxied(sample.host, silent) as proxy:
         source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
         with reading(configuration(tmp_path, sample, source=source)) as daemon:

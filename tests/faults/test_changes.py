@@ -1,4 +1,4 @@
-"""A change stream that is dropped, altered, or watches more, while it is read."""
+"""A change stream is dropped or altered, or watches more tables and columns, while it is read."""
 
 import json
 import time
@@ -26,7 +26,7 @@ def await_sealed(daemon: Background, folder: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_a_stream_that_is_dropped_ends_it_in_one_line_and_what_was_committed_before_is_sealed(
+def test_a_dropped_stream_ends_the_daemon_in_one_line_and_earlier_commits_are_sealed(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect)
@@ -45,7 +45,7 @@ def test_a_stream_that_is_dropped_ends_it_in_one_line_and_what_was_committed_bef
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
-def test_a_stream_that_is_altered_is_read_on_with_the_value_capture_type_that_each_record_has(
+def test_an_altered_stream_is_read_with_the_value_capture_type_of_each_record(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(value_capture_type="NEW_ROW")
@@ -68,8 +68,8 @@ def test_a_stream_that_is_altered_is_read_on_with_the_value_capture_type_that_ea
         mods[before:], "OLD_AND_NEW_VALUES"
     )
     assert of_rows(rows) == expected
-    told = [row["source_metadata"]["value_capture_type"] for row in rows]
-    assert told == ["NEW_ROW"] * before + ["OLD_AND_NEW_VALUES"] * (len(mods) - before)
+    captures = [row["source_metadata"]["value_capture_type"] for row in rows]
+    assert captures == ["NEW_ROW"] * before + ["OLD_AND_NEW_VALUES"] * (len(mods) - before)
 
 
 def insert(sample: SampleDatabase, table: str, **row: object) -> None:
@@ -78,7 +78,7 @@ def insert(sample: SampleDatabase, table: str, **row: object) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_columns_and_tables_that_are_added_while_it_reads_have_their_schemas(
+def test_columns_and_tables_that_are_added_while_the_daemon_reads_have_their_schemas(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect)

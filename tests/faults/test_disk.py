@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or corrupt, and two daemons on one spool."""
+"""A full or read-only disk, corrupt files, and two daemons on one spool."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from emulator import Workload
-from tests.faults.test_full_spool import BigRows
+from tests.faults.big_rows import BigRows
 from tests.integration.commands import Section, configuration, manifests, reading, run, watermark
 from tests.integration.delivered import assert_delivered, assert_sound, returned
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit
+from tests.integration.workloads import last_commit
 
 pytestmark = pytest.mark.emulator
 
@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_ends_it_in_one_line_and_given_space_it_goes_on_without_loss(
+def test_a_full_disk_ends_the_daemon_in_one_line_and_with_space_it_continues_without_loss(
     database: MakeDatabase, tmp_path: Path, small_disk: Path
 ) -> None:
     sample = database()
@@ -68,7 +68,7 @@ def test_a_full_disk_ends_it_in_one_line_and_given_space_it_goes_on_without_loss
     assert len({row["uuid"] for row in delivered}) == len(left)
 
 
-def test_a_disk_that_is_read_only_is_told_in_one_line_and_writable_again_it_goes_on(
+def test_a_read_only_disk_is_reported_in_one_line_and_once_writable_the_daemon_continues(
     database: MakeDatabase, tmp_path: Path, small_disk: Path
 ) -> None:
     sample = database()
@@ -79,7 +79,7 @@ def test_a_disk_that_is_read_only_is_told_in_one_line_and_writable_again_it_goes
         workload.run(mods=10)
         daemon.until(lambda: bool(manifests(small_disk / "spool")), "an epoch")
         assert daemon.stop().code == 0
-    # the system turns no disk read-only while a file on it is open for writing
+    # a disk cannot be remounted read-only while a file on it is open for writing
     assert mount("-o", "remount,ro", str(small_disk)).returncode == 0
     workload.run(mods=10)
     again = run("read", configuration(tmp_path, sample, source=source, spool=spool))
@@ -93,7 +93,7 @@ def test_a_disk_that_is_read_only_is_told_in_one_line_and_writable_again_it_goes
 
 @pytest.fixture
 def filled(database: MakeDatabase, tmp_path: Path) -> tuple[Path, Path]:
-    """A configuration and its spool of a few epochs, read to its end."""
+    """A configuration, and its spool of a few epochs that was read to its end."""
     sample = database()
     source: Section = {"start": format_rfc3339(time.time_ns())}
     workload = Workload(sample, seed=62)
@@ -117,12 +117,12 @@ def test_a_corrupt_manifest_stops_the_reader_and_is_named(filled: tuple[Path, Pa
         done = run(command, config)
         assert done.code == code, done.err
         assert f"corrupt file {broken}" in done.complaint
-    told = run("spool", spool)
-    assert told.code == 1
-    assert f"corrupt file {broken}" in told.complaint
+    report = run("spool", spool)
+    assert report.code == 1
+    assert f"corrupt file {broken}" in report.complaint
 
 
-def test_a_corrupt_segment_and_a_missing_schema_are_named_to_whoever_reads_them_and_by_check_at_once(
+def test_a_corrupt_segment_and_a_missing_schema_are_named_by_readers_and_by_check(
     filled: tuple[Path, Path],
 ) -> None:
     config, spool = filled
@@ -141,7 +141,7 @@ def test_a_corrupt_segment_and_a_missing_schema_are_named_to_whoever_reads_them_
     assert f"corrupt file {schema}" in done.complaint
 
 
-def test_a_second_daemon_on_a_spool_is_refused_and_the_first_goes_on(database: MakeDatabase, tmp_path: Path) -> None:
+def test_a_second_daemon_on_a_spool_is_rejected_and_the_first_continues(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=63)
     config = configuration(tmp_path, sample, source={"start": format_rfc3339(time.time_ns())})

@@ -1,4 +1,4 @@
-"""A table that `source.tables` names is dropped: what has begun goes on with a warning, what begins is refused."""
+"""A table that `source.tables` names is dropped: a started spool is continued with a warning, a new one rejected."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ WARNING = "source.tables names tables that the change stream no longer watches; 
 
 
 def dropped() -> Scenario:
-    """The change stream once `Albums`, and what is interleaved in it, is gone."""
+    """Returns the change stream after `Albums` and the tables interleaved in it were dropped."""
     return split(tables=tuple(table for table in TABLES if table.name == "Singers"))
 
 
@@ -30,7 +30,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[object]:
 
 
 @pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
-def test_a_spool_that_has_epochs_is_read_on_with_one_warning(
+def test_a_spool_with_epochs_is_continued_with_one_warning(
     tables: dict[str, list[str]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool = tmp_path / "spool"
@@ -44,16 +44,14 @@ def test_a_spool_that_has_epochs_is_read_on_with_one_warning(
 
 
 @pytest.mark.parametrize("tables", PATTERNS, ids=lambda tables: next(iter(tables)))
-def test_a_spool_without_epochs_and_tail_are_refused(tables: dict[str, list[str]], tmp_path: Path) -> None:
+def test_a_spool_without_epochs_and_tail_are_rejected(tables: dict[str, list[str]], tmp_path: Path) -> None:
     with served(dropped()) as server:
         with pytest.raises(ConfigurationError, match="'Albums' matches no table"):
             daemon_reads(server, tmp_path / "spool", tables=tables)
         assert "'Albums' matches no table" in str(tailed(server, tables=tables).error)
 
 
-def test_check_warns_where_read_does_and_tells_a_fault_where_read_refuses(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_check_warns_and_reports_errors_where_read_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spool, tables = tmp_path / "spool", PATTERNS[0]
     with served(split()) as server:
         daemon_reads(server, spool, end=at(10), tables=tables)
@@ -64,7 +62,7 @@ def test_check_warns_where_read_does_and_tells_a_fault_where_read_refuses(
         assert any("'Albums' matches no table" in fault for fault in faults(other))
 
 
-def test_a_bigquery_sink_is_not_refused_for_a_table_that_is_gone(tmp_path: Path) -> None:
+def test_a_bigquery_sink_is_not_rejected_because_of_a_dropped_table(tmp_path: Path) -> None:
     spool, tables = tmp_path / "spool", PATTERNS[0]
     with served(split()) as server:
         daemon_reads(server, spool, end=at(10), tables=tables)

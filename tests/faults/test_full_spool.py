@@ -1,6 +1,5 @@
-"""A spool that is full: the reader waits in bounded memory and goes on when its consumers do."""
+"""A full spool: the reader waits in bounded memory, and continues once its consumers do."""
 
-import base64
 import os
 import threading
 import time
@@ -11,56 +10,18 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from connector.spool import consumers
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
-from emulator import CommittedMod, SampleDatabase
+from tests.faults.big_rows import MB, BigRows
 from tests.integration.commands import configuration, manifests, reading, until, watermark
 from tests.integration.delivered import returned, rows
 from tests.integration.servers import MakeDatabase
 
 pytestmark = pytest.mark.emulator
 
-MB = 1_000_000
 CONSUMER = "stopped"
-VALUE = 60_000
-
-
-class BigRows:
-    """Rows of random bytes, which no compression makes smaller."""
-
-    def __init__(self, sample: SampleDatabase) -> None:
-        sample.run_ddl("CREATE TABLE Big (Id INT64 NOT NULL, Data STRING(MAX)) PRIMARY KEY (Id)")
-        self._database = sample.database
-        self.committed: list[CommittedMod] = []
-
-    @property
-    def count(self) -> int:
-        """How many rows there are; their ids count from 0."""
-        return len(self.committed)
-
-    @property
-    def last_commit_ns(self) -> int:
-        return self.committed[-1].commit_timestamp_ns
-
-    def commit(self, rows_per_commit: int = 10) -> None:
-        with self._database.batch() as batch:
-            data = [base64.b64encode(os.urandom(VALUE * 3 // 4)).decode() for _ in range(rows_per_commit)]
-            batch.insert("Big", ["Id", "Data"], [[self.count + at, text] for at, text in enumerate(data)])
-        stamp = batch.committed.timestamp_pb()
-        at, first = int(stamp.seconds) * SECOND + int(stamp.nanos), self.count
-        self.committed += [
-            CommittedMod(at, first, "Big", "INSERT", {"Id": str(first + number)}, {}, {}, {})
-            for number in range(rows_per_commit)
-        ]
-
-    def commit_bytes(self, size: int) -> None:
-        """No faster than 20 MB/s: the emulator gives up on a partition that has more than 128 MB."""
-        began, first = time.monotonic(), self.count
-        while (written := (self.count - first) * VALUE) < size:
-            threading.Event().wait(max(written / (20 * MB) - (time.monotonic() - began), 0))
-            self.commit()
 
 
 @contextmanager
@@ -128,7 +89,7 @@ def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_lose
     assert memory < 400 * MB
 
 
-def test_a_spool_whose_newest_epoch_is_larger_than_its_limit_goes_on_once_it_is_consumed(
+def test_a_spool_whose_newest_epoch_exceeds_its_limit_continues_once_it_is_consumed(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -147,5 +108,5 @@ def test_a_spool_whose_newest_epoch_is_larger_than_its_limit_goes_on_once_it_is_
             consumers.record(spool, CONSUMER, spool.latest(), now=time.time_ns())
             return watermark(tmp_path / "spool") >= big.last_commit_ns
 
-        daemon.until(consumed, "it goes on")
+        daemon.until(consumed, "the reader continues")
         assert daemon.stop().code == 0

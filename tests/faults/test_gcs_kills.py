@@ -1,4 +1,4 @@
-"""A daemon that is killed at random over a spool in Cloud Storage loses nothing and doubles nothing."""
+"""A daemon with a spool in Cloud Storage that is killed at random loses and duplicates nothing."""
 
 import sys
 import threading
@@ -15,12 +15,12 @@ from tests.cloud_storage import CloudStorage
 from tests.integration.commands import configuration, manifests, reading, run
 from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit, load
+from tests.integration.workloads import last_commit, load
 
 pytestmark = pytest.mark.emulator
 
 
-def test_every_committed_mod_is_sealed_once_in_a_bucket_through_kills_at_random_moments(
+def test_every_committed_mod_is_sealed_once_in_a_bucket_through_kills_at_random_times(
     database: MakeDatabase, cloud_storage: CloudStorage, bucket: str, tmp_path: Path
 ) -> None:
     seed = time.time_ns() % 1_000_000
@@ -38,9 +38,9 @@ def test_every_committed_mod_is_sealed_once_in_a_bucket_through_kills_at_random_
                 before = len(manifests(spool))
                 daemon.until(lambda: len(manifests(spool)) > before, "a seal")  # noqa: B023
                 with reading(config, until_reading=False) as second:
-                    refused = second.wait()
-                    assert refused.code == 1
-                    assert f"is written by another daemon (process {daemon.process.pid} on " in refused.complaint
+                    rejected = second.wait()
+                    assert rejected.code == 1
+                    assert f"is written by another daemon (process {daemon.process.pid} on " in rejected.complaint
                 resting.wait(random.uniform(0.0, 0.5))
                 daemon.stop(SIGKILL)
     more = {**source, "end": last_commit(workload)}

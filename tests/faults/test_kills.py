@@ -1,4 +1,4 @@
-"""A reader that is killed at random loses nothing, doubles nothing, and splits no transaction."""
+"""A reader that is killed at random loses and duplicates nothing, and splits no transaction."""
 
 import sys
 import threading
@@ -15,7 +15,7 @@ from emulator import Workload
 from tests.integration.commands import Background, configuration, manifests, reading, run
 from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit, load
+from tests.integration.workloads import last_commit, load
 
 pytestmark = pytest.mark.emulator
 
@@ -33,7 +33,7 @@ def await_seal(daemon: Background, spool: Path) -> None:
         pytest.param(25, "postgresql", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
-def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random_moments(
+def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random_times(
     kills: int, dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     seed = time.time_ns() % 1_000_000
@@ -44,12 +44,12 @@ def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random
     config = configuration(tmp_path, sample, source=source)
     workload = Workload(sample, seed=seed)
     resting = threading.Event()
-    moments = list(islice(cycle(("while it seals", "while it starts", "while it seals", "while it reads")), kills))
-    random.shuffle(moments)
+    phases = list(islice(cycle(("while it seals", "while it starts", "while it seals", "while it reads")), kills))
+    random.shuffle(phases)
     with load(workload, rate=80):
-        for moment in moments:
-            with reading(config, until_reading=moment != "while it starts") as daemon:
-                if moment == "while it seals":
+        for phase in phases:
+            with reading(config, until_reading=phase != "while it starts") as daemon:
+                if phase == "while it seals":
                     await_seal(daemon, tmp_path / "spool")
                 resting.wait(random.uniform(0.0, 1.0))
                 daemon.stop(SIGKILL)
@@ -59,7 +59,7 @@ def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random
     assert " ERROR " not in ended.err
     kept = assert_delivered(tmp_path / "spool", workload.committed, official=sample)
     writers = {manifest.writer for manifest in kept}
-    assert len(writers) > kills // 3, "hardly any was killed after a seal"
+    assert len(writers) > kills // 3, "too few kills after a seal"
     listed = {Path(file.path).name for manifest in kept for file in manifest.files}
     assert {path.name for path in (tmp_path / "spool" / "segments").iterdir()} == listed
     sys.stdout.write(

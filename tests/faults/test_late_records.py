@@ -1,4 +1,4 @@
-"""A server that breaks its promise: `read` and `tail` stop with one line, or `read` keeps what came late."""
+"""A server that sends late records: `read` and `tail` stop with one line, or `read` keeps them as dead letters."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ DIALECTS: list[Dialect] = ["googlesql", "postgresql"]
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first thing that `left` returns from 9 s on comes a record of 8 s."""
+    """Adds a record of 8 s after the first record of `left` from 9 s on."""
     honest = PartitionQueries.read
 
     async def read(self: PartitionQueries, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
@@ -53,9 +53,9 @@ def test_read_stops_with_one_line_and_a_restart_loses_nothing(
 ) -> None:
     spool = tmp_path / "spool"
     with served(split(dialect)) as server:
-        with pytest.raises(StreamError, match=r"transaction too late at .* is late: Spanner had proved") as told:
+        with pytest.raises(StreamError, match=r"transaction too late at .* is late: Spanner had proved") as raised:
             daemon_reads(server, spool)
-        assert told.value.exit_code == 1
+        assert raised.value.exit_code == 1
         assert all(manifest.watermark_high < at(8) for manifest in manifests(spool))
         assert late_report(Spool.at(spool)).count == 0
         monkeypatch.undo()
@@ -64,7 +64,7 @@ def test_read_stops_with_one_line_and_a_restart_loses_nothing(
 
 
 @pytest.mark.usefixtures("late")
-def test_read_with_dead_letters_goes_on_and_keeps_what_came_late(tmp_path: Path) -> None:
+def test_read_with_dead_letters_continues_and_keeps_late_records(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with served(split()) as server:
         daemon_reads(server, spool, late_records="dead-letter")
@@ -76,7 +76,7 @@ def test_read_with_dead_letters_goes_on_and_keeps_what_came_late(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("late")
-def test_tail_has_no_spool_and_stops_in_any_case() -> None:
+def test_tail_has_no_spool_and_always_stops() -> None:
     with served(split()) as server:
         done = tailed(server, late_records="dead-letter")
     assert isinstance(done.error, StreamError)
@@ -84,20 +84,20 @@ def test_tail_has_no_spool_and_stops_in_any_case() -> None:
 
 
 class Announcer:
-    """Queries whose partition `p` starts `n` at 3 s once everything up to 5 s is sealed; a second run sees neither."""
+    """Queries whose partition `p` starts `n` at 3 s after everything up to 5 s is sealed; a second run gets neither."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = Spool.at(spool)
-        self.asked: list[PartitionQuery] = []
+        self.queries: list[PartitionQuery] = []
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        self.asked.append(query)
+        self.queries.append(query)
         match query.token:
             case "":
                 yield [PartitionStartRecord(ORIGIN, ("p",))]
             case "p" if query.start == ORIGIN:
                 yield [_data(1), _data(4), HeartbeatRecord(at(5))]
-                while self._sealed() < at(4):  # noqa: ASYNC110 - it waits for a file
+                while self._sealed() < at(4):  # noqa: ASYNC110 - waits for a file
                     await asyncio.sleep(0.01)
                 yield [PartitionStartRecord(at(3), ("n",))]
             case "n":
@@ -114,7 +114,7 @@ def _data(second: int) -> DataChangeRecord:
 
 
 @pytest.mark.parametrize("late_records", ["stop", "dead-letter"])
-def test_a_partition_that_is_announced_after_its_start_was_sealed_is_never_forgotten(
+def test_a_partition_that_is_announced_after_its_start_was_sealed_is_read(
     late_records: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = tmp_path / "spool"
@@ -127,7 +127,7 @@ def test_a_partition_that_is_announced_after_its_start_was_sealed_is_never_forgo
             assert singers_of_spool(spool) == [1, 4]
         daemon_reads(server, spool, late_records=late_records)
     assert singers_of_spool(spool) == [1, 4, 7]
-    first, _ = [query.start for query in queries.asked if query.token == "n"]  # its end is asked for once more
+    first, _ = [query.start for query in queries.queries if query.token == "n"]  # its end is queried once more
     assert first == (at(5) - 1 if late_records == "stop" else at(3))
     report = late_report(Spool.at(spool))
     assert (report.count, report.first, report.last) == (1, at(3), at(5) - 1)

@@ -1,4 +1,4 @@
-"""Spanner's retention runs out while the daemon is down: it is told, nothing is skipped, and there is a way on."""
+"""Spanner's retention expires while the daemon is down: it reports the lost range, skips nothing, and can restart."""
 
 import json
 import time
@@ -9,11 +9,11 @@ import pytest
 
 from connector.core.timestamps import format_rfc3339, parse
 from emulator import Workload
-from tests.faults.proxy import Call, Trouble, proxied
+from tests.faults.proxy import Call, CallFault, proxied
 from tests.integration.commands import Section, configuration, manifests, reading, run, watermark
 from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
-from tests.integration.test_read import last_commit
+from tests.integration.workloads import last_commit
 
 pytestmark = pytest.mark.emulator
 
@@ -22,17 +22,17 @@ def initial(call: Call) -> bool:
     return call.reads_changes and not call.token
 
 
-def retained_from(moment: str, **trouble: object) -> Trouble:
-    """Spanner has nothing from before `moment`."""
+def retained_from(earliest: str, **options: object) -> CallFault:
+    """Returns the fault of a Spanner that retains nothing from before `earliest`."""
     message = (
         "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the earliest read"
-        f" timestamp: {moment}. Received start_timestamp: 2026-01-01T00:00:00Z."
+        f" timestamp: {earliest}. Received start_timestamp: 2026-01-01T00:00:00Z."
     )
-    return Trouble(grpc.StatusCode.OUT_OF_RANGE, message, times=1000, **trouble)  # type: ignore[arg-type]
+    return CallFault(grpc.StatusCode.OUT_OF_RANGE, message, times=1000, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_what_was_lost_while_the_daemon_was_down_is_named_and_a_gap_on_record_is_the_way_on(
+def test_a_range_lost_while_the_daemon_was_down_is_reported_and_a_gap_lets_it_continue(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect)
@@ -54,24 +54,24 @@ def test_what_was_lost_while_the_daemon_was_down_is_named_and_a_gap_on_record_is
         workload.run(mods=30)
 
         earliest = format_rfc3339(time.time_ns())
-        lost = retained_from(earliest, meets=lambda call: call.reads_changes)
-        proxy.trouble(lost)
+        lost = retained_from(earliest, matches=lambda call: call.reads_changes)
+        proxy.inject(lost)
         for command, code in (("read", 3), ("check", 2)):
             done = run(command, config)
             assert done.code == code, done.err
             assert f"committed after {low} and before {earliest} is lost" in done.complaint
             assert f"spanner-cdc spool {spool} --restart-at TIMESTAMP" in done.complaint
-        assert lost.struck
+        assert lost.injected
         assert len(manifests(spool)) == sealed
         lost.times = 0
 
-        # a timestamp that is too old once the daemon asks for it: the range is named again, and again there is a way on
+        # This timestamp is too old once the daemon queries it: the range is reported again, and another gap helps.
         too_early = format_rfc3339(time.time_ns())
         assert run("spool", spool, "--restart-at", too_early).code == 0
         workload.run(mods=10)
         later = format_rfc3339(time.time_ns())
-        lost = retained_from(later, meets=initial)
-        proxy.trouble(lost)
+        lost = retained_from(later, matches=initial)
+        proxy.inject(lost)
         done = run("read", config)
         assert done.code == 3, done.err
         assert f"and before {later} is lost" in done.complaint
@@ -96,15 +96,15 @@ def test_what_was_lost_while_the_daemon_was_down_is_named_and_a_gap_on_record_is
     assert b"GAP, epoch" in run("spool", spool).out
 
 
-def test_retention_that_runs_out_while_the_daemon_reads_ends_it_with_what_was_sealed(
+def test_retention_that_expires_while_the_daemon_reads_ends_it_with_what_was_sealed(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
     workload = Workload(sample, seed=82)
-    expired = Trouble(
+    expired = CallFault(
         grpc.StatusCode.OUT_OF_RANGE,
         "This partition is no longer valid. All Change Stream records associated with this partition have expired",
-        meets=lambda call: call.reads_partition,
+        matches=lambda call: call.reads_partition,
         times=1000,
     )
     with proxied(sample.host) as proxy:
@@ -113,7 +113,7 @@ def test_retention_that_runs_out_while_the_daemon_reads_ends_it_with_what_was_se
             workload.run(mods=30)
             last = workload.committed[-1].commit_timestamp_ns
             daemon.until(lambda: watermark(tmp_path / "spool") >= last, "all sealed")
-            proxy.trouble(expired)
+            proxy.inject(expired)
             done = daemon.wait()
     assert done.code == 3
     reached = format_rfc3339(watermark(tmp_path / "spool"))
@@ -121,7 +121,7 @@ def test_retention_that_runs_out_while_the_daemon_reads_ends_it_with_what_was_se
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
-def test_where_retention_runs_out_before_the_first_seal_another_start_is_the_way_on(
+def test_if_retention_expires_before_the_first_seal_another_start_is_proposed(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -129,8 +129,8 @@ def test_where_retention_runs_out_before_the_first_seal_another_start_is_the_way
     with proxied(sample.host) as proxy:
         source: Section = {"start": start, "emulator_host": proxy.host}
         config = configuration(tmp_path, sample, source=source, spool={"seal_interval": "10m"})
-        lost = retained_from(format_rfc3339(time.time_ns()), meets=lambda call: call.reads_partition)
-        proxy.trouble(lost)
+        lost = retained_from(format_rfc3339(time.time_ns()), matches=lambda call: call.reads_partition)
+        proxy.inject(lost)
         done = run("read", config)
     assert done.code == 3
     assert "Choose a later source.start" in done.complaint

@@ -1,4 +1,4 @@
-"""Runs `spanner-cdc` as users do, in a process of its own, and waits for what it does with a bound."""
+"""Runs `spanner-cdc` as users do, in a separate process, and waits for its results with a timeout."""
 
 import json
 import os
@@ -33,12 +33,12 @@ class Done:
 
     @property
     def events(self) -> list[dict[str, object]]:
-        """Its lines on stdout, each a JSON object."""
+        """The lines on stdout, each a JSON object."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
     def complaint(self) -> str:
-        """The one line that tells what failed; what else is on stderr must be lines of the log."""
+        """The only line on stderr that is not of the log; it says what failed."""
         lines = [line for line in self.err.splitlines() if not _LOG.match(line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("spanner-cdc: ")
@@ -49,7 +49,7 @@ _LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|E
 
 
 def environment(host: str | None) -> dict[str, str]:
-    """This process's environment, with that emulator or none."""
+    """Returns this process's environment, with that emulator or none."""
     env = {name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"}
     return env | ({"SPANNER_EMULATOR_HOST": host} if host else {})
 
@@ -63,7 +63,7 @@ def run(*arguments: str | Path, host: str | None = None, timeout: float = 60) ->
 
 
 def options(sample: SampleDatabase) -> list[str]:
-    """The options that name a sample database."""
+    """Returns the options that name a sample database."""
     return [
         *("--project", sample.project, "--instance", sample.instance),
         *("--database", sample.database_id, "--emulator-host", sample.host),
@@ -104,7 +104,7 @@ def configuration(
 
 
 class Background:
-    """A command that runs; its stderr is a file that can be read while it does."""
+    """A running command; its stderr is a file that can be read meanwhile."""
 
     def __init__(self, *arguments: str | Path, log: Path, host: str | None = None, stdout: int | None = None) -> None:
         self.log = log
@@ -129,7 +129,7 @@ class Background:
 
     @property
     def said(self) -> str:
-        """What it has written on stderr."""
+        """What the command has written to stderr."""
         return self.log.read_text()
 
     def await_log(self, text: str, *, timeout: float = 30) -> None:
@@ -139,18 +139,18 @@ class Background:
     def until(self, condition: Callable[[], bool], what: str, *, timeout: float = 30) -> None:
         """Waits for a condition while the command runs."""
         until(lambda: condition() or self.process.poll() is not None, what, timeout=timeout, more=lambda: self.said)
-        assert condition(), f"it ended with {self.process.poll()} before {what}: {self.said}"
+        assert condition(), f"the command ended with {self.process.poll()} before {what}: {self.said}"
 
     def signal(self, number: Signals) -> None:
         """Sends a signal."""
         self.process.send_signal(number)
 
     def wait(self, *, timeout: float = 60) -> Done:
-        """Waits for its end."""
+        """Waits for the command's end."""
         try:
             code = self.process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end in {timeout} s: {self.said}") from None
+            raise AssertionError(f"the command did not end in {timeout} s: {self.said}") from None
         return Done(code, b"", self.said)
 
     def stop(self, number: Signals = SIGTERM, *, timeout: float = 30) -> Done:
@@ -171,7 +171,7 @@ class Background:
 def reading(
     config: Path, *, until_reading: bool = True, name: str = "read", verbose: bool = False
 ) -> Iterator[Background]:
-    """`spanner-cdc read`, running; killed at the end if it still does."""
+    """Starts `spanner-cdc read`; kills it at the end if it still runs."""
     log = config.parent / f"{name}.{time.monotonic_ns()}.log"
     with Background("read", config, *(["--verbose"] if verbose else []), log=log) as daemon:
         if until_reading:
@@ -190,13 +190,13 @@ def until(
 
 
 def manifests(spool: str | Path) -> list[Manifest]:
-    """The manifests of a spool, those that are kept."""
+    """Returns the manifests that a spool keeps."""
     found = Spool.at(spool)
     return list(found.manifests(found.floor(), found.latest()))
 
 
 def watermark(spool: str | Path) -> int:
-    """Up to where a spool is sealed; 0 where nothing is."""
+    """Returns the watermark of a spool's newest epoch, or 0."""
     found = Spool.at(spool)
     latest = found.latest()
     return found.manifest(latest).watermark_high if latest else 0

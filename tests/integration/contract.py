@@ -1,4 +1,4 @@
-"""CONTRACT.md's event, field by field and type by type; what an event has beyond it, or lacks, is refused."""
+"""Checks events against the contract, field by field and type by type; additional and missing fields fail."""
 
 import base64
 import re
@@ -10,7 +10,7 @@ from emulator import SampleDatabase, Table
 
 Event = dict[str, Any]
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 _NUMERIC = re.compile(r"-?\d+(\.\d+)?|NaN")
 _FIELDS = (
     *("stream_name", "read_method", "object", "schema_key", "uuid", "read_timestamp", "source_timestamp"),
@@ -67,14 +67,14 @@ UNIFIED: Mapping[str, Callable[[object], bool]] = {
     "STRING": lambda value: type(value) is str,
     "BYTES": _is_base64,
     "DATE": _matches(r"\d{4}-\d\d-\d\d"),
-    "TIMESTAMP": _matches(_MOMENT.pattern),
+    "TIMESTAMP": _matches(_TIMESTAMP.pattern),
     "JSON": lambda value: value is None or type(value) in (dict, list, str, int, float, bool),
 }
-"""What a value of a type, not NULL, looks like in an event."""
+"""Checks a value of a type, not NULL, in an event."""
 
 
 def assert_valid(event: Event, sample: SampleDatabase, *, stream: str | None = None) -> None:
-    """Fails unless the event of a sample database is one of the contract."""
+    """Fails unless the event of a sample database is as the contract says."""
     assert tuple(event) == _FIELDS
     name = stream or sample.change_stream
     assert event["stream_name"] == f"projects/{sample.project}/locations/global/streams/{name}"
@@ -82,7 +82,7 @@ def assert_valid(event: Event, sample: SampleDatabase, *, stream: str | None = N
     assert re.fullmatch(r"[0-9a-f]{40}", event["schema_key"])
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", event["uuid"])
     for field in ("read_timestamp", "source_timestamp"):
-        assert _MOMENT.fullmatch(event[field]), field
+        assert _TIMESTAMP.fullmatch(event[field]), field
     metadata = event["source_metadata"]
     _assert_valid_metadata(metadata, sample, name)
     commit = parse(metadata["commit_timestamp"])
@@ -100,7 +100,7 @@ def assert_valid(event: Event, sample: SampleDatabase, *, stream: str | None = N
 def _assert_valid_metadata(metadata: Event, sample: SampleDatabase, stream: str) -> None:
     assert {field: type(value) for field, value in metadata.items()} == dict(_METADATA)
     assert tuple(metadata) == tuple(_METADATA)
-    assert _MOMENT.fullmatch(metadata["commit_timestamp"])
+    assert _TIMESTAMP.fullmatch(metadata["commit_timestamp"])
     assert metadata["snapshot"] is False
     assert metadata["project_id"] == sample.project
     assert metadata["instance_id"] == sample.instance
@@ -141,13 +141,13 @@ def _assert_valid_payload(payload: Event, table: Table) -> None:
             assert isinstance(value, list), name
             assert all(item is None or valid(item) for item in value), name
         else:
-            assert valid(value), f"{table.name}.{name} is no {column.type} in an event"
+            assert valid(value), f"{table.name}.{name} is not a valid {column.type} in an event"
 
 
 def assert_in_commit_order(events: list[Event]) -> None:
-    """Fails unless events come in the order of their sort keys, each once, and transactions are whole.
+    """Fails unless events are in the order of their sort keys, each once, and transactions are complete.
 
-    Transactions of one commit timestamp may come in any order, one after the other: here by their ids.
+    Transactions with the same commit timestamp follow one another; here they are ordered by their ids.
     """
     keys = [
         (event["sort_keys"][1], event["source_metadata"]["server_transaction_id"], int(sequence), index)

@@ -1,4 +1,4 @@
-"""Holds what was delivered against what a workload committed."""
+"""Compares what was delivered with what a workload committed."""
 
 import json
 import sys
@@ -27,14 +27,14 @@ def canonical(node: object) -> str:
 
 
 def captured(mod: CommittedMod, value_capture_type: str) -> dict[str, object]:
-    """The columns beside the key that an event's payload has."""
+    """Returns the columns beside the key that an event's payload has."""
     if mod.mod_type == "DELETE":
         return dict(mod.old_row) if "OLD" in value_capture_type else {}
     return dict(mod.row if "NEW_ROW" in value_capture_type else mod.new_values)
 
 
 def in_spanners_encoding(mods: Iterable[CommittedMod], value_capture_type: str) -> Counter[Mod]:
-    """What a spool has to hold of committed mods."""
+    """Returns the mods that a spool must hold, in Spanner's encoding."""
     return Counter(
         (
             mod.commit_timestamp_ns,
@@ -48,7 +48,7 @@ def in_spanners_encoding(mods: Iterable[CommittedMod], value_capture_type: str) 
 
 
 def in_unified_types(mods: Iterable[CommittedMod], sample: SampleDatabase, value_capture_type: str) -> Counter[Mod]:
-    """What `tail` has to print of committed mods."""
+    """Returns the mods that `tail` must print, in Datastream's unified types."""
     tables = {table.name: table for table in sample.tables}
     return Counter(
         (
@@ -79,7 +79,7 @@ def _unified(row: Mapping[str, object], table: Table) -> dict[str, object]:
 
 
 def of_events(events: Iterable[Event]) -> Counter[Mod]:
-    """What events say."""
+    """Returns the mods of events."""
     return Counter(
         (
             event["sort_keys"][1],
@@ -93,7 +93,7 @@ def of_events(events: Iterable[Event]) -> Counter[Mod]:
 
 
 def rows(spool: str | Path, manifest: Manifest) -> Iterator[Event]:
-    """The rows of an epoch, in order."""
+    """Returns the rows of an epoch, in order."""
     opened = Spool.at(spool)
     for file in manifest.files:
         for batch in opened.batches(file):
@@ -101,7 +101,7 @@ def rows(spool: str | Path, manifest: Manifest) -> Iterator[Event]:
 
 
 def of_rows(found: Iterable[Event]) -> Counter[Mod]:
-    """What rows of a spool say."""
+    """Returns the mods of a spool's rows."""
     mods: Counter[Mod] = Counter()
     for row in found:
         metadata, payload = row["source_metadata"], json.loads(row["payload"])
@@ -112,7 +112,7 @@ def of_rows(found: Iterable[Event]) -> Counter[Mod]:
 
 
 def assert_sound(spool: str | Path, kept: list[Manifest], *, first: int = 1) -> list[Event]:
-    """Fails unless epochs are numbered without gaps, contiguous, in order and whole; returns all their rows."""
+    """Fails unless epochs are numbered without gaps, contiguous, in order and complete; returns all their rows."""
     assert [manifest.epoch for manifest in kept] == list(range(first, first + len(kept)))
     out: list[Event] = []
     transactions: dict[str, set[str]] = {}
@@ -173,7 +173,7 @@ MOST_SKIPPED = 1
 
 
 def _errors_beside(spool: str | Path) -> list[str]:
-    """The errors that readers have logged, whose logs lie beside a spool on disk."""
+    """Returns the errors in readers' logs, which are beside a spool on disk."""
     logs = Path(spool).parent.glob("*.log")
     return [line for log in logs for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
 
@@ -181,10 +181,10 @@ def _errors_beside(spool: str | Path) -> list[str]:
 def returned(
     sample: SampleDatabase, mods: Sequence[CommittedMod], delivered: Iterable[int], *, errors: Sequence[str] = ()
 ) -> list[CommittedMod]:
-    """The committed mods without what the official emulator's live queries have skipped.
+    """Returns the committed mods without those that the official emulator's live queries have skipped.
 
-    `delivered` has each delivered mod's commit timestamp. What is lost stays, with a line that says why it is lost;
-    where the reader logged `errors`, that is all that is missing.
+    `delivered` has each delivered mod's commit timestamp. Lost mods stay, and a line on stdout says why they are lost;
+    if the reader logged `errors`, all missing mods are lost.
     """
     reread = rereader(sample.host, sample.path, sample.change_stream, sample.dialect)
     judged = judge(missing_by_commit(mods, delivered), mods, reread, errors=errors, most=MOST_SKIPPED)
@@ -200,9 +200,9 @@ def returned(
 def unless_skipped(
     sample: SampleDatabase, committed: Callable[[], Sequence[CommittedMod]], spool: Path
 ) -> Iterator[None]:
-    """Skips a test that fails because the official emulator has skipped a transaction; any other failure stands.
+    """Skips a test that fails because the official emulator has skipped a transaction; other failures are raised.
 
-    It is for what cannot be compared without that transaction: `spool` still has all that was delivered.
+    For tests that cannot be compared without that transaction; `spool` still has all that was delivered.
     """
     try:
         yield
@@ -214,12 +214,12 @@ def unless_skipped(
         )
         left = returned(sample, mods, delivered.elements(), errors=_errors_beside(spool))
         if len(left) < len(mods) and not missing_by_commit(left, delivered.elements()):
-            pytest.skip("the emulator has skipped a transaction: the test is to be run again")
+            pytest.skip("the emulator has skipped a transaction: run the test again")
         raise
 
 
 def differences(committed: Counter[Mod], delivered: Counter[Mod]) -> str:
-    """The first few mods that are missing or too many."""
+    """Describes the first few mods that are missing or additional."""
     missing, extra = committed - delivered, delivered - committed
     return (
         f"{missing.total()} of {committed.total()} missing, {extra.total()} too many;"

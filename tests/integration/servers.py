@@ -1,4 +1,4 @@
-"""The emulator of a package of tests, and a fresh sample database for each test."""
+"""Fixtures: an emulator for a package of tests, and a new sample database for each test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,13 +13,13 @@ MakeDatabase = Callable[..., SampleDatabase]
 
 
 def running_emulator() -> Iterator[Emulator]:
-    """An emulator whose partitions live two to four seconds."""
+    """Finds or starts an emulator whose partitions end after two to four seconds."""
     with find_or_start(churn_seconds=CHURN_SECONDS) as emulator:
         yield emulator
 
 
 def databases(emulator: Emulator) -> Iterator[MakeDatabase]:
-    """Makes sample databases, and drops them afterwards: an idle one costs the emulator little, a full one much."""
+    """Creates sample databases, and drops them afterwards: full ones cost the emulator much."""
     made: list[SampleDatabase] = []
 
     def make(**settings: str) -> SampleDatabase:

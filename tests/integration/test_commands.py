@@ -1,4 +1,4 @@
-"""What `discover`, `spool`, `check` and the status page tell."""
+"""The reports of `discover`, `spool`, `check` and the status page."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def fetched(url: str) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_discover_tells_the_streams_with_their_options_tables_columns_and_keys(
+def test_discover_reports_streams_with_their_options_tables_columns_and_keys(
     dialect: str, database: MakeDatabase
 ) -> None:
     sample = database(dialect=dialect, value_capture_type="NEW_VALUES")
@@ -40,11 +40,11 @@ def test_discover_tells_the_streams_with_their_options_tables_columns_and_keys(
     assert (stream["dialect"], stream["value_capture_type"]) == (dialect, "NEW_VALUES")
     assert stream["partition_mode"] == "IMMUTABLE_KEY_RANGE"
     assert re.fullmatch(r"\d+[dh]", stream["retention_period"])
-    told = {
+    tables = {
         table["table"]: (table["primary_keys"], [column["name"] for column in table["columns"]])
         for table in stream["tables"]
     }
-    assert told == {
+    assert tables == {
         table.name: ([column.name for column in table.key], [column.name for column in table.columns])
         for table in sample.tables
     }
@@ -53,7 +53,7 @@ def test_discover_tells_the_streams_with_their_options_tables_columns_and_keys(
     assert b"sales.Invoices(InvoiceId*" in text.out
 
 
-def test_spool_tells_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:
+def test_spool_reports_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     start = format_rfc3339(time.time_ns())
     workload = Workload(sample, seed=31)
@@ -85,7 +85,7 @@ def test_spool_tells_epochs_and_consumers_and_forgets_one(database: MakeDatabase
     assert "quick" in missing.complaint
 
 
-def test_the_status_page_and_the_metrics_answer_though_a_connection_stays_silent(
+def test_the_status_page_and_the_metrics_answer_while_another_connection_is_silent(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -93,7 +93,7 @@ def test_the_status_page_and_the_metrics_answer_though_a_connection_stays_silent
     with reading(configuration(tmp_path, sample)) as daemon:
         found = re.search(r"url=http://([0-9.]+):(\d+)/", daemon.said)
         assert found is not None
-        with socket.create_connection((found[1], int(found[2]))):  # a browser opens some of these ahead
+        with socket.create_connection((found[1], int(found[2]))):  # a browser opens such connections in advance
             workload.run(mods=30)
             address = f"http://{found[1]}:{found[2]}"
             with unless_skipped(sample, lambda: workload.committed, tmp_path / "spool"):
@@ -107,7 +107,7 @@ def test_the_status_page_and_the_metrics_answer_though_a_connection_stays_silent
             assert daemon.stop(timeout=10).code == 0
 
 
-def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that_the_sink_has_stopped(
+def test_the_status_page_and_the_metrics_report_dead_letters_and_stopped_tables(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     why = "table Singers is stopped: its key changed"
@@ -115,7 +115,7 @@ def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that
         found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
         assert found is not None
         write_report(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
-        daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the letters told")
+        daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the dead letters are reported")
         assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
         metrics = fetched(f"{found[1]}/metrics").decode()
         assert "spanner_cdc_dead_letters_total 7.0" in metrics
@@ -124,7 +124,7 @@ def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that
 
 
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_check_and_run_say_that_updates_are_partial_and_the_statement_helps(
+def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     dialect: Dialect, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect, value_capture_type="OLD_AND_NEW_VALUES")
@@ -135,7 +135,7 @@ def test_check_and_run_say_that_updates_are_partial_and_the_statement_helps(
     assert said is not None
     service = Background("run", config, log=tmp_path / "log")
     try:
-        service.until(lambda: "INFO reading" in service.said, "it reads", timeout=60.0)
+        service.until(lambda: "INFO reading" in service.said, "the daemon reads", timeout=60.0)
     finally:
         service.process.kill()  # and its sink ends with it
         service.process.wait()
@@ -145,7 +145,7 @@ def test_check_and_run_say_that_updates_are_partial_and_the_statement_helps(
     assert "to know" not in run("check", config).out.decode()
 
 
-def test_check_finds_no_fault_in_what_is_right_and_goes_by_the_spool_once_it_has_epochs(
+def test_check_accepts_a_valid_configuration_and_ignores_the_start_once_the_spool_has_epochs(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -156,5 +156,5 @@ def test_check_finds_no_fault_in_what_is_right_and_goes_by_the_spool_once_it_has
     config = configuration(tmp_path, sample, source={"start": start, "end": end})
     assert run("check", config).code == 0
     assert run("read", config).code == 0
-    # The start is used only while the spool is empty: that it is too old by now is no fault.
+    # The start is used only while the spool is empty, so one that is too old by now is not an error.
     assert run("check", configuration(tmp_path, sample, source={"start": "2026-01-01T00:00:00Z"})).code == 0

@@ -1,4 +1,4 @@
-"""A stream of partition mode MUTABLE_KEY_RANGE gives what one of the other mode would, and nothing tells which."""
+"""A stream of partition mode MUTABLE_KEY_RANGE gives exactly what a stream of the other mode would give."""
 
 import json
 import time
@@ -24,7 +24,7 @@ dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
 
 
 def mutable(dialect: Dialect, *, origin: int, seconds: float) -> Scenario:
-    told = Scenario.generate(
+    scenario = Scenario.generate(
         7,
         origin=origin,
         seconds=seconds,
@@ -33,33 +33,33 @@ def mutable(dialect: Dialect, *, origin: int, seconds: float) -> Scenario:
         value_capture_type=CAPTURE,
         churn=30,
     )
-    assert all(told.churn[kind] > 3 for kind in ("starts", "ends", "moves"))
-    return told
+    assert all(scenario.churn[kind] > 3 for kind in ("starts", "ends", "moves"))
+    return scenario
 
 
-def in_the_other_mode(told: Scenario) -> Scenario:
-    """The same records, on the one partition of a stream of partition mode IMMUTABLE_KEY_RANGE."""
-    truth = told.history
-    one = Partition("one", truth.origin, events=[*truth.in_commit_order()])
-    history = History("IMMUTABLE_KEY_RANGE", truth.origin, truth.horizon, {one.token: one})
-    return replace(told, mode=history.mode, history=history)
+def in_the_other_mode(scenario: Scenario) -> Scenario:
+    """Returns the same records on the only partition of a stream of partition mode IMMUTABLE_KEY_RANGE."""
+    history = scenario.history
+    one = Partition("one", history.origin, events=[*history.in_commit_order()])
+    other = History("IMMUTABLE_KEY_RANGE", history.origin, history.horizon, {one.token: one})
+    return replace(scenario, mode=other.mode, history=other)
 
 
 @contextmanager
-def served(told: Scenario) -> Iterator[SampleDatabase]:
-    """The scenario, whose time is ours, by the names of a sample database."""
-    with ScriptedServer.started(told, begins=time.time_ns()) as server:
+def served(scenario: Scenario) -> Iterator[SampleDatabase]:
+    """Serves the scenario in real time; yields a sample database that names it."""
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         yield sample_of(server)
 
 
-def bounds(told: Scenario) -> dict[str, str]:
-    return {"start": format_rfc3339(told.history.origin), "end": format_rfc3339(told.history.horizon)}
+def bounds(scenario: Scenario) -> dict[str, str]:
+    return {"start": format_rfc3339(scenario.history.origin), "end": format_rfc3339(scenario.history.horizon)}
 
 
-def events_of(told: Scenario) -> list[Event]:
-    """What `tail` prints of a whole scenario, without the time of reading."""
-    with served(told) as sample:
-        done = tail(sample, *(part for name, value in bounds(told).items() for part in (f"--{name}", value)))
+def events_of(scenario: Scenario) -> list[Event]:
+    """Returns what `tail` prints of a whole scenario, without the read timestamps."""
+    with served(scenario) as sample:
+        done = tail(sample, *(part for name, value in bounds(scenario).items() for part in (f"--{name}", value)))
     assert done.code == 0, done.err
     for event in done.events:
         assert_valid(event, sample)
@@ -69,36 +69,36 @@ def events_of(told: Scenario) -> list[Event]:
 
 
 def in_order(mods: Iterable[CommittedMod], sample: SampleDatabase) -> list[Mod]:
-    return [told for mod in mods for told in in_unified_types([mod], sample, CAPTURE)]
+    return [one for mod in mods for one in in_unified_types([mod], sample, CAPTURE)]
 
 
 @dialects
-def test_tail_prints_what_was_committed_in_commit_order_and_the_same_as_of_the_other_mode(dialect: Dialect) -> None:
-    told = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
-    events = events_of(told)
-    with served(told) as sample:
-        assert [mod for event in events for mod in of_events([event])] == in_order(told.committed, sample)
-    assert events == events_of(in_the_other_mode(told))
+def test_tail_prints_what_was_committed_in_commit_order_as_for_the_other_mode(dialect: Dialect) -> None:
+    scenario = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
+    events = events_of(scenario)
+    with served(scenario) as sample:
+        assert [mod for event in events for mod in of_events([event])] == in_order(scenario.committed, sample)
+    assert events == events_of(in_the_other_mode(scenario))
 
 
 def parsed(row: Event) -> Event:
-    """A row with its JSON parsed, which is text as received where it came as text; the epoch is the reader's choice."""
+    """Returns a row with its JSON parsed, for its text depends on the mode, and without the epoch."""
     content = {name: json.loads(row[name] or "null") for name in ("payload", "before")}
     return {**row, **content, "epoch": None}
 
 
 @dialects
 def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: Path) -> None:
-    told = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
+    scenario = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
     found = []
-    for each in (told, in_the_other_mode(told)):
+    for each in (scenario, in_the_other_mode(scenario)):
         folder = tmp_path / each.mode
         folder.mkdir()
         with served(each) as sample:
             config = configuration(folder, sample, source=bounds(each))
             assert run("check", config).code == 0
             assert run("read", config).code == 0
-        kept = assert_delivered(folder / "spool", told.committed, value_capture_type=CAPTURE)
+        kept = assert_delivered(folder / "spool", scenario.committed, value_capture_type=CAPTURE)
         assert b"KEY_RANGE" not in b"".join(path.read_bytes() for path in folder.rglob("spool/**/*.json"))
         found.append([parsed(row) for manifest in kept for row in rows(folder / "spool", manifest)])
     assert found[0] == found[1]
@@ -106,16 +106,16 @@ def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: 
 
 @dialects
 def test_read_follows_it_while_keys_move(dialect: Dialect, tmp_path: Path) -> None:
-    told = mutable(dialect, origin=time.time_ns(), seconds=7)
-    with served(told) as sample:
-        config = configuration(tmp_path, sample, source=bounds(told), spool={"seal_interval": "100ms"})
+    scenario = mutable(dialect, origin=time.time_ns(), seconds=7)
+    with served(scenario) as sample:
+        config = configuration(tmp_path, sample, source=bounds(scenario), spool={"seal_interval": "100ms"})
         assert run("read", config).code == 0
-    assert_delivered(tmp_path / "spool", told.committed, value_capture_type=CAPTURE)
+    assert_delivered(tmp_path / "spool", scenario.committed, value_capture_type=CAPTURE)
     assert len(manifests(tmp_path / "spool")) > 5
 
 
 @dialects
-def test_discover_tells_the_partition_mode(dialect: Dialect) -> None:
+def test_discover_reports_the_partition_mode(dialect: Dialect) -> None:
     with served(mutable(dialect, origin=time.time_ns(), seconds=1)) as sample:
         (stream,) = json.loads(run("discover", *options(sample), "--json").out)
         assert stream["partition_mode"] == "MUTABLE_KEY_RANGE"

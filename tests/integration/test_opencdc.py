@@ -1,4 +1,4 @@
-"""`tail` in OpenCDC: what was committed, in both dialects; and from each of its positions exactly the rest."""
+"""`tail` prints OpenCDC records of what was committed, and from each of their positions exactly the rest."""
 
 import asyncio
 import io
@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from connector.commands.tail import tail as tailed
+import connector.commands.tail
 from connector.config import validated
 from connector.core.position import Position
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -32,14 +32,14 @@ OPERATIONS = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
 
 @contextmanager
 def drawn(seed: int, **settings: object) -> Iterator[ScriptedServer]:
-    """A scenario whose time has passed, served."""
-    told = Scenario.generate(seed, origin=time.time_ns() - 90 * SECOND, seconds=60, **settings)  # type: ignore[arg-type]
-    with ScriptedServer.started(told, begins=time.time_ns()) as server:
+    """Serves a scenario whose time has passed."""
+    generated = Scenario.generate(seed, origin=time.time_ns() - 90 * SECOND, seconds=60, **settings)  # type: ignore[arg-type]
+    with ScriptedServer.started(generated, begins=time.time_ns()) as server:
         yield server
 
 
 def records_of(out: bytes) -> list[ConduitRecord]:
-    """What was printed, without the time of reading."""
+    """Returns the printed records, without the time of reading."""
     found = []
     for line in out.splitlines():
         record = of_json(line)
@@ -49,17 +49,17 @@ def records_of(out: bytes) -> list[ConduitRecord]:
 
 
 def records_after(server: ScriptedServer, position: Position | None = None) -> list[ConduitRecord]:
-    """What `tail` prints after a position, or all."""
+    """Returns what `tail` prints after a position, or from the start."""
     start = server.engine.scenario.history.origin if position is None else position.commit_timestamp
     config = validated({"source": source(server, start=start), "envelope": {"format": "opencdc"}})
     out, stop = io.BytesIO(), Stop(drain_timeout=config.drain_timeout)
-    work = tailed(config.source, config.envelope, out, stop, emulator_host=None, after=position)
+    work = connector.commands.tail.tail(config.source, config.envelope, out, stop, emulator_host=None, after=position)
     asyncio.run(asyncio.wait_for(work, 60))
     return records_of(out.getvalue())
 
 
 def values_of(row: dict[str, object], table: Table) -> dict[str, object]:
-    """Spanner's values as a reader of OpenCDC has them, numbers as doubles."""
+    """Returns Spanner's values as an OpenCDC reader gets them, with numbers as doubles."""
     columns = {column.name: column for column in table.columns}
 
     def one(kind: str, value: object) -> object:
@@ -92,7 +92,7 @@ def expected(mod: CommittedMod, tables: dict[str, Table], capture: str) -> tuple
     )
 
 
-def told(record: ConduitRecord) -> tuple[object, ...]:
+def fields_of(record: ConduitRecord) -> tuple[object, ...]:
     return (
         int(record.metadata["opencdc.createdAt"]),
         record.metadata["opencdc.collection"],
@@ -110,7 +110,7 @@ def test_tail_prints_what_was_committed_as_opencdc_records(dialect: Dialect, cap
         found = records_after(server)
         tables = {table.name: table for table in server.engine.scenario.tables}
         committed = server.engine.scenario.committed
-    assert [told(record) for record in found] == [expected(mod, tables, capture) for mod in committed]
+    assert [fields_of(record) for record in found] == [expected(mod, tables, capture) for mod in committed]
     assert {record.operation for record in found} == set(OPERATIONS.values())
     updates = [record for record in found if record.operation == "update"]
     assert all((record.before is not None) is ("OLD" in capture) for record in updates)
@@ -141,7 +141,7 @@ def crowded(dialect: Dialect, mode: PartitionMode) -> Scenario:
 
 @pytest.mark.parametrize("mode", get_args(PartitionMode))
 @dialects
-def test_tail_goes_on_from_each_position_of_transactions_that_share_a_commit_timestamp(
+def test_tail_continues_from_each_position_of_transactions_that_share_a_commit_timestamp(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     with served(crowded(dialect, mode)) as server:
@@ -149,7 +149,7 @@ def test_tail_goes_on_from_each_position_of_transactions_that_share_a_commit_tim
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_tail_goes_on_from_each_position_of_a_stream_with_exactly_the_rest(seed: int) -> None:
+def test_tail_continues_from_each_position_of_a_stream_with_exactly_the_rest(seed: int) -> None:
     with drawn(seed, value_capture_type=None, transactions=8) as server:
         assert_resumes_everywhere(server, len(server.engine.scenario.committed))
 
@@ -160,7 +160,7 @@ def position_of(line: bytes) -> str:
     return found
 
 
-def test_the_command_goes_on_from_a_position() -> None:
+def test_the_command_continues_from_a_position() -> None:
     with drawn(11, transactions=40) as server:
         history = server.engine.scenario.history
 
@@ -194,7 +194,7 @@ POSITION = Position("p/in/d/s", ORIGIN, "t", "1", 0).to_text()
         ("s", ("--start-position", POSITION, "--end", "2026-01-01T00:00:00Z"), "is before start"),
     ],
 )
-def test_a_position_that_cannot_be_taken_is_refused_in_one_line(stream: str, given: tuple[str, ...], line: str) -> None:
+def test_an_invalid_position_is_rejected_in_one_line(stream: str, given: tuple[str, ...], line: str) -> None:
     done = run("tail", *NAMES, "--change-stream", stream, *given)
     assert done.code == 2
     assert line in done.complaint

@@ -1,9 +1,6 @@
-"""`spanner-cdc read` fills a spool with every committed mod, whenever it is stopped and started again."""
+"""`spanner-cdc read` seals every committed mod, whenever it is stopped and restarted."""
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
@@ -15,29 +12,13 @@ from emulator import Workload
 from tests.integration.commands import configuration, manifests, reading, run, watermark
 from tests.integration.delivered import assert_delivered, assert_sound
 from tests.integration.servers import MakeDatabase
+from tests.integration.workloads import last_commit, load
 
 pytestmark = pytest.mark.emulator
 
 
-@contextmanager
-def load(workload: Workload, *, rate: float) -> Iterator[None]:
-    """Commits for as long as the context is open."""
-    stop = threading.Event()
-    thread = threading.Thread(target=lambda: workload.run(stop=stop, rate=rate), name="load")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def last_commit(workload: Workload) -> str:
-    return format_rfc3339(workload.committed[-1].commit_timestamp_ns)
-
-
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_read_ends_at_its_end_and_a_later_end_goes_on_from_there(
+def test_read_ends_at_its_end_and_a_later_end_continues_from_there(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect=dialect)
@@ -62,7 +43,7 @@ def test_read_ends_at_its_end_and_a_later_end_goes_on_from_there(
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 0), (SIGINT, 130)])
-def test_a_signal_drains_and_a_restart_goes_on_without_loss(
+def test_a_signal_drains_and_a_restart_continues_without_loss(
     number: Signals, code: int, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
@@ -80,7 +61,7 @@ def test_a_signal_drains_and_a_restart_goes_on_without_loss(
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 0), (SIGINT, 130)])
-def test_a_signal_before_reading_has_begun_ends_it_with_the_same_codes(
+def test_a_signal_before_reading_has_started_ends_it_with_the_same_codes(
     number: Signals, code: int, database: MakeDatabase, tmp_path: Path
 ) -> None:
     config = configuration(tmp_path, database(), source={"emulator_host": "127.0.0.1:1"})
@@ -106,7 +87,7 @@ def test_start_now_is_resolved_once_whatever_happens_before_the_first_seal(
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
-def test_tables_that_are_left_out_have_no_rows_and_hold_up_nothing(database: MakeDatabase, tmp_path: Path) -> None:
+def test_excluded_tables_have_no_rows_and_delay_nothing(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     start = format_rfc3339(time.time_ns())
     workload = Workload(sample, seed=24)
@@ -114,6 +95,6 @@ def test_tables_that_are_left_out_have_no_rows_and_hold_up_nothing(database: Mak
     tables = {"include": ["*"], "exclude": ["A*", "sales.*"]}
     source = {"start": start, "end": last_commit(workload), "tables": tables}
     assert run("read", configuration(tmp_path, sample, source=source)).code == 0
-    told = {table for manifest in manifests(tmp_path / "spool") for table in manifest.tables}
-    assert told == {mod.table for mod in workload.committed if not mod.table.startswith(("A", "sales."))}
+    delivered = {table for manifest in manifests(tmp_path / "spool") for table in manifest.tables}
+    assert delivered == {mod.table for mod in workload.committed if not mod.table.startswith(("A", "sales."))}
     assert watermark(tmp_path / "spool") == workload.committed[-1].commit_timestamp_ns

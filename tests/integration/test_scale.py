@@ -1,4 +1,4 @@
-"""Many partitions and a long backlog, in a short form; the long one is `make scale`."""
+"""Many partitions and a long backlog: a short form of `make scale`."""
 
 from pathlib import Path
 
@@ -32,4 +32,4 @@ def test_a_backlog_with_one_slow_partition_is_read_in_bounded_memory_and_the_slo
 ) -> None:
     cost = read(backlog(200_000, "IMMUTABLE_KEY_RANGE"), tmp_path, heartbeat="1s")
     assert cost.peak_bytes < 500 * MIB
-    assert max(cost.steps) < 15, "the watermark stood still"
+    assert max(cost.steps) < 15, "the watermark was stalled"

@@ -1,4 +1,4 @@
-"""What the official emulator's INFORMATION_SCHEMA says of keys and types, and what becomes of it."""
+"""Keys and types from the official emulator's INFORMATION_SCHEMA reach the spool."""
 
 import asyncio
 import json

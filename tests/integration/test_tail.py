@@ -1,4 +1,4 @@
-"""`spanner-cdc tail` prints what was committed: all of it, once, in commit order, as the contract says."""
+"""`spanner-cdc tail` prints everything that was committed, once, in commit order, as the contract says."""
 
 import json
 import select
@@ -23,11 +23,11 @@ STREAMS = {"NewValues": "NEW_VALUES", "OldToo": "NEW_ROW_AND_OLD_VALUES"}
 
 
 def span(mods: Sequence[CommittedMod]) -> tuple[str, str]:
-    """From the first to the last commit, both inclusive."""
+    """Returns the timestamps of the first and the last commit."""
     return format_rfc3339(mods[0].commit_timestamp_ns), format_rfc3339(mods[-1].commit_timestamp_ns)
 
 
-def assert_tells(
+def assert_prints(
     done: Done,
     sample: SampleDatabase,
     mods: Sequence[CommittedMod],
@@ -64,7 +64,7 @@ def test_tail_prints_exactly_the_mods_committed_while_partitions_split_and_merge
     mods = workload.committed
     start, end = span(mods)
     first = tail(sample, "--start", start, "--end", end)
-    assert_tells(first, sample, mods)
+    assert_prints(first, sample, mods)
     churned = first.err.rpartition("INFO progress")[2]
     assert "moves=" in churned
     assert "splits=" in churned
@@ -89,7 +89,7 @@ def test_tail_prints_what_each_value_capture_type_captures(dialect: str, databas
     start, end = span(mods)
     for stream, capture in {sample.change_stream: sample.value_capture_type, **STREAMS}.items():
         done = tail(sample, "--start", start, "--end", end, stream=stream)
-        assert_tells(done, sample, mods, stream=stream, value_capture_type=capture)
+        assert_prints(done, sample, mods, stream=stream, value_capture_type=capture)
 
 
 def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tables(
@@ -112,7 +112,7 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
     ) as running:
         assert running.process.stdout is not None
         earlier = workload.transactions
-        first = running.process.stdout.readline()  # it prints before its end has come
+        first = running.process.stdout.readline()  # it prints before its end is reached
         assert time.time_ns() < end
         workload.run(mods=20)
         mods = workload.committed
@@ -126,7 +126,7 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
         mod
         for mod in mods
         if (mod.table == "Singers" or mod.table.startswith("sales."))
-        # the offset was taken by Spanner's clock when tail began, somewhat later than ours
+        # the offset counts from Spanner's clock when tail started, somewhat later than the test's
         and mod.commit_timestamp_ns >= json.loads(first)["sort_keys"][1]
     ]
     events = [json.loads(line) for line in out.splitlines()]
@@ -137,12 +137,12 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGINT, 130), (SIGTERM, 0)])
-def test_a_second_signal_ends_tail_at_once_though_nobody_reads_what_it_prints(
+def test_a_second_signal_ends_tail_at_once_though_nobody_reads_its_output(
     number: Signals, code: int, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
     began = format_rfc3339(time.time_ns())
-    Workload(sample, seed=6).run(mods=400)  # more than a pipe takes
+    Workload(sample, seed=6).run(mods=400)  # more than a pipe holds
     with Background(
         *("tail", *options(sample), "--change-stream", sample.change_stream, "--start", began),
         log=tmp_path / "tail.log",

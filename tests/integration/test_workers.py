@@ -1,4 +1,4 @@
-"""`spanner-cdc read` with workers: what it seals, when workers or the daemon are killed, what it tells."""
+"""`spanner-cdc read` with workers: what it seals, kills of workers and of the daemon, and its reports."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.emulator.subjects import sample_of
 from tests.integration.commands import Background, configuration, manifests, reading, run, tail, until
 from tests.integration.contract import Event
 from tests.integration.delivered import assert_delivered, rows
-from tests.soak.family import command, family
+from tests.soak.process_tree import command, process_tree
 
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 QUICK = RECOVERABLE - {FaultKind.SILENCE, FaultKind.SLOWNESS}
@@ -29,7 +29,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def churning(mode: PartitionMode, *, seconds: float, passed: float = 0.0, transactions: int = 400) -> Scenario:
-    """A scenario of so many seconds, of which some have passed."""
+    """Returns a scenario of so many seconds, of which some have passed."""
     origin = time.time_ns() - int(passed * SECOND)
     return Scenario.generate(
         9, origin=origin, seconds=seconds, dialect="googlesql", mode=mode, churn=30, transactions=transactions
@@ -37,13 +37,13 @@ def churning(mode: PartitionMode, *, seconds: float, passed: float = 0.0, transa
 
 
 @contextmanager
-def served(told: Scenario, faults: FaultPlan | None = None) -> Iterator[SampleDatabase]:
-    with ScriptedServer.started(told, begins=time.time_ns(), faults=faults) as server:
+def served(scenario: Scenario, faults: FaultPlan | None = None) -> Iterator[SampleDatabase]:
+    with ScriptedServer.started(scenario, begins=time.time_ns(), faults=faults) as server:
         yield sample_of(server)
 
 
-def config(folder: Path, sample: SampleDatabase, told: Scenario, *, workers: int) -> Path:
-    history = told.history
+def config(folder: Path, sample: SampleDatabase, scenario: Scenario, *, workers: int) -> Path:
+    history = scenario.history
     folder.mkdir(exist_ok=True)
     bounds = {"start": format_rfc3339(history.origin), "end": format_rfc3339(history.horizon)}
     return configuration(folder, sample, source={**bounds, "workers": workers})
@@ -53,7 +53,7 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def workers_of(daemon: Background) -> list[int]:
-    return [process for process in family(daemon.process.pid) if "connector.workers.worker" in command(process)]
+    return [process for process in process_tree(daemon.process.pid) if "connector.workers.worker" in command(process)]
 
 
 def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
@@ -63,23 +63,23 @@ def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
 
 @in_both_modes
 def test_two_workers_seal_what_one_process_seals_in_the_same_order(mode: PartitionMode, tmp_path: Path) -> None:
-    told = churning(mode, seconds=60, passed=90)
+    scenario = churning(mode, seconds=60, passed=90)
     found = []
     for workers in (1, 2):
-        with served(told, FaultPlan(workers, share=0.3, kinds=QUICK)) as sample:
-            done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
+        with served(scenario, FaultPlan(workers, share=0.3, kinds=QUICK)) as sample:
+            done = run("read", config(tmp_path / str(workers), sample, scenario, workers=workers))
         assert done.code == 0, done.err
         assert ("workers have started" in done.err) is (workers > 1)
-        assert_delivered(tmp_path / str(workers) / "spool", told.committed)
+        assert_delivered(tmp_path / str(workers) / "spool", scenario.committed)
         found.append(without_read_timestamp_and_epoch(tmp_path / str(workers)))
     assert found[0] == found[1]
 
 
 @in_both_modes
-def test_workers_that_are_killed_cost_nothing_and_are_replaced(mode: PartitionMode, tmp_path: Path) -> None:
-    told = churning(mode, seconds=12)
+def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, tmp_path: Path) -> None:
+    scenario = churning(mode, seconds=12)
     random = Random(3)
-    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+    with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
         for kill in range(1, 4):
             sealed = len(manifests(tmp_path / "spool"))
             daemon.until(lambda sealed=sealed: len(manifests(tmp_path / "spool")) > sealed + 1, "seals")  # type: ignore[misc]
@@ -90,13 +90,13 @@ def test_workers_that_are_killed_cost_nothing_and_are_replaced(mode: PartitionMo
     assert done.code == 0, done.err
     assert " ERROR " not in done.err
     assert "was ended by SIGKILL" in done.err
-    assert_delivered(tmp_path / "spool", told.committed)
+    assert_delivered(tmp_path / "spool", scenario.committed)
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT, SIGKILL])
 def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
-    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
         daemon.until(lambda: bool(manifests(tmp_path / "spool")), "a seal")
         workers = workers_of(daemon)
         assert len(workers) == 2
@@ -107,52 +107,52 @@ def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
-def test_one_worker_is_no_process_of_its_own(tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
-    with served(told) as sample, reading(config(tmp_path, sample, told, workers=1)) as daemon:
+def test_one_worker_runs_in_the_daemons_process(tmp_path: Path) -> None:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=1)) as daemon:
         daemon.until(lambda: bool(manifests(tmp_path / "spool")), "a seal")
-        assert family(daemon.process.pid) == [daemon.process.pid]
+        assert process_tree(daemon.process.pid) == [daemon.process.pid]
 
 
-def test_against_an_emulator_nothing_is_started_that_was_not_asked_for(tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+def test_against_an_emulator_no_worker_process_is_started_by_default(tmp_path: Path) -> None:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
     path = tmp_path / "config.yaml"
-    with served(told) as sample:
-        configuration(tmp_path, sample, source={"start": format_rfc3339(told.history.origin)})
+    with served(scenario) as sample:
+        configuration(tmp_path, sample, source={"start": format_rfc3339(scenario.history.origin)})
         with reading(path) as daemon:
-            assert family(daemon.process.pid) == [daemon.process.pid]
+            assert process_tree(daemon.process.pid) == [daemon.process.pid]
 
 
-def test_what_spanner_refuses_is_told_in_the_same_line(tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=60, passed=90)
+def test_workers_report_an_error_of_spanner_in_the_same_line(tmp_path: Path) -> None:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=60, passed=90)
     lines = []
     for workers in (1, 2):
-        token = min(told.history.partitions)
+        token = min(scenario.history.partitions)
         faults = FaultPlan().rule(Fault(FaultKind.EXPIRED_PARTITION), token=token, times=9)
-        with served(told, faults) as sample:
-            done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
+        with served(scenario, faults) as sample:
+            done = run("read", config(tmp_path / str(workers), sample, scenario, workers=workers))
         assert done.code == 3
-        # How far a reader has come when it is refused differs from run to run.
+        # The progress of a reader when the error occurs differs from run to run.
         lines.append(_TIMESTAMP.sub("T", done.complaint.replace(str(tmp_path / str(workers)), "")))
     assert "no longer retained" in lines[0]
     assert lines[1] == lines[0]
 
 
 def test_tail_may_have_workers_too(tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=30, passed=60)
-    history = told.history
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=30, passed=60)
+    history = scenario.history
     bounds = ("--start", format_rfc3339(history.origin), "--end", format_rfc3339(history.horizon))
-    with served(told) as sample:
+    with served(scenario) as sample:
         found = [tail(sample, *bounds, *more) for more in ((), ("--workers", "2"))]
     events = [[{**event, "read_timestamp": None} for event in done.events] for done in found]
     assert events[0] == events[1]
-    assert len(events[0]) == len(told.committed)
+    assert len(events[0]) == len(scenario.committed)
     assert ["workers have started" in done.err for done in found] == [False, True]
 
 
-def test_the_status_page_tells_how_many_there_are_and_how_many_were_replaced(tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
-    with served(told) as sample, reading(config(tmp_path, sample, told, workers=2)) as daemon:
+def test_the_status_page_reports_workers_and_replacements(tmp_path: Path) -> None:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
+    with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
         url = daemon.said.partition("url=")[2].split()[0]
 
         def counted() -> tuple[object, object]:
@@ -166,10 +166,10 @@ def test_the_status_page_tells_how_many_there_are_and_how_many_were_replaced(tmp
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_workers_log_has_the_form_that_the_daemon_logs_in(log_format: str, tmp_path: Path) -> None:
-    told = churning("IMMUTABLE_KEY_RANGE", seconds=20, passed=60)
-    with served(told) as sample:
-        done = run("read", config(tmp_path, sample, told, workers=2), "--log-format", log_format, "--verbose")
-    told_of = [line for line in done.err.splitlines() if "a worker reads" in line]
-    assert len(told_of) == 2
-    assert all(line.startswith("{") is (log_format == "json") for line in told_of)
+def test_workers_log_in_the_format_of_the_daemon(log_format: str, tmp_path: Path) -> None:
+    scenario = churning("IMMUTABLE_KEY_RANGE", seconds=20, passed=60)
+    with served(scenario) as sample:
+        done = run("read", config(tmp_path, sample, scenario, workers=2), "--log-format", log_format, "--verbose")
+    lines = [line for line in done.err.splitlines() if "a worker reads" in line]
+    assert len(lines) == 2
+    assert all(line.startswith("{") is (log_format == "json") for line in lines)

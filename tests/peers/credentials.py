@@ -1,4 +1,4 @@
-"""A Spanner that wants credentials: TLS before a server without it, and the service that gives tokens out."""
+"""Makes a server require credentials: a TLS relay before it, and a service that issues access tokens."""
 
 import asyncio
 import datetime as dt
@@ -23,7 +23,7 @@ KEY_ID = "0123456789abcdef"
 
 @contextmanager
 def authorised(host: str, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Takes TLS connections for `host`; gives the address, and the environment that a client of it needs.
+    """Accepts TLS connections for `host`; yields the address, and the environment that a client needs.
 
     The client's credentials are a service account's, whose key is that of the certificate, in `folder`/key.pem.
     """
@@ -55,7 +55,7 @@ def authorised(host: str, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 class _Tokens(BaseHTTPRequestHandler):
-    """Gives the access token to whoever asks."""
+    """Returns the access token to every request."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -84,7 +84,7 @@ def _tokens() -> Iterator[str]:
 
 @contextmanager
 def _tls(host: str, context: ssl.SSLContext) -> Iterator[int]:
-    """Relays TLS connections to `host`, which speaks without it; gives the port."""
+    """Relays TLS connections to `host`, which does not use TLS; yields the port."""
     ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     address, _, port = host.rpartition(":")
 
@@ -116,7 +116,7 @@ def _tls(host: str, context: ssl.SSLContext) -> Iterator[int]:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1 that signs itself, and its key, as files."""
+    """Writes a self-signed certificate of 127.0.0.1 and its key; returns their paths."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)

@@ -1,4 +1,4 @@
-"""Hand-made change streams: each change is one row of Singers, told by its SingerId; times are seconds after ORIGIN."""
+"""Hand-made change streams: each change is a row of Singers with its own SingerId; times are seconds after ORIGIN."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ DAY = 24 * HOUR * SECOND
 def column(
     name: str, code: str, position: int, *, key: bool = False, array: bool = False, pg: str = ""
 ) -> ReportedColumn:
-    """A column as records list it; `pg` is its annotation in the PostgreSQL dialect."""
+    """Returns a column as records list it; `pg` is its annotation in the PostgreSQL dialect."""
     return ReportedColumn(name, code, array, key, position, pg)
 
 
@@ -39,7 +39,7 @@ COLUMNS = (KEY, column("FirstName", "STRING", 2))
 
 
 def change(instant: int, singer: int, **changed: Any) -> Change:
-    """An update of one row, in a transaction of its own."""
+    """Returns an update of one row, in its own transaction."""
     made = Change(
         commit_timestamp=instant,
         record_sequence="00000000",
@@ -56,8 +56,8 @@ def change(instant: int, singer: int, **changed: Any) -> Change:
     return replace(made, **changed)
 
 
-def gives_way(instant: int, **children: tuple[str, ...]) -> list[Children]:
-    """A child partitions record for each child, with its parents, as the service sends them."""
+def children_records(instant: int, **children: tuple[str, ...]) -> list[Children]:
+    """Returns a child partitions record for each child, as the service sends them; the arguments name its parents."""
     return [
         Children(instant, f"{number:08d}", (Child(token, parents),))
         for number, (token, parents) in enumerate(children.items(), 100)
@@ -67,7 +67,7 @@ def gives_way(instant: int, **children: tuple[str, ...]) -> list[Children]:
 def partition(
     token: str, start: float, events: Sequence[Event], *, end: int | None = None, parents: tuple[str, ...] = ()
 ) -> Partition:
-    """A partition that begins `start` seconds after the origin."""
+    """Returns a partition that starts `start` seconds after the origin."""
     return Partition(token, at(start), parents, end, [*events])
 
 
@@ -79,16 +79,16 @@ def stream(
     retention: int = DAY,
     tables: tuple[Table, ...] = TABLES,
 ) -> Scenario:
-    """A change stream of these partitions."""
+    """Returns a change stream of these partitions."""
     history = History(mode, ORIGIN, at(until), {made.token: made for made in partitions})
     return Scenario(0, dialect, mode, "NEW_ROW", history, tables, retention=retention)
 
 
 def split(dialect: Dialect = "googlesql", mode: PartitionMode = "IMMUTABLE_KEY_RANGE", **more: Any) -> Scenario:
-    """`left` gives way to `west` and `east` at 20, and `right` goes on; in commit order the singers are 1 to 8."""
+    """`left` splits into `west` and `east` at 20, and `right` continues; in commit order the singers are 1 to 8."""
     left: list[Event] = [change(at(5), 1), change(at(10), 2), change(at(20) - 1, 4)]
     if mode == "IMMUTABLE_KEY_RANGE":
-        left += gives_way(at(20), west=("left",), east=("left",))
+        left += children_records(at(20), west=("left",), east=("left",))
         end = at(20)
     else:
         left += [PartitionStart(at(20), f"{n:08d}", (token,)) for n, token in enumerate(("west", "east"), 100)]
@@ -106,10 +106,10 @@ def split(dialect: Dialect = "googlesql", mode: PartitionMode = "IMMUTABLE_KEY_R
 
 
 def merge() -> Scenario:
-    """`a` and `b` give way to `both` at 20, and `b` to `rest` too; in commit order the singers are 1 to 9."""
-    b = [*_changes(range(2, 7)), change(at(20) - 1, 7), *gives_way(at(20), both=("a", "b"), rest=("b",))]
+    """`a` and `b` merge into `both` at 20, and `rest` is a child of `b`; in commit order the singers are 1 to 9."""
+    b = [*_changes(range(2, 7)), change(at(20) - 1, 7), *children_records(at(20), both=("a", "b"), rest=("b",))]
     return stream(
-        partition("a", 0, [change(at(4), 1), *gives_way(at(20), both=("a", "b"))], end=at(20)),
+        partition("a", 0, [change(at(4), 1), *children_records(at(20), both=("a", "b"))], end=at(20)),
         partition("b", 0, b, end=at(20)),
         partition("both", 20, [change(at(20), 8), change(at(25), 9)], parents=("a", "b")),
         partition("rest", 20, [], parents=("b",)),
@@ -117,11 +117,11 @@ def merge() -> Scenario:
 
 
 def merge_of_strangers() -> Scenario:
-    """`p` splits at 10 and `q` at 15, then one child of each gives way to `both` at 20; singers 1 to 9 in order."""
-    together = gives_way(at(20), both=("p2", "q2"))
+    """`p` splits at 10 and `q` at 15, then one child of each merges into `both` at 20; singers 1 to 9 in order."""
+    together = children_records(at(20), both=("p2", "q2"))
     return stream(
-        partition("p", 0, [change(at(1), 1), *gives_way(at(10), p1=("p",), p2=("p",))], end=at(10)),
-        partition("q", 0, [*_changes(range(2, 6)), *gives_way(at(15), q1=("q",), q2=("q",))], end=at(15)),
+        partition("p", 0, [change(at(1), 1), *children_records(at(10), p1=("p",), p2=("p",))], end=at(10)),
+        partition("q", 0, [*_changes(range(2, 6)), *children_records(at(15), q1=("q",), q2=("q",))], end=at(15)),
         partition("p1", 10, [], parents=("p",)),
         partition("p2", 10, [change(at(16), 6), *together], end=at(20), parents=("p",)),
         partition("q1", 15, [], parents=("q",)),
@@ -133,7 +133,7 @@ def merge_of_strangers() -> Scenario:
 def moved(
     instant: int, token: str, *, sources: tuple[str, ...] = (), destinations: tuple[str, ...] = ()
 ) -> PartitionEvent:
-    """Keys that move into a partition, or out of it."""
+    """Returns a record of keys that move into a partition, or out of it."""
     return PartitionEvent(instant, "00000050", token, sources, destinations)
 
 

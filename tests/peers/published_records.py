@@ -1,10 +1,10 @@
-"""Records as the service's own pages, Apache Beam's tests and Debezium's show them, and what each means.
+"""Records that Spanner's documentation and the tests of Apache Beam and Debezium show, and what each means.
 
 Sources, by the name of the entry: ``page``: https://cloud.google.com/spanner/docs/change-streams/details; ``beam``:
 apache/beam, ChangeStreamRecordMapper and its test; ``debezium``: debezium/debezium-connector-spanner, its
-ChangeStreamRecordMapperTest, TestJsonMapper and PlacementMoveInMoveOutTest. Shapes and values are facts of these; the
-rows are written here. A row is the text of JSON: in GoogleSQL arrays and structs are its lists, in the PostgreSQL
-dialect it is the document, in the mutable mode it is the ChangeStreamRecord in protobuf's JSON.
+ChangeStreamRecordMapperTest, TestJsonMapper and PlacementMoveInMoveOutTest. Structure and values are theirs; the
+rows are written here. A row is JSON: in GoogleSQL lists are arrays and structs, in the PostgreSQL dialect it is the
+document, in the mutable mode it is the ChangeStreamRecord in protobuf's JSON.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ READ = 7
 
 @dataclass(frozen=True)
 class Published:
-    """A row, its form (``googlesql``, ``postgresql`` or ``mutable``), and the record that it is."""
+    """A row, its form (``googlesql``, ``postgresql`` or ``mutable``), and the record that it means."""
 
     name: str
     form: str
@@ -62,7 +62,7 @@ _ACCOUNT: Mapping[str, Any] = {
     "transaction_tag": "app=banking,env=prod,action=update",
     "is_system_transaction": False,
 }
-"""The page's transfer between two accounts."""
+"""The transfer between two accounts of Spanner's page."""
 
 _PAGE_MODS = {
     "of both": ('{"AccountId":"Id1"}', '{"LastUpdate":"2022-09-27T12:30:00.123456Z","Balance":1000}',
@@ -123,7 +123,7 @@ _BEAM = tuple(
         ("NEW_MOD_TYPE", "NEW_VALUE_CAPTURE_TYPE", '{"column2": "newValue2"}', "{}"),
     )
 )
-"""The last one is of kinds that no page knows, which Beam and Debezium take, too."""
+"""The last one has an unknown mod type and capture type, which Beam and Debezium accept too."""
 
 _HEARTBEAT = HeartbeatRecord(parse("2022-09-27T12:35:00.312486Z"))
 _CHILDREN = ChildPartitionsRecord(
@@ -139,7 +139,7 @@ _INITIAL = ChildPartitionsRecord(
 
 
 def _googlesql(of: DataChangeRecord, *, null: bool = False) -> list[Any]:
-    """A row; payloads that nothing was captured for may be NULL, as in Beam's."""
+    """Returns a row; with ``null`` empty payloads are NULL, as in Beam's tests."""
     mods = [[None if null and text == "{}" else text for text in (m.keys, m.new_values, m.old_values)] for m in of.mods]
     data = [
         _text_of(of), of.record_sequence, of.server_transaction_id, of.is_last_record_in_transaction_in_partition,
@@ -155,7 +155,7 @@ def _text_of(of: DataChangeRecord) -> str:
 
 
 def _document(of: DataChangeRecord, *, peers: bool = False) -> str:
-    """A document, in the order of the page; that of Debezium's tests has numbers with a fraction, and more members."""
+    """Returns a document in the page's order; those of ``peers`` have fractions in numbers, and more members."""
     point = ".0" if peers else ""
     nullable = ',"is_nullable":false' if peers else ""
     columns = ",".join(

@@ -1,4 +1,4 @@
-"""A hand-made stream served over real gRPC, and `tail` and `read` on it, in this process or in one of their own."""
+"""Serves a hand-made stream over real gRPC, and runs `tail` and `read` on it, in this or in another process."""
 
 import asyncio
 import io
@@ -30,7 +30,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Tailed:
-    """What `tail` printed, and what it failed with."""
+    """What `tail` printed, and its error."""
 
     out: bytes
     error: SpannerCdcError | None = None
@@ -41,39 +41,39 @@ class Tailed:
 
     @property
     def singers(self) -> list[int]:
-        """The rows printed, in order."""
+        """The printed rows, in order."""
         return [event["payload"]["SingerId"] for event in self.events]
 
     @property
     def payloads(self) -> list[Event]:
-        """The payloads printed, in order."""
+        """The printed payloads, in order."""
         return [event["payload"] for event in self.events]
 
 
 @contextmanager
 def served(
-    told: Scenario,
+    scenario: Scenario,
     *,
     now: float = 31,
     speed: float = 1.0,
     faults: FaultPlan | None = None,
     framing: Framing | None = None,
 ) -> Iterator[ScriptedServer]:
-    """A server of the stream whose clock shows `now` seconds after the origin at first."""
-    with ScriptedServer.started(told, begins=at(now), speed=speed, faults=faults, framing=framing) as server:
+    """Starts a server of the stream; its clock starts `now` seconds after the origin."""
+    with ScriptedServer.started(scenario, begins=at(now), speed=speed, faults=faults, framing=framing) as server:
         yield server
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A streaming call as it came: the seconds until its deadline, None where it has none, and its headers."""
+    """A streaming call: the seconds until its deadline, None without one, and its headers."""
 
     deadline: float | None
     headers: dict[str, str]
 
 
 def calls_to(patch: pytest.MonkeyPatch) -> list[Call]:
-    """Notes the streaming calls that servers of this process get from now on."""
+    """Records the streaming calls that servers of this process receive from now on."""
     noted: list[Call] = []
     answers = _Handler._execute_streaming_sql
 
@@ -86,14 +86,14 @@ def calls_to(patch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def source(server: ScriptedServer, *, start: int = ORIGIN, end: int | None = None, **more: object) -> dict[str, object]:
-    """The configuration's section that reads a server's stream, to the history's horizon if no end is given."""
-    told = server.engine.scenario
-    end = told.history.horizon if end is None else end
+    """Returns the section `source` that reads a server's stream, by default to the history's horizon."""
+    scenario = server.engine.scenario
+    end = scenario.history.horizon if end is None else end
     return {
-        "project": told.project,
-        "instance": told.instance,
-        "database": told.database,
-        "change_stream": told.change_stream,
+        "project": scenario.project,
+        "instance": scenario.instance,
+        "database": scenario.database,
+        "change_stream": scenario.change_stream,
         "emulator_host": server.host,
         "start": format_rfc3339(start),
         "end": format_rfc3339(end),
@@ -102,7 +102,7 @@ def source(server: ScriptedServer, *, start: int = ORIGIN, end: int | None = Non
 
 
 def tailed(server: ScriptedServer, **more: Any) -> Tailed:
-    """What `tail` prints of a stream; `more` is of the source: start and end in nanoseconds, and others by name."""
+    """Runs `tail` on a stream; `more` sets the source: start and end in nanoseconds, and other options by name."""
     config, out = validated({"source": source(server, **more)}), io.BytesIO()
     try:
         asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config), emulator_host=None), 60))
@@ -112,7 +112,7 @@ def tailed(server: ScriptedServer, **more: Any) -> Tailed:
 
 
 def settings(server: ScriptedServer, spool: Path, **more: Any) -> dict[str, object]:
-    """A daemon's whole configuration."""
+    """Returns a daemon's whole configuration."""
     return {
         "source": source(server, **more),
         "spool": {"path": str(spool), "seal_interval": "50ms"},
@@ -122,7 +122,7 @@ def settings(server: ScriptedServer, spool: Path, **more: Any) -> dict[str, obje
 
 
 def written(path: Path, node: Mapping[str, object]) -> Path:
-    """A configuration as a file."""
+    """Writes a configuration to a file."""
     path.write_text(yaml.safe_dump(dict(node)))
     return path
 
@@ -131,7 +131,7 @@ def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = N
     """Runs the daemon in this process, to its end or until its spool's watermark is at `stop_at`.
 
     Raises:
-        SpannerCdcError: as the daemon does.
+        SpannerCdcError: the daemon failed.
     """
     config = validated(settings(server, spool, **more))
 
@@ -154,10 +154,10 @@ def _stop(config: Config) -> Stop:
 
 
 def events_of_spool(spool: Path) -> list[Event]:
-    """Every row that is sealed, in order."""
+    """Returns every sealed row, in order."""
     return [row for manifest in manifests(spool) for row in rows(spool, manifest)]
 
 
 def singers_of_spool(spool: Path) -> list[int]:
-    """The rows that are sealed, in order."""
+    """Returns the singer of every sealed row, in order."""
     return [int(json.loads(row["payload"])["SingerId"]) for row in events_of_spool(spool)]

@@ -1,4 +1,4 @@
-"""A table that was made after reading began: its key has the order that was declared, wherever its events go."""
+"""The key of a table that is created while the stream is read has its declared order everywhere."""
 
 import logging
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from connector.core.dialects import Dialect
 from connector.errors import StreamError
-from connector.reader import change_stream as reader
+from connector.reader import change_stream
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, find_change_stream
 from connector.spool.reading import Spool
@@ -28,11 +28,11 @@ def albums() -> Scenario:
 
 
 @pytest.fixture(autouse=True)
-def no_table_is_known_when_reading_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_table_is_known_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     async def without_tables(client: SpannerClient, dialect: Dialect, name: str) -> ChangeStream:
         return replace(await find_change_stream(client, dialect, name), tables=())
 
-    monkeypatch.setattr(reader, "find_change_stream", without_tables)
+    monkeypatch.setattr(change_stream, "find_change_stream", without_tables)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
     async def keys(_client: SpannerClient, _dialect: Dialect) -> dict[str, tuple[str, ...]]:
         return {"Albums": ("AlbumId", "SingerId")}
 
-    monkeypatch.setattr(reader, "primary_keys", keys)
+    monkeypatch.setattr(change_stream, "primary_keys", keys)
 
 
 @pytest.mark.usefixtures("declared")
@@ -58,13 +58,13 @@ def test_read_seals_the_declared_order_of_a_new_tables_key(tmp_path: Path) -> No
     assert spool.schema(last.schema_keys["Albums"]).primary_keys == ("AlbumId", "SingerId")
 
 
-def test_where_it_cannot_be_asked_reading_goes_on_and_one_warning_says_so(
+def test_without_access_to_the_declared_order_reading_continues_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def keys(_client: SpannerClient, _dialect: Dialect) -> dict[str, tuple[str, ...]]:
         raise StreamError("permission denied")
 
-    monkeypatch.setattr(reader, "primary_keys", keys)
+    monkeypatch.setattr(change_stream, "primary_keys", keys)
     with served(albums()) as server:
         daemon_reads(server, tmp_path / "spool")
     spool, (*_, last) = Spool.at(tmp_path / "spool"), manifests(tmp_path / "spool")

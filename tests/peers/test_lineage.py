@@ -13,20 +13,20 @@ from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.integration.commands import manifests
 from tests.peers.histories import HOUR, change, merge, merge_of_strangers, partition, split, stream
 from tests.peers.served import daemon_reads, served, singers_of_spool, tailed
-from tests.peers.virtual import Reading, goes_on_from_everywhere, read
+from tests.peers.virtual import Reading, read, resumes_from_everywhere
 
 EIGHT = list(range(1, 9))
 
 
 def slow_at(token: str) -> FaultPlan:
-    """A partition whose messages come 20 seconds apart."""
+    """Returns a fault plan with 20 seconds between the messages of a partition."""
     return FaultPlan().rule(Fault(FaultKind.SLOWNESS, pause=20 * SECOND), token=token, times=99)
 
 
 # Beam I 39821, 37326, 40232; Debezium 2523; tail I 28
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("after", [0, 1, 6, 19])
-def test_case_01_a_query_that_ended_cleanly_is_not_taken_for_a_finished_partition(
+def test_case_01_a_clean_end_of_a_query_does_not_finish_its_partition(
     dialect: Dialect, mode: PartitionMode, after: int
 ) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, after), token="left", times=2)
@@ -35,8 +35,8 @@ def test_case_01_a_query_that_ended_cleanly_is_not_taken_for_a_finished_partitio
     assert reading.singers == EIGHT
 
 
-# tail I 28, with a process and a server of its own time
-def test_case_01_a_clean_end_costs_tail_no_children_over_the_wire() -> None:
+# tail I 28, over gRPC and in real time
+def test_case_01_tail_reads_all_children_after_a_clean_end() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, 2), token="left", times=1)
     with served(split(), now=15, speed=30, faults=plan) as server:
         done = tailed(server)
@@ -47,18 +47,18 @@ def test_case_01_a_clean_end_costs_tail_no_children_over_the_wire() -> None:
 
 # Beam I 40232
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
-def test_case_01_an_initial_query_that_ended_cleanly_without_a_partition_is_asked_again(mode: PartitionMode) -> None:
+def test_case_01_an_initial_query_that_ended_without_a_partition_is_sent_again(mode: PartitionMode) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END), token=None, times=3)
     reading = read(split(mode=mode), faults=plan)
     assert len(reading.queries(INITIAL_TOKEN)) == 4
     assert reading.singers == EIGHT
 
 
-# Beam I 37326: a window of the reader's own choice ends thousands of times, and never a partition
-def test_case_01_the_readers_own_window_finishes_no_partition() -> None:
+# Beam I 37326: the reader's windows end thousands of times, and never end a partition
+def test_case_01_the_end_of_a_window_finishes_no_partition() -> None:
     events = [change(at(600 * number), number) for number in range(1, 18)]
-    told = stream(partition("one", 0, events), mode="MUTABLE_KEY_RANGE", until=3 * HOUR)
-    reading = read(told, heartbeat=10 * SECOND)
+    scenario = stream(partition("one", 0, events), mode="MUTABLE_KEY_RANGE", until=3 * HOUR)
+    reading = read(scenario, heartbeat=10 * SECOND)
     assert reading.singers == list(range(1, 18))
     assert len(reading.queries("one")) > 6
 
@@ -74,18 +74,18 @@ def test_case_01_a_clean_end_just_before_the_users_end_does_not_prove_the_end() 
 # Redpanda S: children written after the parent was acknowledged
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 def test_case_02_a_crash_at_any_checkpoint_loses_no_child(mode: PartitionMode) -> None:
-    told = split(mode=mode)
-    first = read(told)
+    scenario = split(mode=mode)
+    first = read(scenario)
     passed = [checkpoint for checkpoint in first.checkpoints if checkpoint.watermark >= at(20)]
     assert passed
     assert all({"west", "east"} <= {cut.token for cut in checkpoint.cut} for checkpoint in passed)
-    assert len(goes_on_from_everywhere(told, first, now=31)) >= 5
+    assert len(resumes_from_everywhere(scenario, first, now=31)) >= 5
 
 
 # Redpanda S: a write of all children whose ALREADY_EXISTS hid the new ones
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 @pytest.mark.parametrize("token", ["left", None])
-def test_case_02_a_sibling_that_is_announced_after_one_is_known_is_read_and_the_known_one_not_twice(
+def test_case_02_a_sibling_that_is_announced_later_is_read_and_a_known_one_is_not_read_twice(
     mode: PartitionMode, token: str | None
 ) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.BREAK_BETWEEN_CHILDREN, after=1), token=token, times=2)
@@ -98,9 +98,7 @@ def test_case_02_a_sibling_that_is_announced_after_one_is_known_is_read_and_the_
 # Beam I 39821, 37326, 40232: a query over the past ended with OK, without the record that ends its partition
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 @pytest.mark.parametrize("breaks", [False, True])
-def test_case_01_children_that_a_query_over_the_past_leaves_out_once_are_not_lost(
-    mode: PartitionMode, breaks: bool
-) -> None:
+def test_case_01_children_that_a_query_over_the_past_omits_once_are_not_lost(mode: PartitionMode, breaks: bool) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.OMISSION), token="left")
     if breaks:
         plan.rule(Fault(FaultKind.UNAVAILABLE, after=1), token="left")
@@ -109,7 +107,7 @@ def test_case_01_children_that_a_query_over_the_past_leaves_out_once_are_not_los
     assert reading.singers == EIGHT
     omitted, *more = reading.queries("left")
     assert len(more) == 1 + breaks
-    assert all(omitted.start < again.start for again in more), "asked once more from the progress, not from the start"
+    assert all(omitted.start < again.start for again in more), "queried once more from the progress, not from the start"
 
 
 # Redpanda S, in the spool: the position and the children are in one manifest
@@ -128,7 +126,7 @@ def assert_read_after(reading: Reading, child: str, *parents: str) -> None:
     first, at_the_end = reading.queries(child)
     assert first.start < at_the_end.start
     for parent in parents:
-        assert all(asked.ended is not None and asked.ended <= first.sent for asked in reading.queries(parent))
+        assert all(query.ended is not None and query.ended <= first.sent for query in reading.queries(parent))
 
 
 # spream S: `start >= min watermark`, which the child itself holds
@@ -145,17 +143,17 @@ def test_case_03_a_merge_child_is_not_read_before_its_last_parent_has_finished()
 
 # Debezium 6544, 6685, 6870
 def test_case_03_a_merge_child_is_scheduled_once_after_a_restart_at_any_checkpoint() -> None:
-    told = merge()
-    slow = read(told, faults=slow_at("b"), now=31)
-    for first in (read(told), slow):
-        for again in goes_on_from_everywhere(told, first, now=31, faults=lambda: slow_at("b")):
+    scenario = merge()
+    slow = read(scenario, faults=slow_at("b"), now=31)
+    for first in (read(scenario), slow):
+        for again in resumes_from_everywhere(scenario, first, now=31, faults=lambda: slow_at("b")):
             if again.queries("a") or again.queries("b"):
                 assert_read_after(again, "both", "a", "b")
     assert any(checkpoint.watermark == at(20) - 1 for checkpoint in slow.checkpoints), "none among its announcements"
 
 
-# Debezium S: parents that the store does not know any more, or not yet
-def test_case_04_a_child_whose_parent_was_never_heard_of_waits_for_it() -> None:
+# Debezium S: parents that the store no longer knows, or does not know yet
+def test_case_04_a_child_waits_for_a_parent_that_is_not_known_yet() -> None:
     plan = slow_at("q")
     reading = read(merge_of_strangers(), faults=plan, now=31)
     announced = reading.queries("p2")[0].ended
@@ -167,13 +165,13 @@ def test_case_04_a_child_whose_parent_was_never_heard_of_waits_for_it() -> None:
 
 # Debezium S
 def test_case_04_a_child_whose_parents_are_unknown_after_a_restart_waits_for_them() -> None:
-    told = merge_of_strangers()
-    first = read(told, faults=slow_at("q"), now=31)
+    scenario = merge_of_strangers()
+    first = read(scenario, faults=slow_at("q"), now=31)
     strangers = [c for c in first.checkpoints if {"p2", "q"} <= {cut.token for cut in c.cut}]
     assert strangers, "no checkpoint knows the one parent and not the other"
     for checkpoint in strangers:
         plan = slow_at("q")
-        again = read(told, begin=checkpoint, faults=plan, now=31)
+        again = read(scenario, begin=checkpoint, faults=plan, now=31)
         assert_read_after(again, "both", "p2", "q2")
         assert list(again.at.singers) == list(range(1, 10))
-    goes_on_from_everywhere(told, first, now=31)
+    resumes_from_everywhere(scenario, first, now=31)

@@ -15,30 +15,30 @@ from emulator.workload.tables import Dialect
 from tests.emulator.scripted.scripted_stream import FORMS, at
 from tests.peers.histories import HOUR, change, moved, partition, split, stream
 from tests.peers.served import served, source, tailed
-from tests.peers.virtual import Asked, all_singers, goes_on_from_everywhere, read
+from tests.peers.virtual import SentQuery, all_singers, read, resumes_from_everywhere
 
 MUTABLE: PartitionMode = "MUTABLE_KEY_RANGE"
 EIGHT = list(range(1, 9))
 
 
-def within_its_window(asked: Asked) -> bool:
-    return asked.end is not None and asked.end <= max(asked.sent, asked.start) + 30 * MINUTE
+def within_its_window(query: SentQuery) -> bool:
+    return query.end is not None and query.end <= max(query.sent, query.start) + 30 * MINUTE
 
 
 # Beam PR 34967, 37459
 @pytest.mark.parametrize("now", [0.0, 2 * HOUR])
 def test_case_16_every_query_ends_at_most_thirty_minutes_past_now_or_its_start(now: float) -> None:
     events = [change(at(1000 * number), number) for number in range(1, 10)]
-    told = stream(partition("one", 0, events), mode=MUTABLE, until=3 * HOUR)
-    reading = read(told, now=now, heartbeat=10 * SECOND)
+    scenario = stream(partition("one", 0, events), mode=MUTABLE, until=3 * HOUR)
+    reading = read(scenario, now=now, heartbeat=10 * SECOND)
     assert reading.singers == list(range(1, 10))
     assert reading.refused == 0
-    assert len(reading.asked) > 3
-    assert all(within_its_window(asked) for asked in reading.asked)
+    assert len(reading.sent) > 3
+    assert all(within_its_window(query) for query in reading.sent)
 
 
 def starting() -> Scenario:
-    """`one` starts `two` and `three` in one record at 10, between its own records of that instant, and goes on."""
+    """`one` starts `two` and `three` in one record at 10, between its own records of that instant, and continues."""
     one: list[Event] = [
         change(at(5), 1),
         change(at(10), 2, record_sequence="00000001"),
@@ -56,16 +56,16 @@ def starting() -> Scenario:
 
 # Beam S
 @pytest.mark.parametrize("now", [0, 31])
-def test_case_16_partitions_that_start_mid_stream_are_read_from_there_and_their_announcer_goes_on(now: int) -> None:
+def test_case_16_partitions_that_start_mid_stream_are_read_and_their_announcer_continues(now: int) -> None:
     reading = read(starting(), now=now)
     assert reading.singers == list(range(1, 8))
     assert [reading.queries(token)[0].start for token in ("two", "three")] == [at(10), at(10)]
-    goes_on_from_everywhere(starting(), reading, now=31)
+    resumes_from_everywhere(starting(), reading, now=31)
 
 
-# Beam S: and a record of theirs that comes again starts nothing again
+# Beam S: and a redelivered start record starts nothing again
 @pytest.mark.parametrize("after", range(6))
-def test_case_16_a_start_that_comes_again_starts_nothing_twice(after: int) -> None:
+def test_case_16_a_redelivered_start_record_starts_nothing_twice(after: int) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after), token="one", times=3)
     reading = read(starting(), faults=plan, now=31)
     assert plan.struck
@@ -81,13 +81,15 @@ def test_case_16_an_end_is_final_and_inclusive(after: int) -> None:
         change(at(10), 2, record_sequence="00000001"),
         PartitionEnd(at(10), "00000002", "one"),
     ]
-    told = stream(partition("one", 0, one, end=at(10) + 1), partition("two", 0, [change(at(10) + 1, 3)]), mode=MUTABLE)
+    scenario = stream(
+        partition("one", 0, one, end=at(10) + 1), partition("two", 0, [change(at(10) + 1, 3)]), mode=MUTABLE
+    )
     plan = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after), token="one")
-    reading = read(told, faults=plan, now=31)
+    reading = read(scenario, faults=plan, now=31)
     assert reading.singers == [1, 2, 3]
-    assert len(reading.queries("one")) == (2 if after < 3 else 1), "a partition that has ended was asked again"
+    assert len(reading.queries("one")) == (2 if after < 3 else 1), "a partition that has ended was queried again"
     assert reading.refused == 0
-    again = goes_on_from_everywhere(told, read(told), now=31)
+    again = resumes_from_everywhere(scenario, read(scenario), now=31)
     assert any(not later.queries("one") for later in again), "no checkpoint after the end"
 
 
@@ -119,7 +121,7 @@ def test_case_16_what_follows_a_move_waits_until_its_source_has_been_read_up_to_
     plan = FaultPlan().rule(Fault(FaultKind.SLOWNESS, pause=20 * SECOND), token=slow, times=99)
     reading = read(moving(), faults=plan, now=31)
     assert reading.singers == [1, 2, 3, 4, 5]
-    goes_on_from_everywhere(moving(), reading, now=31)
+    resumes_from_everywhere(moving(), reading, now=31)
 
 
 # Beam reads it unordered: a source that is silent
@@ -148,24 +150,24 @@ def test_case_16_records_of_one_timestamp_are_ordered_by_their_sequence_as_a_num
         )
         for singer, sequence in enumerate(order)
     ]
-    told = stream(partition("one", 0, records[1::2]), partition("two", 0, records[::2]), dialect=dialect, mode=mode)
-    with served(told) as server:
+    scenario = stream(partition("one", 0, records[1::2]), partition("two", 0, records[::2]), dialect=dialect, mode=mode)
+    with served(scenario) as server:
         assert tailed(server).singers == [0, 1, 2, 3]
 
 
 # not read by Debezium, Redpanda, spream; the PostgreSQL dialect has another function and the same bytes
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
-def test_case_16_both_dialects_are_read_by_the_functions_of_the_mode_however_rows_are_cut(dialect: Dialect) -> None:
-    told = split(dialect, MUTABLE)
-    with served(told, framing=Framing(5, rows=3, chunked=1.0, tokens=0.5, bare=0.2)) as server:
+def test_case_16_both_dialects_are_read_by_the_functions_of_the_mode_whatever_the_framing(dialect: Dialect) -> None:
+    scenario = split(dialect, MUTABLE)
+    with served(scenario, framing=Framing(5, rows=3, chunked=1.0, tokens=0.5, bare=0.2)) as server:
         done = tailed(server)
     assert (done.error, done.singers) == (None, EIGHT)
-    assert done.singers == all_singers(told)
+    assert done.singers == all_singers(scenario)
 
 
-# Debezium S: decoded, then dropped; the mode stands in information_schema
+# Debezium S: decoded, then dropped; information_schema has the mode
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_case_16_the_mode_is_the_one_that_information_schema_tells(dialect: Dialect, mode: PartitionMode) -> None:
+def test_case_16_the_mode_is_that_of_information_schema(dialect: Dialect, mode: PartitionMode) -> None:
     async def found() -> str:
         async with opened(config.source, emulator_host=None) as stream:
             return stream.stream.partition_mode
@@ -176,7 +178,7 @@ def test_case_16_the_mode_is_the_one_that_information_schema_tells(dialect: Dial
 
 
 # Debezium S
-def test_case_16_a_mode_that_nobody_knows_yet_is_refused_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_16_an_unknown_mode_is_rejected_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(information_schema, "_options", lambda _: [("partition_mode", "ELASTIC_KEY_RANGE")])
     with served(split()) as server:
         done = tailed(server)

@@ -1,4 +1,4 @@
-"""Each record of :mod:`tests.peers.published_records` is read as what it means, by the walk and by the fast way."""
+"""Both decoders read each record of :mod:`tests.peers.published_records` correctly."""
 
 from base64 import b64encode
 from dataclasses import replace
@@ -37,7 +37,7 @@ def read(record: Record | str) -> Record | str:
 
 
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda one: f"{one.form}: {one.name}")
-def test_a_published_record_is_read_as_what_it_means_in_both_ways(published: Published) -> None:
+def test_both_decoders_read_a_published_record_correctly(published: Published) -> None:
     side = side_of(published)
     lists = [[field(1, side.metadata)], [field(2, row_of(published))]]
     (walked,) = outcome(side.plain(), lists)[-1]
@@ -56,7 +56,7 @@ def are_columns(published: Published) -> bool:
     return isinstance(found, Changes)
 
 
-def test_most_published_changes_are_read_by_the_fast_way() -> None:
+def test_most_published_changes_are_read_as_columns() -> None:
     """The others have NULLs in GoogleSQL, or are not data change records."""
     fast = {f"{one.form}: {one.name}" for one in PUBLISHED if are_columns(one)}
     changes = {f"{one.form}: {one.name}" for one in PUBLISHED if isinstance(one.record, DataChangeRecord)}

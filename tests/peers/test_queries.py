@@ -1,4 +1,4 @@
-"""What the official emulator's own tests ask of a stream: bounds around a partition's end, stale tokens, churn."""
+"""Cases from the official emulator's own tests: bounds around a partition's end, stale tokens, churn."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ from tests.peers.virtual import Checkpoint, read
 
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 AROUND = (at(20) - 1, at(20), at(20) + 1, at(25))
-"""The end of `left` is at 20."""
+"""Instants around the end of `left`, which is at 20."""
 
 
 def between(changes: list[Change], start: int, end: int) -> list[int]:
@@ -28,14 +28,14 @@ def between(changes: list[Change], start: int, end: int) -> list[int]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("start", [ORIGIN, *AROUND])
 @pytest.mark.parametrize("real_time", [False, True], ids=["historical", "real-time"])
-def test_a_start_and_an_end_may_lie_before_at_or_after_a_partitions_end(
+def test_a_start_and_an_end_may_be_before_at_or_after_a_partitions_end(
     mode: PartitionMode, start: int, real_time: bool
 ) -> None:
-    told = split(mode=mode)
+    scenario = split(mode=mode)
     for end in AROUND:
         if start <= end:
-            reading = read(told, start=start, end=end, now=(start - ORIGIN) / SECOND if real_time else 31)
-            assert reading.singers == between(told.history.in_commit_order(), start, end), (start, end)
+            reading = read(scenario, start=start, end=end, now=(start - ORIGIN) / SECOND if real_time else 31)
+            assert reading.singers == between(scenario.history.in_commit_order(), start, end), (start, end)
             assert reading.at.watermark == end
             assert reading.refused == 0
 
@@ -47,7 +47,7 @@ def test_a_start_that_is_the_end_delivers_that_instant_over_the_wire(dialect: Di
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_token_that_has_ended_long_ago_and_is_retained_leads_to_its_children(mode: PartitionMode) -> None:
+def test_a_retained_token_that_ended_long_ago_leads_to_its_children(mode: PartitionMode) -> None:
     stale = Checkpoint(at(13), (CutPartition("left", at(0)), CutPartition("right", at(0))), (1, 2, 3))
     reading = read(split(mode=mode), begin=stale, now=20 * HOUR)
     assert list(reading.at.singers) == list(range(1, 9))
@@ -55,15 +55,15 @@ def test_a_token_that_has_ended_long_ago_and_is_retained_leads_to_its_children(m
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_token_of_another_stream_stops_the_reader_in_one_line(mode: PartitionMode) -> None:
-    foreign = Checkpoint(at(13), (CutPartition("no such token", at(0)), CutPartition("right", at(0))))
+    other = Checkpoint(at(13), (CutPartition("no such token", at(0)), CutPartition("right", at(0))))
     with pytest.raises(StreamError, match="the change stream is gone"):
-        read(split(mode=mode), begin=foreign, now=31)
+        read(split(mode=mode), begin=other, now=31)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_query_after_churn_begins_with_the_partitions_of_then(mode: PartitionMode) -> None:
     reading = read(split(mode=mode), start=at(25), now=31)
-    assert {asked.token for asked in reading.asked} == {"", "west", "east", "right"}
+    assert {query.token for query in reading.sent} == {"", "west", "east", "right"}
     assert reading.singers == [7, 8]
 
 

@@ -1,4 +1,4 @@
-"""What the record says and is often misread: sequences, transactions, captures, values, and a schema that changes."""
+"""Fields of a record that are often misread: sequences, transactions, capture types, values, schema changes."""
 
 import logging
 from pathlib import Path
@@ -19,7 +19,7 @@ ALBUMS = (KEY, column("AlbumId", "INT64", 2, key=True), column("Title", "STRING"
 
 
 def spread(records: int) -> Scenario:
-    """A transaction over two partitions and two tables; it says how many records it has, whatever there are."""
+    """Returns a transaction over two partitions and two tables that claims to have so many records."""
     both = {
         "server_transaction_id": "over both",
         "number_of_records_in_transaction": records,
@@ -56,13 +56,13 @@ def test_tables_are_filtered_after_a_transaction_is_complete(caplog: pytest.LogC
     assert "incomplete" not in caplog.text
 
 
-def test_a_transaction_of_which_a_record_is_missing_is_told_though_its_table_is_left_out(
+def test_a_transaction_with_a_missing_record_is_logged_though_its_table_is_excluded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with served(spread(4)) as server:
         tailed(server, tables={"include": ["sales.*"]})
-    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert told.getMessage() == "a transaction is incomplete"
+    (logged,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert logged.getMessage() == "a transaction is incomplete"
     assert "private title" not in caplog.text
 
 
@@ -72,7 +72,7 @@ def test_a_transaction_of_which_a_record_is_missing_is_told_though_its_table_is_
 def test_each_capture_type_delivers_what_it_captures_and_nothing_else(
     dialect: Dialect, mode: PartitionMode, captures: str, tmp_path: Path
 ) -> None:
-    told = Scenario.generate(
+    scenario = Scenario.generate(
         31,
         origin=ORIGIN,
         seconds=30,
@@ -82,20 +82,20 @@ def test_each_capture_type_delivers_what_it_captures_and_nothing_else(
         transactions=80,
         schema_change=True,
     )
-    assert {mod.mod_type for mod in told.committed} == {"INSERT", "UPDATE", "DELETE"}
-    with served(told) as server:
+    assert {mod.mod_type for mod in scenario.committed} == {"INSERT", "UPDATE", "DELETE"}
+    with served(scenario) as server:
         daemon_reads(server, tmp_path / "spool")
-    assert of_rows(events_of_spool(tmp_path / "spool")) == in_spanners_encoding(told.committed, captures)
+    assert of_rows(events_of_spool(tmp_path / "spool")) == in_spanners_encoding(scenario.committed, captures)
 
 
 def test_an_update_to_the_value_that_was_there_is_an_event() -> None:
     mod = ReportedMod({"SingerId": "1"}, {"FirstName": "same"}, {"FirstName": "same"})
-    told = stream(partition("one", 0, [change(at(5), 1, mods=(mod,), value_capture_type="OLD_AND_NEW_VALUES")]))
-    with served(told) as server:
+    scenario = stream(partition("one", 0, [change(at(5), 1, mods=(mod,), value_capture_type="OLD_AND_NEW_VALUES")]))
+    with served(scenario) as server:
         assert tailed(server).payloads == [{"SingerId": 1, "FirstName": "same"}]
 
 
-def test_changes_to_one_row_in_one_transaction_come_in_the_order_in_which_they_were_made() -> None:
+def test_changes_to_one_row_in_one_transaction_are_in_the_order_in_which_they_were_made() -> None:
     kinds = ("INSERT", "UPDATE", "UPDATE", "DELETE", "INSERT")
     records = [
         change(
@@ -146,11 +146,11 @@ def test_values_keep_spanners_encoding_to_the_digit_in_the_spool(
     (row,) = events_of_spool(tmp_path / "spool")
     for part in ("3.140000104904175", '"9223372036854775807"', '"4294967295"', '"-0.000000001"', '"/+8="'):
         assert part in row["payload"]
-    ours = {"SingerId": 1, "Large": 2**63 - 1, "Oid": 2**32 - 1, "Document": {"a": 1.1}}
-    assert payload == {**values, **ours}
+    unified = {"SingerId": 1, "Large": 2**63 - 1, "Oid": 2**32 - 1, "Document": {"a": 1.1}}
+    assert payload == {**values, **unified}
 
 
-def test_a_system_transaction_is_delivered_and_told_as_one() -> None:
+def test_a_system_transaction_is_delivered_and_marked() -> None:
     records = [
         change(at(number), number, mod_type="DELETE", is_system_transaction=system)
         for number, system in enumerate((True, False), 1)

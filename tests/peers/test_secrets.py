@@ -1,4 +1,4 @@
-"""Case 15: what logs and errors hold, even verbose ones; and how much memory catching up takes."""
+"""Case 15: logs and errors, even verbose ones, hold no values and no credentials; memory is bounded."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ from emulator.scripted.change_records import RowEncoder, row_encoder
 from emulator.scripted.wire import listed, text
 from emulator.workload.tables import Dialect
 from tests.emulator.scripted.scripted_stream import at
-from tests.faults.proxy import Trouble, proxied
+from tests.faults.proxy import CallFault, proxied
 from tests.integration.commands import Done, run
 from tests.peers.credentials import ACCESS_TOKEN, KEY_ID, authorised
 from tests.peers.histories import KEY, change, column, partition, split, stream
@@ -32,19 +32,19 @@ def holding(name: str, value: str, singer: int = 1, **more: Any) -> Change:
 
 
 def assert_silent(done: Done) -> None:
-    """Fails where a row's value is on stderr."""
+    """Fails if a row's value is on stderr."""
     assert VALUE not in done.err
     assert VALUE[:8] not in done.err
 
 
-# Debezium 1869: everything that may be told of a row on the way
+# Debezium 1869: everything that may be logged about a row
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_case_15_no_value_of_a_row_is_in_the_daemons_log_whatever_goes_wrong(log_format: str, tmp_path: Path) -> None:
     rows = [holding("FirstName", VALUE, singer, transaction_tag="tag") for singer in range(1, 6)]
     incomplete = holding("FirstName", VALUE, 6, number_of_records_in_transaction=2)
-    told = stream(partition("one", 0, [*rows, incomplete]))
+    scenario = stream(partition("one", 0, [*rows, incomplete]))
     plan = FaultPlan(3, share=1.0)
-    with served(told, faults=plan) as server:
+    with served(scenario, faults=plan) as server:
         config = written(tmp_path / "config.yaml", settings(server, tmp_path / "spool"))
         done = run("read", config, "--verbose", "--log-format", log_format)
     assert done.code == 0, done.err
@@ -54,7 +54,7 @@ def test_case_15_no_value_of_a_row_is_in_the_daemons_log_whatever_goes_wrong(log
 
 
 class Broken:
-    """A form of rows with one that cannot be read, its values in it."""
+    """A form of rows, one of which is not valid and holds values."""
 
     def __init__(self, right: RowEncoder, wrong: bytes) -> None:
         self._right = right
@@ -80,7 +80,7 @@ def with_a_wrong_row(dialect: Dialect, row: bytes, patch: pytest.MonkeyPatch) ->
     return stream(partition("one", 0, [change(at(3), 3)]), dialect=dialect)
 
 
-# Debezium 1869: a record that cannot be read is told, not shown
+# Debezium 1869: a record that cannot be read is reported, not shown
 @pytest.mark.parametrize(("dialect", "row"), WRONG, ids=[dialect for dialect, _ in WRONG])
 def test_case_15_a_record_that_cannot_be_read_is_not_shown_in_its_error(
     dialect: Dialect, row: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -101,21 +101,21 @@ def test_case_15_a_record_that_cannot_be_read_is_not_shown_in_the_daemons_log(
         done = run("read", written(tmp_path / "c.yaml", settings(server, tmp_path / "spool")), "--verbose")
     assert done.code == 1
     assert "is_last_record_in_transaction_in_partition is a string, not a BOOL" in done.err
-    assert "decode.py" in done.err, "--verbose tells where"
+    assert "decoder.py" in done.err, "--verbose shows where"
     assert_silent(done)
 
 
-# Debezium 1869: a fault of our own, in the midst of a value
+# Debezium 1869: an error of the connector while it converts a value
 def test_case_15_a_value_that_is_not_of_its_type_is_not_shown_in_a_traceback(tmp_path: Path) -> None:
-    told = stream(partition("one", 0, [holding("Age", VALUE)]))
-    with served(told) as server:
+    scenario = stream(partition("one", 0, [holding("Age", VALUE)]))
+    with served(scenario) as server:
         config = source(server)
         names = ("project", "instance", "database", "change_stream", "emulator_host", "start", "end")
         options = [part for name in names for part in (f"--{name.replace('_', '-')}", str(config[name]))]
         done = run("tail", *options, "--verbose")
     assert done.code == 1
     assert "a value of an integer type is not an integer" in done.err
-    assert "events.py" in done.err, "--verbose tells where"
+    assert "events.py" in done.err, "--verbose shows where"
     assert_silent(done)
 
 
@@ -125,15 +125,15 @@ def test_case_15_no_credential_is_in_the_daemons_log(
     denied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls = calls_to(monkeypatch)
-    trouble = Trouble(
+    fault = CallFault(
         grpc.StatusCode.UNAUTHENTICATED,
         "Request had invalid authentication credentials.",
-        meets=lambda call: denied and call.reads_partition,
+        matches=lambda call: denied and call.reads_partition,
         times=99,
     )
     with (
         served(split(), faults=FaultPlan(3, kinds=[FaultKind.UNAVAILABLE])) as server,
-        proxied(server.host, trouble) as proxy,
+        proxied(server.host, fault) as proxy,
         authorised(proxy.host, tmp_path) as (endpoint, environment),
     ):
         for name, value in environment.items():
@@ -151,7 +151,7 @@ def test_case_15_no_credential_is_in_the_daemons_log(
 
 # Debezium 1992; the migration tool 615
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
-def test_case_15_catching_up_holds_no_more_than_its_budget_however_far_partitions_run_ahead(
+def test_case_15_a_reader_that_catches_up_holds_no_more_than_its_budget(
     mode: PartitionMode,
 ) -> None:
     wide = (ReportedMod({"SingerId": "1"}, {"FirstName": "x" * 2000}, {}),)

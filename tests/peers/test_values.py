@@ -1,4 +1,4 @@
-"""Cases 11 to 13: what values are, what their types are, and that no row is ever read back."""
+"""Cases 11 to 13: values and their types are kept, and no row is ever read back."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ EIGHT = list(range(1, 9))
 
 
 def valued(columns: tuple[ReportedColumn, ...], values: Mapping[str, Value], singer: int = 1) -> Change:
-    """A record of one row with these columns."""
+    """Returns a record of one row with these columns."""
     mod = ReportedMod({"SingerId": str(singer)}, dict(values), {})
     return change(at(singer), singer, columns=(KEY, *columns), mods=(mod,))
 
@@ -33,20 +33,20 @@ def test_case_11_nan_and_the_infinities_stay_what_they_are(dialect: Dialect, mod
         column("Doubles", "FLOAT64", 4, array=True),
         column("Exact", "NUMERIC", 5, pg="PG_NUMERIC"),
     )
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "Double": "NaN",
         "Single": "-Infinity",
         "Doubles": ["Infinity", 0.0, "NaN", None],
         "Exact": "NaN",
     }
-    with served(stream(partition("one", 0, [valued(columns, told)]), dialect=dialect, mode=mode)) as server:
-        assert tailed(server).payloads == [{"SingerId": 1, **told}]
+    with served(stream(partition("one", 0, [valued(columns, values)]), dialect=dialect, mode=mode)) as server:
+        assert tailed(server).payloads == [{"SingerId": 1, **values}]
 
 
 # templates I 473: a new column broke the export, and broke it again after a restart
 @pytest.mark.parametrize("known", ["before", "after"])
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_case_12_a_new_column_comes_with_its_record_whatever_information_schema_knows(
+def test_case_12_a_new_column_is_delivered_whatever_information_schema_knows(
     dialect: Dialect, mode: PartitionMode, known: str, tmp_path: Path
 ) -> None:
     extra = column("Extra", "JSON", 9, pg="PG_JSONB" if dialect == "postgresql" else "")
@@ -57,9 +57,9 @@ def test_case_12_a_new_column_comes_with_its_record_whatever_information_schema_
     singers = next(table for table in TABLES if table.name == "Singers")
     grown = Table("Singers", (*singers.columns, Column("Extra", "JSON")))
     tables = (singers if known == "before" else grown,)
-    told = stream(partition("one", 0, events), dialect=dialect, mode=mode, tables=tables)
-    with served(told) as server:
-        for second in (1, 3, 5):  # a restart before the column came, and one after
+    scenario = stream(partition("one", 0, events), dialect=dialect, mode=mode, tables=tables)
+    with served(scenario) as server:
+        for second in (1, 3, 5):  # a restart before the column is added, and one after
             daemon_reads(server, tmp_path / "spool", end=at(second))
         assert tailed(server).payloads[2:] == [{"SingerId": singer, "Extra": {"a": 1}} for singer in (3, 4)]
     rows = events_of_spool(tmp_path / "spool")
@@ -76,54 +76,54 @@ def test_case_12_values_are_read_by_the_types_of_their_record(dialect: Dialect, 
     )
     columns = (column("Code", "STRING", 2), column("At", "INT64", 3))
     events = [valued(columns, {"Code": "007", "At": "7"}, singer) for singer in (1, 2)]
-    told = stream(partition("one", 0, events), dialect=dialect, mode=mode, tables=(later,))
-    with served(told) as server:
+    scenario = stream(partition("one", 0, events), dialect=dialect, mode=mode, tables=(later,))
+    with served(scenario) as server:
         assert tailed(server).payloads == [{"SingerId": singer, "Code": "007", "At": 7} for singer in (1, 2)]
 
 
-def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that a server is asked, from now on."""
-    asked: list[str] = []
+def statements_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records every statement that servers of this process receive from now on."""
+    statements: list[str] = []
     describe, execute = ScriptedSpanner.describe, ScriptedSpanner.execute
 
     def describing(self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None]) -> object:
-        asked.append(sql)
+        statements.append(sql)
         return describe(self, sql, parameters)
 
     def executing(self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None]) -> object:
         if reads_change_stream(sql):
-            asked.append(sql)
+            statements.append(sql)
         return execute(self, sql, parameters)
 
     monkeypatch.setattr(ScriptedSpanner, "describe", describing)
     monkeypatch.setattr(ScriptedSpanner, "execute", executing)
-    return asked
+    return statements
 
 
 # templates I 473, Beam S: the schema as it was then, read with a stale timestamp, fails beyond version retention
-def test_case_12_the_schema_is_looked_at_before_reading_begins_and_not_in_the_past(
+def test_case_12_the_schema_is_queried_before_reading_starts_and_not_in_the_past(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked = asked_of(monkeypatch)
-    with served(split()) as server:  # which refuses all but strong reads
+    statements = statements_sent(monkeypatch)
+    with served(split()) as server:  # which rejects all but strong reads
         for second in (13, 30):
-            asked.clear()
+            statements.clear()
             daemon_reads(server, tmp_path / "spool", end=at(second))
-            began = next(index for index, sql in enumerate(asked) if reads_change_stream(sql))
-            assert any("information_schema" in sql.lower() for sql in asked[:began])
-            assert not any("information_schema" in sql.lower() for sql in asked[began:])
+            began = next(index for index, sql in enumerate(statements) if reads_change_stream(sql))
+            assert any("information_schema" in sql.lower() for sql in statements[:began])
+            assert not any("information_schema" in sql.lower() for sql in statements[began:])
     assert singers_of_spool(tmp_path / "spool") == EIGHT
 
 
 # templates S: stale reads to complete a row
 def test_case_13_nothing_reads_rows_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = asked_of(monkeypatch)
+    statements = statements_sent(monkeypatch)
     events = [change(at(1), 1, value_capture_type="OLD_AND_NEW_VALUES"), change(at(2), 2, mod_type="DELETE")]
     with served(stream(partition("one", 0, events))) as server:
         daemon_reads(server, tmp_path / "spool")
         assert tailed(server).singers == [1, 2]
-    assert asked
-    for sql in asked:
+    assert statements
+    for sql in statements:
         metadata = "information_schema" in sql.lower() or sql == "SELECT CURRENT_TIMESTAMP"
         assert metadata or reads_change_stream(sql), sql
 
@@ -133,7 +133,7 @@ def test_case_13_nothing_reads_rows_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_case_13_null_elements_of_arrays_are_kept(dialect: Dialect, mode: PartitionMode, tmp_path: Path) -> None:
     names = ("INT64", "STRING", "JSON", "BOOL", "FLOAT64")
     columns = tuple(column(name.title(), name, number, array=True) for number, name in enumerate(names, 2))
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "Int64": [None, "1", None],
         "String": ["", None],
         "Json": [None, "null", '{"a":null}'],
@@ -141,9 +141,9 @@ def test_case_13_null_elements_of_arrays_are_kept(dialect: Dialect, mode: Partit
         "Float64": [],
     }
     printed = {"Int64": [None, 1, None], "Json": [None, None, {"a": None}]}
-    with served(stream(partition("one", 0, [valued(columns, told)]), dialect=dialect, mode=mode)) as server:
+    with served(stream(partition("one", 0, [valued(columns, values)]), dialect=dialect, mode=mode)) as server:
         daemon_reads(server, tmp_path / "spool")
-        assert tailed(server).payloads == [{"SingerId": 1, **told, **printed}]
+        assert tailed(server).payloads == [{"SingerId": 1, **values, **printed}]
     (row,) = events_of_spool(tmp_path / "spool")
     for part in ('"Int64":[null,"1",null]', '"String":["",null]', '"Bool":[null]', '"Float64":[]'):
         assert part in row["payload"].replace(" ", "")

@@ -1,4 +1,4 @@
-"""The reader on virtual time, without gRPC: what it asks, what it delivers, and each checkpoint that it seals."""
+"""Runs the reader on virtual time without gRPC, and records its queries, its epochs and its checkpoints."""
 
 import asyncio
 import json
@@ -29,8 +29,8 @@ BUDGET = 1024 * 1024
 
 
 @dataclass(slots=True)
-class Asked:
-    """A query as it was sent, when, and when it ended, by the server's clock; the initial query's token is empty."""
+class SentQuery:
+    """A query, and when it was sent and ended by the server's clock; the initial query's token is empty."""
 
     token: str
     start: int
@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a sealed epoch leaves to go on from, and the singers delivered up to then."""
+    """The checkpoint of a sealed epoch, and the singers delivered up to it."""
 
     watermark: int
     cut: tuple[CutPartition, ...]
@@ -49,12 +49,12 @@ class Checkpoint:
 
     @classmethod
     def beginning(cls, start: int) -> "Checkpoint":
-        """The checkpoint of a stream that is read from `start`, inclusive."""
+        """Returns the checkpoint from which a stream is read from `start` on, inclusive."""
         return cls(start - 1, (CutPartition(INITIAL_TOKEN, start),))
 
 
 class Gauges(ReaderMetrics):
-    """Remembers each watermark, and how much was held at most."""
+    """Metrics that remember every watermark, and the most bytes that were held."""
 
     def __init__(self) -> None:
         object.__setattr__(self, "watermarks", [])
@@ -76,25 +76,25 @@ class Gauges(ReaderMetrics):
 
 @dataclass(slots=True)
 class Reading:
-    """An epoch sink, and all that can be told of a run."""
+    """An epoch sink, and all that is recorded of one run of the reader."""
 
     at: Checkpoint
     no_room_for: float = 0.0
-    """Seconds that the first epoch waits for room."""
+    """Seconds for which the first epoch waits for room."""
     epochs: list[Epoch] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    sent: list[SentQuery] = field(default_factory=list)
     metrics: Gauges = field(default_factory=Gauges)
     refused: int = 0
 
     @property
     def singers(self) -> list[int]:
-        """The rows delivered, in order."""
+        """The delivered rows, in order."""
         return [singer for epoch in self.epochs for singer in singers_of(epoch.records)]
 
-    def queries(self, token: str) -> list[Asked]:
-        """A partition's queries."""
-        return [asked for asked in self.asked if asked.token == token]
+    def queries(self, token: str) -> list[SentQuery]:
+        """Returns a partition's queries."""
+        return [query for query in self.sent if query.token == token]
 
     async def room(self, stopping: asyncio.Event) -> bool:
         if self.no_room_for:
@@ -104,7 +104,7 @@ class Reading:
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.sleep(0)
-        assert epoch.low == self.at.watermark < epoch.high, "the watermark went back, or left a gap"
+        assert epoch.low == self.at.watermark < epoch.high, "the watermark moved back, or left a gap"
         assert not incomplete_transactions(epoch.changes), "a transaction is incomplete"
         self.epochs.append(epoch)
         self.at = Checkpoint(epoch.high, tuple(cut), (*self.at.singers, *singers_of(epoch.records)))
@@ -112,36 +112,36 @@ class Reading:
 
 
 class Wire(EngineClient):
-    """Notes every query."""
+    """A client that records every query."""
 
-    def __init__(self, engine: ScriptedSpanner, dialect: Dialect, asked: list[Asked]) -> None:
+    def __init__(self, engine: ScriptedSpanner, dialect: Dialect, sent: list[SentQuery]) -> None:
         super().__init__(engine)
         self._clock = engine.clock
         self._names = dialect.parameters
-        self._asked = asked
+        self._sent = sent
 
     async def stream(
         self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
     ) -> AsyncGenerator[list[bytes]]:
         start, end, token, _ = (parameters[name].value for name in self._names)
         assert start is not None
-        noted = Asked(token or INITIAL_TOKEN, parse(start), None if end is None else parse(end), self._clock.now())
-        self._asked.append(noted)
+        query = SentQuery(token or INITIAL_TOKEN, parse(start), None if end is None else parse(end), self._clock.now())
+        self._sent.append(query)
         try:
             async with aclosing(super().stream(sql, parameters)) as messages:
                 async for message in messages:
                     yield message
         finally:
-            noted.ended = self._clock.now()
+            query.ended = self._clock.now()
 
 
 def singers_of(records: Iterable[DataChangeRecord]) -> list[int]:
-    """The rows of records, in order."""
+    """Returns the rows of records, in order."""
     return [int(json.loads(mod.keys)["SingerId"]) for record in records for mod in record.mods]
 
 
 def read(
-    told: Scenario,
+    scenario: Scenario,
     *,
     begin: Checkpoint | None = None,
     start: int | None = None,
@@ -153,21 +153,21 @@ def read(
     budget: int = BUDGET,
     no_room_for: float = 0.0,
 ) -> Reading:
-    """Reads a stream from a checkpoint, or from `start`, to `end`, or until it dies with all that it remembers.
+    """Reads a stream from a checkpoint, or from `start`, to `end`, or until it crashes at `dies_at`.
 
-    Times in nanoseconds, but for `now`, the server's time at the beginning, and `dies_at`: seconds after the origin.
-    What is not given is the history's own. A reader that does not come to its end fails.
+    Times are nanoseconds. Only `now`, the server's time at the beginning, and `dies_at` are seconds after the origin.
+    The history's start and end are the defaults. A reader that does not reach its end raises AssertionError.
     """
-    history = told.history
+    history = scenario.history
     start = history.origin if start is None else start
     end = history.horizon if end is None else end
     reading = Reading(begin or Checkpoint.beginning(start), no_room_for)
-    random.seed(7)  # the pauses before a query is sent again
+    random.seed(7)  # the pauses before a query is retried
 
     async def main() -> None:
         clock = ScriptedClock(at(now))
         clock.start()
-        engine = ScriptedSpanner(told, clock=clock, faults=faults, framing=Framing.plain())
+        engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=Framing.plain())
         running = asyncio.create_task(_scheduler(reading, engine, end, heartbeat, budget).run())
         patience = max(0, end - clock.now()) / SECOND + 7200 if dies_at is None else dies_at - now
         done, _ = await asyncio.wait({running}, timeout=patience)
@@ -178,35 +178,35 @@ def read(
         engine.close()
         if done:
             await running
-        assert (dies_at is None) == bool(done), "it did not come to an end" if not done else "it ended too early"
+        assert (dies_at is None) == bool(done), "the reader did not end" if not done else "the reader ended too early"
 
     virtual_time.run(main())
     return reading
 
 
 def _scheduler(reading: Reading, engine: ScriptedSpanner, end: int, heartbeat: int, budget: int) -> Scheduler:
-    told, clock = engine.scenario, engine.clock
-    dialect = POSTGRESQL if told.dialect == "postgresql" else GOOGLESQL
+    scenario, clock = engine.scenario, engine.clock
+    dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
 
     async def spanner_clock() -> int:
         return clock.now()
 
     queries = PartitionQueries(
-        cast("SpannerClient", Wire(engine, dialect, reading.asked)),
+        cast("SpannerClient", Wire(engine, dialect, reading.sent)),
         dialect,
-        told.change_stream,
-        told.mode,
+        scenario.change_stream,
+        scenario.mode,
         heartbeat=heartbeat,
-        decoder=decoder(dialect, told.mode),
+        decoder=decoder(dialect, scenario.mode),
         clock=clock.now,
     )
     return Scheduler(
         queries,
-        told.change_stream,
+        scenario.change_stream,
         Range(reading.at.cut, reading.at.watermark, end),
         reading,
         seal_interval=0,
-        window=WINDOW if told.mode == MUTABLE else None,
+        window=WINDOW if scenario.mode == MUTABLE else None,
         spanner_clock=spanner_clock,
         known_clock=clock.now(),
         flow=FlowControl(budget),
@@ -215,25 +215,29 @@ def _scheduler(reading: Reading, engine: ScriptedSpanner, end: int, heartbeat: i
     )
 
 
-def all_singers(told: Scenario) -> list[int]:
-    """Every row of a history, in commit order."""
-    return [int(str(mod.keys["SingerId"])) for change in told.history.in_commit_order() for mod in change.mods]
+def all_singers(scenario: Scenario) -> list[int]:
+    """Returns every row of a history, in commit order."""
+    return [int(str(mod.keys["SingerId"])) for change in scenario.history.in_commit_order() for mod in change.mods]
 
 
-def goes_on_from_everywhere(
-    told: Scenario,
+def resumes_from_everywhere(
+    scenario: Scenario,
     first: Reading,
     *,
     now: float,
     budget: int = BUDGET,
     faults: Callable[[], FaultPlan] = FaultPlan,
 ) -> list[Reading]:
-    """Restarts at every checkpoint; fails where something is lost or comes twice, or where Spanner refuses a query."""
-    expected, restarts = all_singers(told), []
+    """Restarts at every checkpoint.
+
+    Raises:
+        AssertionError: a row is lost or duplicated, or Spanner rejects a query.
+    """
+    expected, restarts = all_singers(scenario), []
     for checkpoint in first.checkpoints:
-        if checkpoint.watermark >= told.history.horizon:
+        if checkpoint.watermark >= scenario.history.horizon:
             continue
-        after = read(told, begin=checkpoint, now=now, budget=budget, faults=faults())
+        after = read(scenario, begin=checkpoint, now=now, budget=budget, faults=faults())
         assert list(after.at.singers) == expected, f"after {checkpoint}"
         assert after.refused == 0
         restarts.append(after)

@@ -1,7 +1,7 @@
-"""``python -m tests.soak``: seeded scenarios with random faults and kills, held against the truth.
+"""``python -m tests.soak``: runs seeded scenarios with random faults and kills, and checks what was delivered.
 
-A daemon reads a scripted Spanner that breaks off, and is killed at named points and random moments; every fifth seed
-runs the whole service, of which Spark is killed too. What the file sink wrote is compared with what was committed.
+A daemon reads a scripted Spanner whose queries break, and is killed at named points and at random times. Every fifth
+seed runs the whole service, and kills Spark too. The files of the sink are compared with what was committed.
 """
 
 import os
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
+from tests.soak.background_sink import prepare_environment, spark_session
 from tests.soak.campaign import Campaign, Enough
-from tests.soak.live_sink import prepare_environment, spark_session
-from tests.soak.lives import ROOT
+from tests.soak.process_runs import ROOT
 from tests.soak.seed import Outcome
 from tests.soak.summary import summary
 from tests.soak.worker import Job, run
@@ -25,15 +25,17 @@ from tests.soak.worker import Job, run
 
 @click.command()
 @click.option("--minutes", type=click.FloatRange(min=0.0, min_open=True), default=10.0, show_default=True)
-@click.option("--seeds", type=click.IntRange(min=1), help="So many with real processes, as long as it takes.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="Run so many seeds with real processes, however long it takes."
+)
 @click.option("--first-seed", default=1, show_default=True)
-@click.option("--seed", type=int, help="Replay this one, and tell what happens.")
-@click.option("--in-one-process", is_flag=True, help="With --seed: it is one of those on virtual time.")
+@click.option("--seed", type=int, help="Replay this seed, and report what happens.")
+@click.option("--in-one-process", is_flag=True, help="With --seed: replay one of the seeds on virtual time.")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default="one a processor")
 def main(
     *, minutes: float, seeds: int | None, first_seed: int, seed: int | None, in_one_process: bool, workers: int
 ) -> None:
-    """Seeded scenarios with random faults and kills, held against the truth."""
+    """Run seeded scenarios with random faults and kills, and check what was delivered."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     prepare_environment(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -42,8 +44,8 @@ def main(
     began = time.monotonic()
     ends = began + minutes * 60
 
-    def enough(begun: int) -> bool:
-        return begun >= seeds if seeds is not None else time.monotonic() >= ends
+    def enough(started: int) -> bool:
+        return started >= seeds if seeds is not None else time.monotonic() >= ends
 
     sys.exit(_run(first_seed, enough, workers, folder, began))
 
@@ -51,23 +53,23 @@ def main(
 def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: float) -> int:
     failed: list[Job] = []
 
-    def tell(job: Job, outcome: Outcome) -> None:
+    def report(job: Job, outcome: Outcome) -> None:
         if outcome.failure:
             failed.append(job)
             click.echo(f"FAILED: {job.command}   files: {job.folder}\n{outcome.failure}", err=True)
         elif job.folder is not None:
             click.echo(
                 f"{time.monotonic() - began:6.0f} s  seed {job.seed:<6} {outcome.kind:<17} {outcome.seconds:5.1f} s,"
-                f" {outcome.told['restarts: in all']} restarts, {outcome.told['mods: delivered']} mods",
+                f" {outcome.counts['restarts: total']} restarts, {outcome.counts['mods: delivered']} mods",
                 err=True,
             )
 
-    campaign = Campaign(first_seed, enough, workers=workers, folder=folder, tell=tell)
+    campaign = Campaign(first_seed, enough, workers=workers, folder=folder, report=report)
     campaign.run()
     click.echo(summary(campaign.outcomes, time.monotonic() - began))
     if not failed:
         shutil.rmtree(folder, ignore_errors=True)
-        click.echo("0 lost unseen, 0 twice, order kept, every run ended or said why.")
+        click.echo("0 lost silently, 0 duplicated, order kept; every run finished or explained why it stopped.")
         return 0
     for job in failed:
         click.echo(f"FAILED: {job.command}   files: {job.folder or 'none'}")
@@ -78,7 +80,7 @@ def _replay(job: Job, folder: Path) -> int:
     spark = cache(partial(spark_session, folder))
     outcome = run(job, spark, lambda line: click.echo(line, err=True))
     click.echo(summary([outcome], outcome.seconds))
-    click.echo(f"FAILED: {outcome.failure}" if outcome.failure else "It went well.")
+    click.echo(f"FAILED: {outcome.failure}" if outcome.failure else "Passed.")
     click.echo(f"files: {job.folder}")
     return 1 if outcome.failure else 0
 

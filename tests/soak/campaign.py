@@ -1,7 +1,7 @@
-"""A campaign: hands seeds out to workers, watches over them, and gathers how they went.
+"""A campaign: gives seeds to worker processes, supervises them, and collects the outcomes.
 
-A worker that does not answer in time is killed with all that it started, its seed has failed, and another takes its
-place. So whatever hangs, the campaign ends.
+A worker that does not answer in time is killed with all its descendants, its seed fails, and another worker replaces
+it. So the campaign ends whatever hangs.
 """
 
 import multiprocessing
@@ -16,41 +16,41 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from tests.soak.family import family, kill, session
+from tests.soak.process_tree import kill, process_tree, session
 from tests.soak.seed import SPARK_SECONDS, Kind, Outcome
 from tests.soak.worker import Job, work
 
 IN_ONE_PROCESS = 10
-"""Seeds in one process for each one in real processes: some tenth of the time."""
+"""Seeds in one process for each seed in real processes: they take about a tenth of the time."""
 
 _PATIENCE = SPARK_SECONDS + 120.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 class Enough(Protocol):
-    """Tells, before each seed with real processes, whether so many are enough."""
+    """Returns, before each seed with real processes, whether the started ones are enough."""
 
-    def __call__(self, begun: int) -> bool: ...
+    def __call__(self, started: int) -> bool: ...
 
 
 class Campaign:
-    """Runs seeds from `first` on, with real processes and, between them, in one process.
+    """Runs seeds from `first` on, some with real processes, some in one process.
 
     Args:
         first: the first seed.
-        enough: when no more are begun.
-        workers: how many run at a time.
-        folder: for files; those of seeds that went well are deleted.
-        tell: called with each outcome, from any thread.
+        enough: whether no more seeds are started.
+        workers: how many seeds run at a time.
+        folder: for files; those of seeds that passed are deleted.
+        report: called with each outcome, from any thread.
     """
 
     def __init__(
-        self, first: int, enough: Enough, *, workers: int, folder: Path, tell: Callable[[Job, Outcome], None]
+        self, first: int, enough: Enough, *, workers: int, folder: Path, report: Callable[[Job, Outcome], None]
     ) -> None:
         self._enough = enough
         self._workers = workers
         self._folder = folder
-        self._tell = tell
+        self._report = report
         self._jobs = self._drawn(first)
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -58,7 +58,7 @@ class Campaign:
         self.outcomes: list[Outcome] = []
 
     def run(self) -> None:
-        """Until enough seeds were begun and all of them have ended; whatever ends it, no worker is left."""
+        """Runs until enough seeds were started and all of them have ended; no worker is left in any case."""
         with ThreadPoolExecutor(self._workers, thread_name_prefix="worker") as threads:
             serving = [threads.submit(self._serve, number) for number in range(self._workers)]
             try:
@@ -91,12 +91,12 @@ class Campaign:
                 outcome = worker.run(job)
                 if self._over.is_set():
                     return
-                worker.revive()
+                worker.restart_if_dead()
                 if not outcome.failure and job.folder is not None:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 with self._lock:
                     self.outcomes.append(outcome)
-                    self._tell(job, outcome)
+                    self._report(job, outcome)
         finally:
             worker.end()
 
@@ -114,7 +114,7 @@ class _Worker:
         theirs.close()
 
     def run(self, job: Job) -> Outcome:
-        """Runs a job; one that does not come back in time has failed."""
+        """Runs a job; one without an answer in time has failed."""
         began = time.monotonic()
         try:
             self._pipe.send(job)
@@ -130,22 +130,22 @@ class _Worker:
         kind: Kind = "one process" if job.folder is None else "real processes"
         return Outcome(kind, job.seed, time.monotonic() - began, "\n".join([failure, *lines]))
 
-    def revive(self) -> None:
-        """Starts another process where this one is dead."""
+    def restart_if_dead(self) -> None:
+        """Starts another process if this one is dead."""
         if not self._process.is_alive():
             self._pipe.close()
             self._start()
 
     def end(self) -> None:
-        """Lets it end by itself, or else kills it."""
+        """Lets the worker end by itself, and kills it if it does not."""
         with suppress(OSError):
             self._pipe.send(None)
         self._process.join(30.0)
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL for it and all that it started."""
+        """Sends SIGKILL to the worker and its descendants."""
         assert self._process.pid is not None
         leader = self._process.pid
-        kill([*family(leader), *session(leader)] if self._process.is_alive() else session(leader))
+        kill([*process_tree(leader), *session(leader)] if self._process.is_alive() else session(leader))
         self._process.join()

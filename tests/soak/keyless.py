@@ -1,4 +1,4 @@
-"""A table with PRIMARY KEY(), of one row at most, and what is committed to it, put into a drawn scenario."""
+"""Adds a table with PRIMARY KEY(), which has at most one row, and its changes to a scenario."""
 
 from bisect import bisect_right
 from dataclasses import replace
@@ -17,7 +17,7 @@ _CHANGES = 10
 
 
 def with_keyless_table(scenario: Scenario, random: Random) -> Scenario:
-    """The scenario with the table, and with transactions of its own."""
+    """Returns the scenario with the table and its transactions."""
     history = scenario.history
     taken = {event.timestamp for partition in history.partitions.values() for event in partition.events}
     drawn = {random.randrange(history.origin + 1, history.horizon) for _ in range(_CHANGES)}
@@ -41,7 +41,7 @@ def with_keyless_table(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _is_open(partition: Partition, at: int) -> bool:
-    """Whether the partition has no end before the instant: its last record may be what ends it."""
+    """Whether the partition does not end before or at the instant; its last record may be the one that ends it."""
     return partition.end is None or at < partition.end - 1
 
 

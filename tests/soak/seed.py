@@ -1,4 +1,4 @@
-"""Runs a seed: in real processes, which are killed and started again, or all in this one, on virtual time."""
+"""Runs a seed: in real processes that are killed and restarted, or in this process on virtual time."""
 
 import time
 import traceback
@@ -21,38 +21,35 @@ from tests.faults.link import linked
 from tests.integration.commands import manifests
 from tests.integration.delivered import assert_sound
 from tests.property.reading.whole_reader import of_seed
-from tests.soak.between import Between
+from tests.soak.background_sink import BackgroundSink
+from tests.soak.between_runs import BetweenRuns
 from tests.soak.faults.late_server import LateServer
-from tests.soak.live_sink import LiveSink
-from tests.soak.lives import Deadline, Lives, SeedError
-from tests.soak.ordeal import STANDSTILLS, Ordeal, SaidWhyError, is_told_of
+from tests.soak.incident import PAUSES, ExplainedEndError, Incident, explains
 from tests.soak.plan import Plan
+from tests.soak.process_runs import Deadline, ProcessRuns, SeedError
 from tests.soak.truth import committed, compare, event_files
 
 Kind = Literal["real processes", "Spark killed too", "one process"]
 SECONDS, SPARK_SECONDS = 240.0, 420.0
-"""Within which a seed must have ended, on a machine however slow; what stands still fails much earlier."""
+"""Time within which a seed must end, even on a slow machine; a stalled one fails much earlier."""
 
 _RESTARTS = 5
-"""Of a sink that lives on, at most."""
-
-_FACTOR = 10.0
-"""What is too long for the daemon, times this, is too long for a worker as a whole."""
+"""Restarts of the background sink, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a seed went: what failed, or nothing; what happened, counted by 'group: name'."""
+    """The result of a seed: its failure, if any, and counts of what happened by 'group: name'."""
 
     kind: Kind
     seed: int
     seconds: float
     failure: str = ""
-    told: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 def run_in_one_process(seed: int) -> Outcome:
-    """The whole reader on virtual time."""
+    """Runs the whole reader on virtual time."""
     began = time.monotonic()
     reader = of_seed(seed)
     failure = ""
@@ -60,78 +57,82 @@ def run_in_one_process(seed: int) -> Outcome:
         reader.run()
     except Exception:  # noqa: BLE001 - whatever it is, it is the seed's failure
         failure = traceback.format_exc(limit=-6)
-    told = Counter({f"in one process: {name}": number for name, number in reader.counts.items()})
-    told["in one process: mods"] = sum(len(change.mods) for change in reader.scenario.history.changes())
-    return Outcome("one process", seed, time.monotonic() - began, failure, told)
+    counts = Counter({f"in one process: {name}": number for name, number in reader.counts.items()})
+    counts["in one process: mods"] = sum(len(change.mods) for change in reader.scenario.history.changes())
+    return Outcome("one process", seed, time.monotonic() - began, failure, counts)
 
 
-def run_in_processes(seed: int, folder: Path, spark: Callable[[], SparkSession], say: Callable[[str], None]) -> Outcome:
-    """A daemon against a scripted Spanner, and the file sink, in processes that die."""
+def run_in_processes(
+    seed: int, folder: Path, spark: Callable[[], SparkSession], report: Callable[[str], None]
+) -> Outcome:
+    """Runs a daemon against a scripted Spanner, and the file sink, in processes that are killed."""
     began = time.monotonic()
     plan = Plan.of_seed(seed)
 
-    def tell(line: str) -> None:
-        say(f"{time.monotonic() - began:6.1f} s  {line}")
+    def timed(line: str) -> None:
+        report(f"{time.monotonic() - began:6.1f} s  {line}")
 
     kind: Kind = "Spark killed too" if plan.with_spark else "real processes"
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     failure = ""
     try:
-        _Run(plan, folder, spark, tell, told).run()
+        _SeedRun(plan, folder, spark, timed, counts).run()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the seed's failure
         failure = str(error) if isinstance(error, SeedError) else traceback.format_exc(limit=-6)
-    return Outcome(kind, seed, time.monotonic() - began, failure, told)
+    return Outcome(kind, seed, time.monotonic() - began, failure, counts)
 
 
-class _Run:
+class _SeedRun:
     def __init__(
         self,
         plan: Plan,
         folder: Path,
         spark: Callable[[], SparkSession],
-        say: Callable[[str], None],
-        told: Counter[str],
+        report: Callable[[str], None],
+        counts: Counter[str],
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._spark = spark
-        self._say = say
-        self._told = told
+        self._report = report
+        self._counts = counts
         self._spool = folder / "spool"
         self._deadline = Deadline.within(SPARK_SECONDS if plan.with_spark else SECONDS)
-        self._sink: LiveSink | None = None
+        self._sink: BackgroundSink | None = None
         self._restarts = 0
         self._why = ""
-        """The line with which it ended, where it had to end before all was delivered."""
+        """The line that explains the end, if the seed had to end before all was delivered."""
 
     def run(self) -> None:
-        plan, scenario, faults = self._plan, self._plan.scenario, self._plan.faults()
+        plan, scenario, faults = self._plan, self._plan.scenario, self._plan.query_faults()
         with (
             ScriptedServer.started(
                 scenario, faults=faults, begins=plan.begins, speed=plan.speed, framing=plan.framing
             ) as server,
             linked(server.host) as link,
         ):
-            config = self._configuration(link.host if plan.ordeal is Ordeal.OUTAGE else server.host)
-            between = Between(plan, server, self._folder, lambda: self._watch_sink(config), self._stop_sink, self._say)
-            lives = Lives(plan, config, self._deadline, link, self._say)
+            config = self._configuration(link.host if plan.incident is Incident.OUTAGE else server.host)
+            between = BetweenRuns(
+                plan, server, self._folder, lambda: self._watch_sink(config), self._stop_sink, self._report
+            )
+            runs = ProcessRuns(plan, config, self._deadline, link, self._report)
             try:
-                lives.run(self._newest_epoch, lambda: self._watch_sink(config), between)
+                runs.run(self._newest_epoch, lambda: self._watch_sink(config), between)
                 self._deliver(config)
-            except SaidWhyError as error:
+            except ExplainedEndError as error:
                 self._why = str(error)
-                self._say(f"it has said why it ends: {self._why}")
+                self._report(f"the end is explained: {self._why}")
             finally:
                 self._stop_sink()
-                self._told.update(lives.told)
-        self._count(plan, faults, lives, between)
-        self._told.update({f"faults: {name}": number for name, number in faults.struck.items()})
-        self._told.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
-        self._told[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
-        self._told[f"scenarios: {scenario.value_capture_type}"] += 1
-        self._told["scenarios: with rows taken as columns"] += plan.columns
-        self._told["scenarios: with cuts in files"] += plan.cut_files
-        self._check(lives)
+                self._counts.update(runs.counts)
+        self._count(plan, faults, runs, between)
+        self._counts.update({f"faults: {name}": number for name, number in faults.struck.items()})
+        self._counts.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
+        self._counts[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
+        self._counts[f"scenarios: {scenario.value_capture_type}"] += 1
+        self._counts["scenarios: with rows decoded as columns"] += plan.columns
+        self._counts["scenarios: with cuts in files"] += plan.cut_files
+        self._check(runs)
 
     def _newest_epoch(self) -> int:
         return max((manifest.epoch for manifest in manifests(self._spool)), default=0)
@@ -173,24 +174,24 @@ class _Run:
             self._sink = None
 
     def _watch_sink(self, config: Path) -> None:
-        if self._sink is not None and self._sink.has_failed_in_passing and self._restarts < _RESTARTS:
+        if self._sink is not None and self._sink.has_failed_transiently and self._restarts < _RESTARTS:
             self._restarts += 1
-            self._told["restarts: of the sink that lives on, for Spark's own errors"] += 1
-            self._sink = LiveSink(self._spark(), load(config))
+            self._counts["restarts: of the background sink, for Spark's own errors"] += 1
+            self._sink = BackgroundSink(self._spark(), load(config))
         elif self._sink is not None:
-            with self._saying_why():
+            with self._accepting_explained():
                 self._sink.check()
-        elif self._plan.live_sink and (self._spool / "spool.json").exists():
-            self._sink = LiveSink(self._spark(), load(config))
+        elif self._plan.background_sink and (self._spool / "spool.json").exists():
+            self._sink = BackgroundSink(self._spark(), load(config))
 
     @contextmanager
-    def _saying_why(self) -> Iterator[None]:
-        """A sink may fail of what it has to be told of."""
+    def _accepting_explained(self) -> Iterator[None]:
+        """Accepts a failure of the sink that the seed's incident explains."""
         try:
             yield
         except AssertionError as error:
-            if is_told_of(self._plan.ordeal, str(error)):
-                raise SaidWhyError(str(error)) from error
+            if explains(self._plan.incident, str(error)):
+                raise ExplainedEndError(str(error)) from error
             raise
 
     def _deliver(self, config: Path) -> None:
@@ -198,67 +199,69 @@ class _Run:
             return
         while True:
             if self._sink is None:
-                self._sink = LiveSink(self._spark(), load(config))
+                self._sink = BackgroundSink(self._spark(), load(config))
             try:
-                with self._saying_why():
+                with self._accepting_explained():
                     self._sink.finish(max(5.0, self._deadline.at - time.monotonic()))
                 break
             except AssertionError:
-                if not self._sink.has_failed_in_passing or self._restarts >= _RESTARTS:
+                if not self._sink.has_failed_transiently or self._restarts >= _RESTARTS:
                     raise
             self._watch_sink(config)
         self._sink = None
-        self._say("the sink has delivered")
+        self._report("the sink has delivered")
 
-    def _count(self, plan: Plan, faults: FaultPlan, lives: Lives, between: Between) -> None:
-        """What the ordeal has come to."""
-        told, ordeal = self._told, plan.ordeal
-        if ordeal is None:
-            told["ordeals: none"] += 1
+    def _count(self, plan: Plan, faults: FaultPlan, runs: ProcessRuns, between: BetweenRuns) -> None:
+        """Counts whether the seed's incident happened, and whether it was explained."""
+        counts, incident = self._counts, plan.incident
+        if incident is None:
+            counts["incidents: none"] += 1
             return
         happened = {
-            Ordeal.LATE_SERVER: isinstance(faults, LateServer) and faults.waited_for > 0,
-            Ordeal.OUT_OF_ORDER: faults.struck[DISORDER] > 0,
-            Ordeal.KEYLESS_TABLE: True,
-        }.get(ordeal, lives.stood_still or between.happened)
-        told[f"ordeals: {ordeal}"] += happened
-        told[f"ordeals that did not come to pass: {ordeal}"] += not happened
-        if self._why or lives.said_why:
-            told[f"ordeals told of in one line: {ordeal}"] += 1
-        if ordeal in STANDSTILLS:
-            told[f"ordeals, in the mode: {plan.scenario.mode}"] += happened
+            Incident.LATE_SERVER: isinstance(faults, LateServer) and faults.waited_for > 0,
+            Incident.OUT_OF_ORDER: faults.struck[DISORDER] > 0,
+            Incident.KEYLESS_TABLE: True,
+        }.get(incident, runs.paused or between.happened)
+        counts[f"incidents: {incident}"] += happened
+        counts[f"incidents that did not happen: {incident}"] += not happened
+        if self._why or runs.explained:
+            counts[f"incidents explained in one line: {incident}"] += 1
+        if incident in PAUSES:
+            counts[f"incidents, by mode: {plan.scenario.mode}"] += happened
 
     def _check_what_came(self) -> None:
-        """Of a run that had to end, and said why: what it has delivered is as it was committed, once, in order."""
+        """Checks a seed that had to end early: what it delivered is as it was committed, once, in order."""
         verdict = compare(committed(self._plan.scenario), event_files(self._folder / "events"))
         wrong = [problem for problem in verdict.problems if not problem.startswith("lost: ")]
         if wrong:
             raise SeedError("; ".join(wrong))
 
-    def _check(self, lives: Lives) -> None:
+    def _check(self, runs: ProcessRuns) -> None:
         if self._why:
             self._check_what_came()
             return
         kept = manifests(self._spool)
         assert_sound(self._spool, kept, first=Spool.at(self._spool).floor())
-        if kept[-1].epoch > lives.newest_before_last:  # the last writer has sealed, and so has swept
+        if kept[-1].epoch > runs.newest_before_last:  # the last writer has sealed, and so deleted unlisted files
             listed = {file.path for manifest in kept for file in manifest.files}
             listed |= {manifest.cut_file.path for manifest in kept if manifest.cut_file}
             found = {f"{name}/{path.name}" for name in ("segments", "cuts") for path in (self._spool / name).glob("*")}
             if found != listed:
-                raise SeedError(f"segments or cuts that no manifest lists, or missing ones: {sorted(found ^ listed)}")
+                raise SeedError(
+                    f"segments or cuts that are missing, or that no manifest lists: {sorted(found ^ listed)}"
+                )
             epochs = list(Spool.at(self._spool).summaries(kept[0].epoch, kept[-1].epoch))
             if [(one.epoch, one.identity, one.rows) for one in epochs] != [
                 (manifest.epoch, manifest.identity, manifest.rows) for manifest in kept
             ]:
-                raise SeedError("summaries say something else than manifests")
+                raise SeedError("summaries differ from manifests")
         if kept[-1].watermark_high < self._plan.end:
-            raise SeedError("it ended with code 0 before it had reached the end")
-        self._say("the spool is sound")
+            raise SeedError("the daemon ended with code 0 before its end")
+        self._report("the spool is sound")
         verdict = compare(committed(self._plan.scenario), event_files(self._folder / "events"))
-        for name in ("committed", "delivered", "lost", "twice", "foreign", "wrong", "out_of_order", "torn"):
-            self._told[f"mods: {name}"] += getattr(verdict, name)
-        self._told["epochs: sealed"] += kept[-1].epoch
-        self._told["epochs: pruned"] += kept[0].epoch - 1
+        for name in ("committed", "delivered", "lost", "duplicated", "unexpected", "wrong", "out_of_order", "split"):
+            self._counts[f"mods: {name}"] += getattr(verdict, name)
+        self._counts["epochs: sealed"] += kept[-1].epoch
+        self._counts["epochs: pruned"] += kept[0].epoch - 1
         if not verdict.good:
             raise SeedError("; ".join(verdict.problems) or f"{verdict}")

@@ -1,4 +1,4 @@
-"""What a campaign has come to, in numbers."""
+"""Summarizes a campaign in numbers."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from tests.soak.seed import Kind, Outcome
 
 KINDS: dict[Kind, str] = {
-    "real processes": "seeds with real processes, the sink in one that lives on",
-    "Spark killed too": "seeds with real processes, run as one service with Spark",
+    "real processes": "seeds with real processes, the sink in the background",
+    "Spark killed too": "seeds with real processes, as one service with Spark",
     "one process": "seeds in one process, on virtual time",
 }
 _GROUPS = (
-    "ordeals",
-    "ordeals, in the mode",
-    "ordeals told of in one line",
-    "ordeals that did not come to pass",
+    "incidents",
+    "incidents, by mode",
+    "incidents explained in one line",
+    "incidents that did not happen",
     "kills",
     "killed",
     "workers of the daemon",
@@ -34,19 +34,19 @@ _DAEMON = ("killed: the daemon", "killed: everything")
 
 
 def daemon_was_killed(outcome: Outcome) -> bool:
-    return any(outcome.told[name] for name in _DAEMON)
+    return any(outcome.counts[name] for name in _DAEMON)
 
 
 def spark_was_killed(outcome: Outcome) -> bool:
-    return any(outcome.told[name] for name in _SPARK)
+    return any(outcome.counts[name] for name in _SPARK)
 
 
 def summary(outcomes: Iterable[Outcome], seconds: float) -> str:
-    """Every number that was counted, by group."""
+    """Returns every count, by group."""
     ended = list(outcomes)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for outcome in ended:
-        told.update(outcome.told)
+        counts.update(outcome.counts)
     lines = [f"fault campaign: {len(ended)} seeds in {seconds:.0f} s"]
     for kind, name in KINDS.items():
         of_kind = [outcome for outcome in ended if outcome.kind == kind]
@@ -57,7 +57,7 @@ def summary(outcomes: Iterable[Outcome], seconds: float) -> str:
     lines.append(f"  {sum(map(daemon_was_killed, real)):>6}  of those with real processes had the daemon SIGKILLed")
     lines.append(f"  {sum(map(spark_was_killed, real)):>6}  of them had Spark SIGKILLed too")
     for group in _GROUPS:
-        of_group = {name.partition(": ")[2]: count for name, count in told.items() if name.startswith(f"{group}: ")}
+        of_group = {name.partition(": ")[2]: count for name, count in counts.items() if name.startswith(f"{group}: ")}
         if of_group:
             lines.append(f"{group}: {sum(of_group.values()) if group in _SUMMED else ''}".rstrip())
             lines += [f"  {count:>6}  {name.replace('_', ' ')}" for name, count in sorted(of_group.items())]

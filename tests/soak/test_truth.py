@@ -1,4 +1,4 @@
-"""The campaign would see it: what is lost, twice, foreign, changed, torn or out of order is told."""
+"""The campaign's comparison reports mods that are lost, duplicated, unexpected, changed, split or out of order."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Lines = dict[str, list[Event]]
 
 
 def unified(scenario: Scenario) -> list[Event]:
-    """The events of a scenario, in commit order, as far as they are compared."""
+    """Returns the events of a scenario in commit order, with the fields that are compared."""
     return [
         {
             "uuid": "/".join(map(str, identity)),
@@ -40,15 +40,16 @@ def unified(scenario: Scenario) -> list[Event]:
 
 
 def by_minute(events: list[Event]) -> Lines:
-    """The events in files: one a table and minute, whose epoch is the number of the minute."""
+    """Returns the events by file: one for each table and minute; its epoch is the number of the minute."""
     files: Lines = {}
     first = ORIGIN // MINUTE
     for event in events:
         keys = event["sort_keys"]
         assert isinstance(keys, list)
         at = int(keys[1])
-        epoch, moment = at // MINUTE - first + 1, format_rfc3339(at)
-        folder = f"{event['object']}/{moment[0:4]}/{moment[5:7]}/{moment[8:10]}/{moment[11:13]}/{moment[14:16]}"
+        epoch, timestamp = at // MINUTE - first + 1, format_rfc3339(at)
+        day, clock = timestamp.split("T")
+        folder = f"{event['object']}/{day.replace('-', '/')}/{clock[0:2]}/{clock[3:5]}"
         files.setdefault(f"{folder}/key_spanner-cdc_spool_{epoch}_0.jsonl", []).append(event)
     return files
 
@@ -65,7 +66,7 @@ def longest(files: Lines) -> str:
     return max(files, key=lambda name: len(files[name]))
 
 
-def test_what_was_committed_is_good(tmp_path: Path) -> None:
+def test_the_committed_mods_are_good(tmp_path: Path) -> None:
     verdict = judge(tmp_path, by_minute(unified(SCENARIO)))
     assert verdict.good, verdict
     assert verdict.delivered == verdict.committed > 50
@@ -115,21 +116,21 @@ def tear(files: Lines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "field"),
     [
         (lose, "lost"),
-        (double, "twice"),
-        (invent, "foreign"),
+        (double, "duplicated"),
+        (invent, "unexpected"),
         (change, "wrong"),
         (swap, "out_of_order"),
         (swap_epochs, "out_of_order"),
-        (tear, "torn"),
+        (tear, "split"),
     ],
 )
-def test_damage_is_told(damage: Callable[[Lines], None], told: str, tmp_path: Path) -> None:
+def test_damage_is_reported(damage: Callable[[Lines], None], field: str, tmp_path: Path) -> None:
     files = by_minute(unified(SCENARIO))
     damage(files)
     verdict = judge(tmp_path, files)
     assert not verdict.good
-    assert getattr(verdict, told) > 0
+    assert getattr(verdict, field) > 0
     assert verdict.problems

@@ -1,4 +1,4 @@
-"""Holds the files that a sink wrote against what a scenario committed: each mod once, as it was, in order."""
+"""Compares the files of a sink with what a scenario committed: each mod must be there once, unchanged, in order."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ Order = tuple[int, str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as it was found in a file; `keys` and `payload` are canonical JSON."""
+    """An event of a file; `keys` and `payload` are canonical JSON."""
 
     identity: Identity
     uuid: str
@@ -36,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
-    """A file: its table's folder, its first epoch, which of the table's files there it is, and its minute."""
+    """A file: its table's folder, its first epoch, its number among the table's files of that epoch, and its minute."""
 
     path: str
     folder: str
@@ -48,16 +48,16 @@ class EventFile:
 
 @dataclass(slots=True)
 class Verdict:
-    """What came out at the end, compared with what was committed; `problems` are sentences for people."""
+    """The comparison of what was delivered with what was committed; `problems` are messages for people."""
 
     committed: int = 0
     delivered: int = 0
     lost: int = 0
-    twice: int = 0
-    foreign: int = 0
+    duplicated: int = 0
+    unexpected: int = 0
     wrong: int = 0
     out_of_order: int = 0
-    torn: int = 0
+    split: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def committed(scenario: Scenario) -> dict[Identity, tuple[str, str]]:
-    """Every mod of a scenario with its keys and its payload, as Datastream's unified types write them."""
+    """Returns every mod of a scenario with its keys and its payload, in Datastream's unified types."""
     return {
         (
             change.commit_timestamp,
@@ -85,7 +85,7 @@ def committed(scenario: Scenario) -> dict[Identity, tuple[str, str]]:
 
 
 def event_files(root: Path) -> list[EventFile]:
-    """Every file below `root`, by epoch, table and number."""
+    """Returns every file below `root`, by epoch, table and number."""
     return sorted(
         (_event_file(root, path) for path in root.rglob("*.jsonl*") if not path.name.startswith(".")),
         key=lambda file: (file.epoch, file.folder, file.number),
@@ -93,30 +93,30 @@ def event_files(root: Path) -> list[EventFile]:
 
 
 def compare(wanted: dict[Identity, tuple[str, str]], files: list[EventFile]) -> Verdict:
-    """Holds files against what was committed."""
+    """Compares files with what was committed."""
     events = [event for file in files for event in file.events]
     found = Counter(event.identity for event in events)
     verdict = Verdict(committed=len(wanted), delivered=len(events))
     lost = [identity for identity in wanted if identity not in found]
-    foreign = [identity for identity in found if identity not in wanted]
+    unexpected = [identity for identity in found if identity not in wanted]
     wrong = [e for e in events if e.identity in wanted and wanted[e.identity] != (e.keys, e.payload)]
-    verdict.lost, verdict.foreign, verdict.wrong = len(lost), len(foreign), len(wrong)
-    verdict.twice = max(len(events) - len(found), len(events) - len({event.uuid for event in events}))
+    verdict.lost, verdict.unexpected, verdict.wrong = len(lost), len(unexpected), len(wrong)
+    verdict.duplicated = max(len(events) - len(found), len(events) - len({event.uuid for event in events}))
     verdict.problems += [f"lost: {identity}" for identity in lost[:3]]
-    verdict.problems += [f"twice: {identity}" for identity, count in found.items() if count > 1][:3]
-    verdict.problems += [f"never committed: {identity}" for identity in foreign[:3]]
+    verdict.problems += [f"duplicated: {identity}" for identity, count in found.items() if count > 1][:3]
+    verdict.problems += [f"never committed: {identity}" for identity in unexpected[:3]]
     verdict.problems += [f"wrong: {e.identity}: {e.payload}, not {wanted[e.identity][1]}" for e in wrong[:3]]
-    if verdict.twice and not any(count > 1 for count in found.values()):
+    if verdict.duplicated and not any(count > 1 for count in found.values()):
         verdict.problems.append("two mods have one uuid")
     misplaced = [*_out_of_order(files), *_in_another_minute(files)]
-    torn = _torn(files)
-    verdict.out_of_order, verdict.torn = len(misplaced), len(torn)
-    verdict.problems += misplaced[:3] + torn[:3]
+    split = _split(files)
+    verdict.out_of_order, verdict.split = len(misplaced), len(split)
+    verdict.problems += misplaced[:3] + split[:3]
     return verdict
 
 
 def _out_of_order(files: list[EventFile]) -> Iterator[str]:
-    """The files and lines of a table are in commit order, and so are epochs."""
+    """Yields what is not in commit order, in the files and lines of a table, or from epoch to epoch."""
     last: dict[str, Order] = {}
     for file in files:
         for event in file.events:
@@ -138,7 +138,7 @@ def _in_another_minute(files: list[EventFile]) -> Iterator[str]:
                 yield f"in the file of another minute: {event.identity} in {file.path}"
 
 
-def _torn(files: list[EventFile]) -> list[str]:
+def _split(files: list[EventFile]) -> list[str]:
     epochs: dict[str, set[int]] = {}
     for file in files:
         for event in file.events:
@@ -151,8 +151,8 @@ def _event_file(root: Path, path: Path) -> EventFile:
     lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
     folder, year, month, day, hour, minute, name = path.relative_to(root).parts
     *_, epoch, number = name.partition(".jsonl")[0].split("_")
-    moment = parse(f"{year}-{month}-{day}T{hour}:{minute}:00Z")
-    return EventFile(str(path), folder, int(epoch), int(number), moment // MINUTE, [_event(line) for line in lines])
+    timestamp = parse(f"{year}-{month}-{day}T{hour}:{minute}:00Z")
+    return EventFile(str(path), folder, int(epoch), int(number), timestamp // MINUTE, [_event(line) for line in lines])
 
 
 def _event(line: bytes) -> Event:

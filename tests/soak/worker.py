@@ -1,4 +1,4 @@
-"""A process that runs seeds, one after the other, as it is told; its Spark session serves them all."""
+"""A process that runs one seed after the other; they share its Spark session."""
 
 import logging
 import os
@@ -10,32 +10,33 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.soak.live_sink import spark_session
+from tests.soak.background_sink import spark_session
 from tests.soak.seed import Outcome, run_in_one_process, run_in_processes
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A seed to run: in real processes, with their files in `folder`, or in one where it is None."""
+    """A seed to run: in real processes, with their files in `folder`, or in one process if that is None."""
 
     seed: int
     folder: Path | None
 
     @property
     def command(self) -> str:
-        """What runs it again."""
+        """The command that runs it again."""
         return f"python -m tests.soak --seed {self.seed}{' --in-one-process' if self.folder is None else ''}"
 
 
-def run(job: Job, spark: Callable[[], SparkSession], say: Callable[[str], None]) -> Outcome:
+def run(job: Job, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Outcome:
+    """Runs a job, and calls `report` with a line for each thing that happens."""
     if job.folder is None:
         return run_in_one_process(job.seed)
     job.folder.mkdir(parents=True)
-    return run_in_processes(job.seed, job.folder, spark, say)
+    return run_in_processes(job.seed, job.folder, spark, report)
 
 
 def work(jobs: Connection, log: Path) -> None:
-    """Runs every job that comes and sends its outcome, until there are no more. Spark's files lie beside `log`."""
+    """Runs jobs and sends their outcomes until it receives None. Spark's files are beside `log`."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(out, 1)

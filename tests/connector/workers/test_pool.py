@@ -32,7 +32,7 @@ from connector.workers.frames import Setup, framed
 from connector.workers.pool import COMMAND, Workers
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from emulator.scenario.scenario import steady
-from tests.soak.family import family
+from tests.soak.process_tree import process_tree
 
 T = TypeVar("T")
 PARTITIONS, RECORDS, LASTS = 3, 2_000, 40
@@ -107,11 +107,11 @@ _OTHERS: set[int] = set()
 @pytest.fixture(autouse=True)
 def others() -> None:
     _OTHERS.clear()
-    _OTHERS.update(family(os.getpid()))
+    _OTHERS.update(process_tree(os.getpid()))
 
 
 def processes() -> list[int]:
-    return [process for process in family(os.getpid()) if process not in _OTHERS]
+    return [process for process in process_tree(os.getpid()) if process not in _OTHERS]
 
 
 async def until(condition: Callable[[], bool]) -> None:

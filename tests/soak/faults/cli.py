@@ -1,4 +1,4 @@
-"""``python -m tests.soak.faults.cli``: the command ``spanner-cdc``, with what the environment says befalling it."""
+"""``python -m tests.soak.faults.cli``: the command ``spanner-cdc`` with the faults in its environment."""
 
 import asyncio
 import os
@@ -7,10 +7,10 @@ from typing import Any
 
 from connector import cli
 from tests.soak.faults import patches
-from tests.soak.faults.fault import Points, Trouble
+from tests.soak.faults.process_faults import Points, ProcessFaults
 
-_TROUBLED = {"spark_sink": "tests.soak.faults.sink", "connector.workers.worker": "tests.soak.faults.reader"}
-"""Modules that the daemon runs as processes, and those that take their place."""
+_REPLACED = {"spark_sink": "tests.soak.faults.sink", "connector.workers.worker": "tests.soak.faults.reader"}
+"""Modules that the daemon starts as processes, and the modules that replace them."""
 
 
 def die() -> None:
@@ -18,21 +18,21 @@ def die() -> None:
 
 
 def main() -> None:
-    trouble = Trouble.of_environment()
-    points = Points(trouble, die)
-    patches.set_clock(trouble)
-    patches.trouble_disk(trouble, full_at=trouble.full_at, name=patches.FULL)
+    faults = ProcessFaults.of_environment()
+    points = Points(faults, die)
+    patches.set_clock(faults)
+    patches.inject_disk_faults(faults, full_at=faults.full_at, name=patches.FULL)
     patches.kill_in_storage(points)
-    patches.kill_in_writer(points, prunes=trouble.prunes)
+    patches.kill_in_writer(points, prunes=faults.prunes)
     patches.hurry()
-    patches.take_columns(trouble)
-    patches.take_cut_files(trouble)
+    patches.decode_as_columns(faults)
+    patches.write_cut_files(faults)
     start = asyncio.create_subprocess_exec
 
-    async def start_troubled(*arguments: str, **options: Any) -> Any:
-        return await start(*(_TROUBLED.get(argument, argument) for argument in arguments), **options)
+    async def start_replaced(*arguments: str, **options: Any) -> Any:
+        return await start(*(_REPLACED.get(argument, argument) for argument in arguments), **options)
 
-    asyncio.create_subprocess_exec = start_troubled  # type: ignore[assignment]
+    asyncio.create_subprocess_exec = start_replaced  # type: ignore[assignment]
     cli.main()
 
 

@@ -1,7 +1,6 @@
-"""A clock on the wall that is set while a process runs; the clock that counts seconds goes on.
+"""Sets the wall clock of a process while it runs; the monotonic clock is not changed.
 
-`time.time` stays as it is: gRPC makes deadlines of it and compares them with the system's own clock, which no step of
-ours reaches.
+`time.time` is not changed either: gRPC derives deadlines from it and compares them with the system's own clock.
 """
 
 import time
@@ -11,43 +10,46 @@ _nanoseconds = time.time_ns
 _began = time.monotonic()
 _steps: list[tuple[float, int]] = []
 _stepped: set[int] = set()
-_tell: list[Callable[[int], object]] = []
-_still: list[tuple[float, float]] = []
+_reports: list[Callable[[int], object]] = []
+_stops: list[tuple[float, float]] = []
 
 
 def time_ns() -> int:
-    """Stands in for `time.time_ns`; a function of a module, so that Spark can hand it on."""
+    """Replaces `time.time_ns`; it is a module's function, so that Spark can pickle it."""
     past = time.monotonic() - _began
     for number, (after, _) in enumerate(_steps):
         if past >= after and number not in _stepped:
             _stepped.add(number)
-            for tell in _tell:
-                tell(number)
+            for report in _reports:
+                report(number)
     return _nanoseconds() - _behind(past) + sum(_steps[number][1] for number in _stepped)
 
 
 def _behind(past: float) -> int:
-    """How far a clock that stands still is behind by now, in nanoseconds; afterwards it is right again."""
-    for after, seconds in _still:
+    """Returns how far a stopped clock is behind, in nanoseconds; it is right again afterwards."""
+    for after, seconds in _stops:
         if after <= past < after + seconds:
-            for tell in _tell:
-                tell(STILL)
+            for report in _reports:
+                report(STOPPED)
             return int((past - after) * 1e9)
     return 0
 
 
-STILL = -1
-"""What is told where the clock stands still."""
+STOPPED = -1
+"""Reported while the clock is stopped, instead of a step's number."""
 
 
 def set_by(
-    steps: Sequence[tuple[float, int]], tell: Callable[[int], object], still: Sequence[tuple[float, float]] = ()
+    steps: Sequence[tuple[float, int]], report: Callable[[int], object], stops: Sequence[tuple[float, float]] = ()
 ) -> None:
-    """Sets this process's clock: each step by so many nanoseconds, after so many seconds; `tell` gets its number.
+    """Sets this process's clock.
 
-    It stands `still` for so many seconds, after so many.
+    Args:
+        steps: seconds after the start, and nanoseconds by which the clock is set.
+        report: called with the number of a step, or :data:`STOPPED`.
+        stops: seconds after the start, and seconds for which the clock is stopped.
     """
     _steps[:] = steps
-    _still[:] = still
-    _tell[:] = [tell]
+    _stops[:] = stops
+    _reports[:] = [report]
     time.time_ns = time_ns

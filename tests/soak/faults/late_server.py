@@ -1,4 +1,4 @@
-"""A server that takes longer for the first message of a query than a reader waits for it at first."""
+"""A server whose first message of a query takes longer than a reader's first timeout."""
 
 import time
 
@@ -20,19 +20,19 @@ DRAWN = frozenset(
         FaultKind.BREAK_BETWEEN_CHILDREN,
     )
 )
-"""Faults that are drawn: a fixed list, so that seeds keep theirs whatever faults there will be."""
+"""The faults that are drawn: a fixed list, so that seeds keep their faults when new kinds are added."""
 
 
 class LateServer(FaultPlan):
-    """The drawn faults of a seed; the first tokens that are asked for wait, until one query of each has waited enough.
+    """The drawn faults of a seed; queries of the first tokens are late until one query of each has waited long enough.
 
-    A reader whose patience does not grow would send these queries again and again.
+    A reader whose timeout does not grow would send these queries again and again.
 
     Args:
         seed: of the faults.
         pause: nanoseconds of the server's time before the first message.
-        seconds: the same by the clock on the wall.
-        tokens: how many are late, the initial query among them.
+        seconds: the same in real seconds.
+        tokens: how many tokens are late, the initial query included.
     """
 
     def __init__(self, seed: int, *, pause: int, seconds: float, tokens: int) -> None:
@@ -42,7 +42,7 @@ class LateServer(FaultPlan):
         self._tokens = tokens
         self._waiting: set[str | None] = set()
         self.waited_for = 0
-        """How many of them have been waited for."""
+        """How many of these tokens have had a query that waited long enough."""
 
     def next(self, token: str | None) -> FaultInQuery:
         if self._tokens > 0 and token not in self._waiting:
@@ -53,7 +53,7 @@ class LateServer(FaultPlan):
         return super().next(token)
 
     def was_waited_for(self, token: str | None) -> None:
-        """The token's query has waited long enough; it is late no more."""
+        """Records that the token's query has waited long enough; its queries are no longer late."""
         if token in self._waiting:
             self._waiting.discard(token)
             self.waited_for += 1

@@ -1,4 +1,4 @@
-"""Brings a trouble into a process, by patches from outside: the product has no hooks for it."""
+"""Injects faults into a process by patching the product, which has no hooks for them."""
 
 import errno
 import os
@@ -23,10 +23,10 @@ from connector.spool.writing import SpoolWriter
 from connector.storage.local import LocalStore
 from connector.storage.local_files import LocalFile
 from tests.soak.faults import clock
-from tests.soak.faults.fault import Points, Trouble, mark
+from tests.soak.faults.process_faults import Points, ProcessFaults, mark
 
 FULL = "the disk is full"
-STILL = "the clock stood still"
+CLOCK_STOPPED = "the clock stopped"
 SINK_FULL = "the sink's disk is full"
 _KINDS = {
     "segments": "a segment",
@@ -38,31 +38,31 @@ _KINDS = {
 }
 
 
-def set_clock(trouble: Trouble) -> None:
-    """The clock steps, and stands still."""
-    told: set[int] = set()
+def set_clock(faults: ProcessFaults) -> None:
+    """Makes the clock step and stop."""
+    reported: set[int] = set()
 
-    def tell(number: int) -> None:
-        if number not in told:
-            told.add(number)
-            mark(trouble, STILL if number == clock.STILL else f"clock step {number}")
+    def report(number: int) -> None:
+        if number not in reported:
+            reported.add(number)
+            mark(faults, CLOCK_STOPPED if number == clock.STOPPED else f"clock step {number}")
 
-    if trouble.steps or trouble.still:
-        clock.set_by(trouble.steps, tell, trouble.still)
+    if faults.clock_steps or faults.clock_stops:
+        clock.set_by(faults.clock_steps, report, faults.clock_stops)
 
 
-def trouble_disk(trouble: Trouble, *, full_at: int, name: str) -> None:
-    """A disk that takes its time to sync, and that is full at one file."""
+def inject_disk_faults(faults: ProcessFaults, *, full_at: int, name: str) -> None:
+    """Makes the disk slow to sync, and full at one file."""
     sync = os.fsync
     files = 0
 
     def fsync(descriptor: int) -> None:
         nonlocal files
-        time.sleep(trouble.sync_seconds)
+        time.sleep(faults.sync_seconds)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             files += 1
             if files == full_at:
-                mark(trouble, name)
+                mark(faults, name)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(descriptor)
 
@@ -70,17 +70,17 @@ def trouble_disk(trouble: Trouble, *, full_at: int, name: str) -> None:
 
 
 def kill_in_storage(points: Points) -> None:
-    """The points of a file's life in the spool."""
+    """Kills at the points of writing a file of the spool."""
     write, create, replace, link = LocalStore._write, LocalStore.create, LocalStore.replace, os.link
 
-    def troubled_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
+    def faulty_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
         if points.is_next(f"in the middle of {_kind(path)}"):
             half = memoryview(data)[: len(memoryview(data)) // 2]
             (self._folder(path) / ".half-written.tmp").write_bytes(half)
             points.die()
         return write(self, path, data)
 
-    def troubled_link(source: Path, target: Path) -> None:
+    def faulty_link(source: Path, target: Path) -> None:
         of_manifest = target.parent.name == "manifests"
         if of_manifest:
             points.reached("before the link of a manifest")
@@ -88,13 +88,13 @@ def kill_in_storage(points: Points) -> None:
         if of_manifest:
             points.reached("after the link of a manifest")
 
-    def troubled_create(self: LocalStore, path: str, data: bytes | pa.Buffer) -> None:
+    def faulty_create(self: LocalStore, path: str, data: bytes | pa.Buffer) -> None:
         if path in ("spool.json", "floor.json"):
             _before(points, path)
         create(self, path, data)
         _after(points, path)
 
-    def troubled_replace(self: LocalStore, path: str, data: bytes | pa.Buffer, *, version: str | None = None) -> None:
+    def faulty_replace(self: LocalStore, path: str, data: bytes | pa.Buffer, *, version: str | None = None) -> None:
         if version is not None:  # which replaces without one, once it has compared
             replace(self, path, data, version=version)
             return
@@ -102,10 +102,10 @@ def kill_in_storage(points: Points) -> None:
         replace(self, path, data)
         _after(points, path)
 
-    LocalStore._write = troubled_write  # type: ignore[method-assign]
-    LocalStore.create = troubled_create  # type: ignore[method-assign]
-    LocalStore.replace = troubled_replace  # type: ignore[method-assign]
-    connector.storage.local_files.os.link = troubled_link  # type: ignore[attr-defined]
+    LocalStore._write = faulty_write  # type: ignore[method-assign]
+    LocalStore.create = faulty_create  # type: ignore[method-assign]
+    LocalStore.replace = faulty_replace  # type: ignore[method-assign]
+    connector.storage.local_files.os.link = faulty_link  # type: ignore[attr-defined]
 
 
 def _before(points: Points, path: str) -> None:
@@ -119,16 +119,16 @@ def _after(points: Points, path: str) -> None:
 
 
 def kill_in_writer(points: Points, *, prunes: bool) -> None:
-    """The points of a writer's work that are more than one file."""
+    """Kills at the points of a spool writer's work on more than one file."""
     seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, Retention._sweep, LocalStore.delete
     doing = "nothing"
 
-    def troubled_delete(self: LocalStore, *paths: str) -> None:
+    def faulty_delete(self: LocalStore, *paths: str) -> None:
         for path in paths:
             delete(self, path)
             points.reached(f"in the middle of {doing}")
 
-    def troubled_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE) -> int:
+    def faulty_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE) -> int:
         nonlocal doing
         doing = "a prune"
         pruned = prune(self, now=now, grace=0 if prunes else grace)
@@ -136,14 +136,14 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after a prune")
         return pruned
 
-    def troubled_sweep(self: Retention) -> None:
+    def faulty_sweep(self: Retention) -> None:
         nonlocal doing
         points.reached("before the sweep")
         doing = "the sweep"
         sweep(self)
         points.reached("after the sweep")
 
-    def troubled_seal(
+    def faulty_seal(
         self: SpoolWriter, epoch: Epoch, cut: list[CutPartition], *, now: int, final: bool = False
     ) -> Manifest:
         if final:
@@ -153,42 +153,42 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after the last epoch")
         return sealed
 
-    LocalStore.delete = troubled_delete  # type: ignore[method-assign]
-    SpoolWriter.prune = troubled_prune  # type: ignore[method-assign]
-    Retention._sweep = troubled_sweep  # type: ignore[method-assign]
-    SpoolWriter.seal = troubled_seal  # type: ignore[assignment,method-assign]
+    LocalStore.delete = faulty_delete  # type: ignore[method-assign]
+    SpoolWriter.prune = faulty_prune  # type: ignore[method-assign]
+    Retention._sweep = faulty_sweep  # type: ignore[method-assign]
+    SpoolWriter.seal = faulty_seal  # type: ignore[assignment,method-assign]
 
 
 def kill_at_progress(points: Points) -> None:
-    """The points of a consumer's progress."""
+    """Kills at the points of recording a consumer's progress."""
     record = consumers.record
 
-    def troubled_record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> consumers.Consumer:
+    def faulty_record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> consumers.Consumer:
         points.reached("before progress is recorded")
         recorded = record(spool, name, epoch, now=now, at=at)
         points.reached("after progress is recorded")
         return recorded
 
-    consumers.record = troubled_record
+    consumers.record = faulty_record
 
 
 def hurry() -> None:
-    """What waits for long in the daemon waits for less, lest a seed take minutes: the server's time runs faster."""
+    """Shortens the daemon's long timeouts, because the server's time runs faster than real time."""
     connector.spanner.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.spanner.partition_query.SILENT_HEARTBEATS = 1
     connector.commands.spool_sink.PRUNE_INTERVAL = 0.2
 
 
-def take_cut_files(trouble: Trouble) -> None:
-    """Whether cuts have files of their own however small they are."""
-    if trouble.cut_files:
+def write_cut_files(faults: ProcessFaults) -> None:
+    """Gives all cuts files of their own if the faults say so."""
+    if faults.cut_files:
         connector.spool.cuts.INLINE = 1
         connector.spool.summaries.BLOCK = 8
 
 
-def take_columns(trouble: Trouble) -> None:
-    """Whether the fast decoders take rows however few they are."""
-    if trouble.columns:
+def decode_as_columns(faults: ProcessFaults) -> None:
+    """Decodes rows as columns however few they are if the faults say so."""
+    if faults.columns:
         connector.decoding.decoder.FEW = 0
 
 

@@ -1,10 +1,10 @@
-"""``python -m tests.soak.faults.reader``: a worker of the daemon, with what the environment says befalling it."""
+"""``python -m tests.soak.faults.reader``: a worker of the daemon with the faults in its environment."""
 
 from connector.workers.worker import main
 from tests.soak.faults import patches
-from tests.soak.faults.fault import Trouble
+from tests.soak.faults.process_faults import ProcessFaults
 
 if __name__ == "__main__":
     patches.hurry()
-    patches.take_columns(Trouble.of_environment())
+    patches.decode_as_columns(ProcessFaults.of_environment())
     main()

@@ -1,26 +1,26 @@
-"""``python -m tests.soak.faults.sink CONFIG``: the sink's process, with what the environment says befalling it."""
+"""``python -m tests.soak.faults.sink CONFIG``: the sink's process with the faults in its environment."""
 
 import sys
 
 from pyspark.sql import DataFrame
 
-from spark_sink.files import source as file_source
+import spark_sink.files.source
 from spark_sink.run import Sink, main
-from tests.soak.faults.source import TroubledSource, points
+from tests.soak.faults.source import FaultySource, points
 
 
-def trouble_batches() -> None:
+def inject_batch_faults() -> None:
     write = Sink._write
 
-    def troubled_write(self: Sink, reports: DataFrame, batch: int) -> None:
+    def faulty_write(self: Sink, reports: DataFrame, batch: int) -> None:
         points.reached("before a micro-batch")
         write(self, reports, batch)
         points.reached("after a micro-batch, before its commit")
 
-    Sink._write = troubled_write  # type: ignore[method-assign]
-    file_source.FileSinkSource = TroubledSource  # type: ignore[misc]
+    Sink._write = faulty_write  # type: ignore[method-assign]
+    spark_sink.files.source.FileSinkSource = FaultySource  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    trouble_batches()
+    inject_batch_faults()
     sys.exit(main(sys.argv[1:]))

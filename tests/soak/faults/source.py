@@ -1,6 +1,6 @@
-"""The file sink's own stream, with troubles: Spark's Python processes unpickle it, and so import this module.
+"""The file sink's source with faults: Spark's Python processes unpickle it, and so import this module.
 
-One that comes to its point leaves word and stands still: whoever watches kills it, and what else is to be killed.
+A process that reaches its point marks it and waits: the campaign then kills it, with what else is to be killed.
 """
 
 import os
@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from tests.soak.faults import patches
-from tests.soak.faults.fault import Points, Trouble
+from tests.soak.faults.process_faults import Points, ProcessFaults
 
-_trouble = Trouble.of_environment()
-patches.set_clock(_trouble)  # before the modules that remember the clock
+_faults = ProcessFaults.of_environment()
+patches.set_clock(_faults)  # before modules that import the clock's function
 
 from connector.storage.local_files import DiskErrors, LocalFile  # noqa: E402
 from spark_sink.files.source import FileSinkSource  # noqa: E402
@@ -19,14 +19,14 @@ from spark_sink.files.source import FileSinkSource  # noqa: E402
 _LONGEST = 30.0
 
 
-def stand_still() -> None:
-    """Until it is killed; should nobody do so, it ends."""
+def wait_for_kill() -> None:
+    """Waits until the process is killed; ends it if that does not happen."""
     time.sleep(_LONGEST)
     os._exit(1)
 
 
-class TroubledSource(FileSinkSource):
-    """The same source."""
+class FaultySource(FileSinkSource):
+    """The source; importing its module injects the faults."""
 
 
 def _kill_in_files(points: Points) -> None:
@@ -36,26 +36,26 @@ def _kill_in_files(points: Points) -> None:
         if "consumers" not in file.path.parts:  # which are the spool's
             points.reached(point)
 
-    def troubled_begin(self: LocalFile, path: Path, errors: DiskErrors) -> None:
+    def faulty_begin(self: LocalFile, path: Path, errors: DiskErrors) -> None:
         self.path = path
         reached(self, "before a file is written")
         begin(self, path, errors)
 
-    def troubled_append(self: LocalFile, data: bytes | memoryview) -> None:
+    def faulty_append(self: LocalFile, data: bytes | memoryview) -> None:
         append(self, data)
         reached(self, "in the middle of a file")
 
-    def troubled_publish(self: LocalFile) -> None:
+    def faulty_publish(self: LocalFile) -> None:
         reached(self, "before a file has its name")
         publish(self)
         reached(self, "after a file has its name")
 
-    LocalFile.__init__ = troubled_begin  # type: ignore[method-assign]
-    LocalFile.append = troubled_append  # type: ignore[method-assign]
-    LocalFile.publish = troubled_publish  # type: ignore[method-assign]
+    LocalFile.__init__ = faulty_begin  # type: ignore[method-assign]
+    LocalFile.append = faulty_append  # type: ignore[method-assign]
+    LocalFile.publish = faulty_publish  # type: ignore[method-assign]
 
 
-points = Points(_trouble, stand_still)
+points = Points(_faults, wait_for_kill)
 _kill_in_files(points)
 patches.kill_at_progress(points)
-patches.trouble_disk(_trouble, full_at=_trouble.sink_full_at, name=patches.SINK_FULL)
+patches.inject_disk_faults(_faults, full_at=_faults.sink_full_at, name=patches.SINK_FULL)

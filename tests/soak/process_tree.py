@@ -1,4 +1,4 @@
-"""The processes that a process has started, and those that they have, and what each of them is."""
+"""Finds the descendants of a process, and says what each of them is."""
 
 import os
 from contextlib import suppress
@@ -6,8 +6,8 @@ from pathlib import Path
 from signal import SIGKILL
 
 
-def family(root: int) -> list[int]:
-    """The ids of a process, of those that it started, and so on; those that are gone or dead are left out."""
+def process_tree(root: int) -> list[int]:
+    """Returns the ids of a process and its descendants that are alive."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -23,7 +23,7 @@ def family(root: int) -> list[int]:
 
 
 def session(leader: int) -> list[int]:
-    """The processes of a session, those among them whose parents are gone."""
+    """Returns the ids of the processes of a session, orphans included."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -34,7 +34,7 @@ def session(leader: int) -> list[int]:
 
 
 def command(process: int) -> str:
-    """A process's command line, empty for one that is gone."""
+    """Returns a process's command line; empty if the process is gone."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -55,12 +55,12 @@ def is_worker(process: int) -> bool:
 
 
 def is_reader(process: int) -> bool:
-    """Whether it is one of the workers that the daemon starts to read with."""
+    """Whether it is one of the daemon's worker processes."""
     return "tests.soak.faults.reader" in command(process)
 
 
 def kill(processes: list[int]) -> int:
-    """SIGKILL for each; tells how many were there."""
+    """Sends SIGKILL to each process; returns how many were alive."""
     killed = 0
     for process in processes:
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What befalls one life of a process; an environment variable carries it there. The points at which it may die."""
+"""The faults of a process, which an environment variable passes to it, and the points at which it may be killed."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ENVIRONMENT = "SOAK_TROUBLE"
+ENVIRONMENT = "SOAK_FAULTS"
 
 START_POINTS = (
     "before a schema",
@@ -40,7 +40,7 @@ PRUNE_POINTS = (
     "in the middle of a prune",
     "after a prune",
 )
-"""These come to pass only where a sink has consumed something."""
+"""Points that are reached only after a sink has consumed epochs."""
 
 SINK_POINTS = (
     "before a micro-batch",
@@ -55,22 +55,28 @@ SINK_POINTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What befalls a process, and those that it starts.
+class ProcessFaults:
+    """The faults of a process and of those that it starts.
 
-    `marks` is a folder for what came to pass. The process dies at the `nth` time that it comes to `point`. Its clock
-    stands `still` for so many seconds, so many seconds after it began, and
-    is set by `steps`: so many nanoseconds, so many seconds after it began. Each fsync takes `sync_seconds`. The disk
-    is full at the daemon's `full_at`-th file, or the sink's `sink_full_at`-th; 0 is never. What was consumed is
-    pruned at once if it `prunes`. With `columns` the fast decoders take rows however few they are. With `cut_files`
-    cuts have files of their own however small they are, and few epochs are summarized together.
+    Args:
+        marks: a folder in which processes mark what happened.
+        point: the process kills itself there.
+        nth: at which arrival at `point`.
+        clock_steps: how the clock is set: seconds after the start, and nanoseconds.
+        clock_stops: when the clock stops: seconds after the start, and for how many seconds.
+        sync_seconds: added to each fsync.
+        full_at: the daemon's file at which the disk is full; 0 is never.
+        sink_full_at: the sink's file at which the disk is full; 0 is never.
+        prunes: whether consumed epochs are pruned at once.
+        columns: whether the column decoders decode rows however few they are.
+        cut_files: whether all cuts have files of their own, and few epochs are summarized together.
     """
 
     marks: str = ""
     point: str = ""
     nth: int = 1
-    steps: tuple[tuple[float, int], ...] = ()
-    still: tuple[tuple[float, float], ...] = ()
+    clock_steps: tuple[tuple[float, int], ...] = ()
+    clock_stops: tuple[tuple[float, float], ...] = ()
     sync_seconds: float = 0.0
     full_at: int = 0
     sink_full_at: int = 0
@@ -82,27 +88,27 @@ class Trouble:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_environment(cls) -> "Trouble":
+    def of_environment(cls) -> "ProcessFaults":
         node = json.loads(os.environ[ENVIRONMENT])
-        node["steps"] = tuple((float(after), int(step)) for after, step in node["steps"])
-        node["still"] = tuple((float(after), float(seconds)) for after, seconds in node["still"])
+        node["clock_steps"] = tuple((float(after), int(step)) for after, step in node["clock_steps"])
+        node["clock_stops"] = tuple((float(after), float(seconds)) for after, seconds in node["clock_stops"])
         return cls(**node)
 
 
 class Points:
-    """Counts how often each point is reached, and calls `die` at the one that the trouble names."""
+    """Counts how often points are reached, and calls `die` at the point that the faults name."""
 
-    def __init__(self, trouble: Trouble, die: Callable[[], None]) -> None:
-        self._trouble = trouble
+    def __init__(self, faults: ProcessFaults, die: Callable[[], None]) -> None:
+        self._faults = faults
         self._die = die
         self._times = 0
 
     def is_next(self, name: str) -> bool:
-        """Whether it dies here; `die` is then the caller's to call."""
-        if name != self._trouble.point:
+        """Whether the process has to die here; the caller must then call `die`."""
+        if name != self._faults.point:
             return False
         self._times += 1
-        return self._times == self._trouble.nth and mark(self._trouble, name)
+        return self._times == self._faults.nth and mark(self._faults, name)
 
     def reached(self, name: str) -> None:
         if self.is_next(name):
@@ -112,19 +118,19 @@ class Points:
         self._die()
 
 
-def mark(trouble: Trouble, name: str) -> bool:
-    """Leaves word that it came to pass, with this process's id; False if another process has done so."""
-    whole = Path(trouble.marks, f".{os.getpid()}")
+def mark(faults: ProcessFaults, name: str) -> bool:
+    """Marks that something happened, with this process's id; returns False if another process already has."""
+    whole = Path(faults.marks, f".{os.getpid()}")
     whole.write_text(str(os.getpid()))
     try:
-        os.link(whole, Path(trouble.marks, name))
+        os.link(whole, Path(faults.marks, name))
     except FileExistsError:
         return False
     finally:
-        whole.unlink()  # else the next mark would be written into this one
+        whole.unlink()  # else the next mark would overwrite this one
     return True
 
 
 def marks(folder: Path) -> dict[str, int]:
-    """What came to pass, each with the id of the process to which it did."""
+    """Returns what happened, each with the id of the process."""
     return {path.name: int(path.read_text()) for path in folder.iterdir() if not path.name.startswith(".")}

@@ -1,4 +1,4 @@
-"""The real file sink inside this process: one Spark session serves seed after seed."""
+"""The real file sink in a thread of this process; the seeds share one Spark session."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ _HURRY = {
 
 
 def prepare_environment(root: Path) -> None:
-    """What Spark's processes, and those of gRPC beside them, need to be told before they begin."""
+    """Sets environment variables for Spark's processes, and for gRPC beside them."""
     for name, value in _HURRY.items():
         os.environ.setdefault(name, value)
     os.environ["PYTHONPATH"] = str(root)
@@ -28,17 +28,17 @@ def prepare_environment(root: Path) -> None:
 
 
 def spark_session(folder: Path) -> SparkSession:
-    """A session whose own files are below ``folder``, which outlives it."""
+    """Returns a session whose own files are below ``folder``."""
     own = Path(tempfile.mkdtemp(dir=folder, prefix="spark-"))
     memory = {"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"}
     return session(SparkConfig(master="local[2]", config=memory), own, verbose=False)
 
 
-_IN_PASSING = ("failed to connect back", "CANNOT_OPEN_SOCKET")
+_TRANSIENT = ("failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
-class LiveSink:
-    """A file sink that runs in a thread until :meth:`finish`, which delivers what is sealed."""
+class BackgroundSink:
+    """A file sink in a thread; it runs until :meth:`finish`, which delivers what is sealed."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._events: Events = SimpleQueue()
@@ -48,29 +48,29 @@ class LiveSink:
         self._thread.start()
 
     @property
-    def has_failed_in_passing(self) -> bool:
-        """Whether it has failed of what Spark itself does under load, which a restart heals."""
-        return self._failure is not None and any(words in str(self._failure) for words in _IN_PASSING)
+    def has_failed_transiently(self) -> bool:
+        """Whether it has failed with an error of Spark under load; a restart helps."""
+        return self._failure is not None and any(words in str(self._failure) for words in _TRANSIENT)
 
     def check(self) -> None:
-        """Raises where it has failed."""
+        """Raises AssertionError if it has failed."""
         if self._failure is not None:
             raise AssertionError(f"the sink failed: {self._failure}") from self._failure
 
     def finish(self, timeout: float) -> None:
-        """Delivers what is left."""
+        """Delivers what is left, and ends the sink."""
         self._events.put(Event.INPUT_ENDED)
         self._thread.join(timeout)
         self.check()
         assert not self._thread.is_alive(), "the sink does not end"
 
     def abandon(self) -> None:
-        """Ends it, whatever it does."""
+        """Stops the sink at once."""
         self._events.put(Event.SIGNAL)
         self._thread.join(20.0)
 
     def _run(self) -> None:
         try:
             self._sink.run(self._events)
-        except BaseException as error:  # noqa: BLE001 - told by check
+        except BaseException as error:  # noqa: BLE001 - check raises it
             self._failure = error
