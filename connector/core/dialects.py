@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import orjson
 
+from connector.core.column_kinds import GOOGLESQL_ARRAY, GOOGLESQL_TYPES, POSTGRESQL_ARRAY, POSTGRESQL_TYPES
+
 IMMUTABLE, MUTABLE = "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"
 """The partition modes of change streams."""
 
@@ -51,10 +53,6 @@ class Dialect:
         return self.types.get(bare)
 
 
-def _codes(*names: str) -> dict[str, Mapping[str, object]]:
-    return {name: {"code": name} for name in names}
-
-
 _GOOGLESQL_QUERY = (
     "SELECT ChangeRecord FROM READ_{}(start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
     " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
@@ -66,12 +64,9 @@ GOOGLESQL = Dialect(
     parameters=("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds"),
     unnamed_schema="",
     default_schema=None,
-    types=_codes(
-        "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP", "JSON", "UUID",
-        "INTERVAL",
-    ),
-    array=re.compile(r"ARRAY<(.+)>(?:\(vector_length\s*=>\s*\d+\))?"),
-)  # fmt: skip
+    types=GOOGLESQL_TYPES,
+    array=GOOGLESQL_ARRAY,
+)
 
 POSTGRESQL = Dialect(
     name="postgresql",
@@ -82,24 +77,8 @@ POSTGRESQL = Dialect(
     parameters=("p1", "p2", "p3", "p4"),
     unnamed_schema="public",
     default_schema="public",
-    types={
-        "boolean": {"code": "BOOL"},
-        "bigint": {"code": "INT64"},
-        "real": {"code": "FLOAT32"},
-        "double precision": {"code": "FLOAT64"},
-        "numeric": {"code": "NUMERIC", "type_annotation": "PG_NUMERIC"},
-        "character varying": {"code": "STRING"},
-        "text": {"code": "STRING"},
-        "bytea": {"code": "BYTES"},
-        "date": {"code": "DATE"},
-        "timestamp with time zone": {"code": "TIMESTAMP"},
-        "spanner.commit_timestamp": {"code": "TIMESTAMP"},
-        "jsonb": {"code": "JSON", "type_annotation": "PG_JSONB"},
-        "oid": {"code": "INT64", "type_annotation": "PG_OID"},
-        "uuid": {"code": "UUID"},
-        "interval": {"code": "INTERVAL"},
-    },
-    array=re.compile(r"(.+)\[\](?: vector length \d+)?", re.IGNORECASE),
+    types=POSTGRESQL_TYPES,
+    array=POSTGRESQL_ARRAY,
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

@@ -1,7 +1,7 @@
-"""A database with a change stream whose truth is known, on the official emulator and on a scripted server alike.
+"""A database with a change stream whose history is known, on the official emulator and on a scripted server.
 
-On the official one a workload has committed for some seconds while partitions split, merged and moved; the scripted
-one serves a scenario of the same tables whose time has come to its end. On both, time and heartbeats go on.
+On the official one a workload committed for some seconds while partitions split, merged and moved. The scripted one
+serves a scenario of the same tables whose end has passed. On both, time and heartbeats continue.
 """
 
 import time
@@ -24,7 +24,7 @@ SCRIPTED_SECONDS = 20
 
 @dataclass(frozen=True)
 class Life:
-    """A partition as it was found: where it starts, what it is a child of, and its records up to the subject's end."""
+    """A partition as it was read: its start, its parents, and its records up to the subject's end."""
 
     token: str
     start: int
@@ -56,7 +56,7 @@ class Subject:
     caller: Caller
 
     def lives(self) -> dict[str, Life]:
-        """Every partition from start to end, by its token, as the plainest reader finds them: parents first."""
+        """Reads every partition from start to end simply, parents first; returns them by token."""
         found: dict[str, Life] = {}
         waiting = children_of(self.caller.query(None, self.start, self.end).records)
         while waiting:
@@ -69,7 +69,7 @@ class Subject:
 
 
 def children_of(records: list[Record]) -> list[tuple[ChildPartition, int]]:
-    """Each child that the records tell of, with its start."""
+    """Yields each child that the records announce, with its start."""
     return [
         (child, record.start_timestamp)
         for record in records
@@ -83,7 +83,7 @@ Subjects = Mapping[Dialect, Subject]
 
 @contextmanager
 def officials(emulator: Emulator) -> Iterator[Subjects]:
-    """A subject of each dialect on the official emulator, which it leaves as it was."""
+    """Creates a subject of each dialect on the official emulator, and drops them at the end."""
     samples = [SampleDatabase.create(emulator.host, dialect=dialect) for dialect in get_args(Dialect)]
     with ExitStack() as stack:
         callers = []
@@ -108,13 +108,13 @@ def officials(emulator: Emulator) -> Iterator[Subjects]:
 
 
 def _merged(subject: Subject) -> bool:
-    """Whether partitions of it have merged, after others have split."""
+    """Whether partitions of it have split and merged."""
     return any(len(life.parents) > 1 for life in subject.lives().values())
 
 
 @contextmanager
 def scripteds() -> Iterator[Subjects]:
-    """A subject of each dialect on a scripted server of its own."""
+    """Creates a subject of each dialect, each on its own scripted server."""
     with ExitStack() as stack:
         yield {dialect: stack.enter_context(_scripted(dialect)) for dialect in get_args(Dialect)}
 
@@ -130,7 +130,7 @@ def _scripted(dialect: Dialect) -> Iterator[Subject]:
         dialect=dialect,
         mode="IMMUTABLE_KEY_RANGE",
         transactions=100,
-        schema_change=False,  # the tables are those of the official one
+        schema_change=False,  # the tables must be those of the official emulator
     )
     with ScriptedServer.started(told, begins=began) as server:
         caller = Caller(sample_of(server))
@@ -139,7 +139,7 @@ def _scripted(dialect: Dialect) -> Iterator[Subject]:
 
 
 def sample_of(server: ScriptedServer) -> SampleDatabase:
-    """A scripted server's database by the names of a sample database."""
+    """Describes a scripted server's database as a sample database."""
     told = server.engine.scenario
     client = connect(server.host, told.project)
     return SampleDatabase(
