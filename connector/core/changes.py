@@ -3,7 +3,7 @@
 A row is a record, and the mods of a record are a list within it, so that Arrow slices, joins and sorts records at a
 cost that does not depend on their contents. The names and types of columns repeat from record to record and are held
 once, as a :class:`RecordSchema` that rows refer to by number. There is no Python object per row; :meth:`Changes.of` and
-:meth:`Changes.records` go from and to the records of :mod:`connector.core.records`, which a few records are cheaper as.
+:meth:`Changes.records` convert from and to the records of :mod:`connector.core.records`, cheaper for a few records.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -122,7 +122,7 @@ def test_a_partition_that_is_announced_after_its_start_was_sealed_is_read(
     monkeypatch.setattr(PartitionQueries, "read", lambda _, query: queries.read(query))
     with served(split(mode="MUTABLE_KEY_RANGE")) as server:
         if late_records == "stop":
-            with pytest.raises(StreamError, match=r"a partition start record at .* kept as a dead letter"):
+            with pytest.raises(StreamError, match=r"a partition start record at .* stored as a dead letter"):
                 daemon_reads(server, spool)
             assert singers_of_spool(spool) == [1, 4]
         daemon_reads(server, spool, late_records=late_records)
