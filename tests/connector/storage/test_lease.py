@@ -114,7 +114,7 @@ def test_a_clock_that_is_wrong_takes_over_no_lease_that_is_held_and_waits_no_lon
     monkeypatch.setattr(time, "time", lambda: right() + fast)
     with (
         opened(bucket, patience=60).locked("writer.lock", "taken"),
-        pytest.raises(SpoolInUseError, match="its lease ends in|was taken or released just now"),
+        pytest.raises(SpoolInUseError, match=r"its lease ends in|was taken or released just now"),
     ):
         use_lock(opened(bucket, patience=60))
     cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
