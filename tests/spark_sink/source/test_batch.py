@@ -43,9 +43,7 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("name", ["files", "files.sink", "files.begun"])
 def test_a_name_of_the_file_sinks_is_refused_in_one_line(name: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"option consumer is '{name}', the name of a registered sink: choose"
-    ):
+    with pytest.raises(ConfigurationError, match=f"option consumer is '{name}', the name of a registered sink: choose"):
         SourceOptions.parse({"spool": "/spool", "consumer": name})
     assert SourceOptions.parse({"spool": "/spool", "consumer": "files-2"}).consumer == "files-2"
 
