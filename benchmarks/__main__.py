@@ -1,4 +1,4 @@
-"""``make bench``: what it costs to read a change stream, against what it costs otherwise, in one run."""
+"""``make bench``: measures the cost of reading a change stream, and compares it with other ways, in one run."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ _SHORT = Size(10_000, 2, 0.3, seconds=4.0, grown=10_000, cells=(("googlesql", "1
 
 Benchmark = Callable[[Size], Iterator[Result]]
 _IN_SHORT = ("wire-to-arrow", "wire-to-spool", "idle-partitions", "latency", "memory")
-"""What the short form has unless it is told: Spark and workers take too long to begin."""
+"""The benchmarks of the short form: Spark and workers take too long to start."""
 
 HEADLINE = "wire-to-arrow"
 BENCHMARKS: dict[str, Benchmark] = {
@@ -49,14 +49,16 @@ BENCHMARKS: dict[str, Benchmark] = {
     "--mods",
     default=100_000,
     show_default=True,
-    help="Mods a round, of one record a message; twice as many for the headline.",
+    help="Mods in a round with one record in each message; twice as many for the headline.",
 )
-@click.option("--rounds", default=5, show_default=True, help="Of the headline; of the others half as many.")
-@click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one; may be repeated.")
-@click.option("--short", is_flag=True, help="In little more than a minute; the figures are rough.")
-@click.option("--growth", type=int, help="The most mods of a growing backlog; 4 times --mods if not given.")
+@click.option("--rounds", default=5, show_default=True, help="Rounds of the headline; the others have half as many.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Run only this benchmark; may be repeated."
+)
+@click.option("--short", is_flag=True, help="Run a short form in little more than a minute; the figures are rough.")
+@click.option("--growth", type=int, help="The most mods of the growing backlog; 4 times --mods by default.")
 def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, short: bool) -> None:
-    """Prints a table, and writes results.json and results.svg beside this file."""
+    """Run the benchmarks, print a table, and write results.json and results.svg."""
     size = _SHORT if short else Size(mods, rounds, grown=growth or 4 * mods)
     fewer = replace(size, rounds=max(size.rounds // 2, 1))
     longer = size if short else replace(size, mods=2 * mods, baseline_share=size.baseline_share / 2)
@@ -79,7 +81,7 @@ def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, s
 
 
 def _machine() -> str:
-    """What figures depend on; a load above 1 says that somebody else is at work."""
+    """What the figures depend on; a load above 1 means that other programs are running."""
     versions = ", ".join(
         f"{name} {version(name)}" for name in ("grpcio", "protobuf", "pyarrow", "google-cloud-spanner")
     )

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.capture``: takes the sample in ``benchmarks/data`` from the official emulator.
+"""``python -m benchmarks.capture``: records the sample in ``benchmarks/data`` from the official emulator.
 
-It holds the messages of a real change stream, byte for byte, one file a dialect: those of the initial query and of
-every partition, for eight transactions of one row and one of fifty, of a table of eleven columns whose value capture
-type is NEW_ROW. The emulator is no source for benchmarks itself: it returns some 9,000 records a second.
+The sample holds the messages of a real change stream, byte for byte, one file a dialect: those of the initial query and
+of every partition, for eight transactions of one row and one of fifty, of a table of eleven columns whose value capture
+type is NEW_ROW. The emulator itself is too slow for benchmarks: it returns some 9,000 records a second.
 """
 
 import time
@@ -40,7 +40,7 @@ _DDL = {
     " Weight double precision, Note text, DeliveryDate date, UpdatedAt timestamptz)",
 }
 _FIRST_KEY = 10**16
-"""Keys have as many digits as those they are replaced by."""
+"""The first key; keys have as many digits as those that replace them in a replay."""
 
 
 def _rows(count: int, first: int, random: Random) -> list[list[object]]:
@@ -77,7 +77,7 @@ def _rows(count: int, first: int, random: Random) -> list[list[object]]:
 
 
 class _RawClient:
-    """Sends a change stream's queries and gives their messages as bytes."""
+    """Sends change stream queries and returns their messages as bytes."""
 
     def __init__(self, sample: SampleDatabase, dialect: Dialect, start: int, end: int) -> None:
         self._channel = grpc.insecure_channel(sample.host)
@@ -104,7 +104,7 @@ class _RawClient:
 
 
 def capture(host: str, dialect: Dialect) -> bytes:
-    """The messages of a change stream of the emulator at ``host``, with gRPC's prefixes."""
+    """Returns the messages of a new change stream of the emulator at ``host``, with gRPC's prefixes."""
     sample, random = SampleDatabase.create(host, dialect=dialect.name), Random(4)
     sample.run_ddl(_DDL[dialect.name])
     start = time.time_ns()
@@ -121,7 +121,7 @@ def capture(host: str, dialect: Dialect) -> bytes:
 
 
 def main() -> None:
-    """Writes the sample of both dialects."""
+    """Records the samples of both dialects."""
     with find_or_start() as emulator:
         for dialect in DIALECTS.values():
             (DATA / f"{dialect.name}.grpc").write_bytes(capture(emulator.host, dialect))

@@ -1,7 +1,7 @@
-"""What partitions cost that bring nothing but heartbeats: processor time and memory of the daemon.
+"""Measures the cost of partitions that have only heartbeats: processor time and memory of the daemon.
 
-The scripted server serves them, in a process of its own. What ten partitions take is what the daemon takes anyway; it
-is subtracted from the memory, not from the processor time.
+The scripted server serves them in a separate process. The memory that the daemon needs with ten partitions is
+subtracted; its processor time is not.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ _STARTUP = 90.0
 
 
 def idle(size: Size) -> Iterator[Result]:
-    """A thousand partitions, with a heartbeat each second and one every ten seconds."""
+    """Measures a thousand partitions, with a heartbeat each second and one every ten seconds."""
     _, least = _watched(_FEW, "1s", size.seconds / 4)
     for heartbeat in ("1s", "10s") if size.seconds >= 10 else ("1s",):
         cpu, resident_bytes = _watched(_MANY, heartbeat, size.seconds)
@@ -37,7 +37,7 @@ def idle(size: Size) -> Iterator[Result]:
 
 
 def _watched(partitions: int, heartbeat: str, seconds: float) -> tuple[float, int]:
-    """The share of a core, and the memory afterwards in bytes."""
+    """Returns the share of a core, and the memory at the end in bytes."""
     origin = time.time_ns()
     with tempfile.TemporaryDirectory() as folder, serving(Load(partitions, seconds + _STARTUP), origin) as served:
         host, database, *_ = served

@@ -1,9 +1,9 @@
-"""How long an event takes: from the commit to the printed line, and from the seal to the written file.
+"""Measures the latency of events: from the commit to the printed line, and from the seal to the written file.
 
-The first is measured on the official emulator, where all the clocks are one. Until a heartbeat of every partition has
-passed a commit nobody can know that all of its history is there, and the heartbeat is a second: what the reader adds
-is the time from the watermark that completed an epoch to the end of its delivery. The second is measured with Spark's
-file sink over a spool that gets a small epoch twice a second, each written as soon as it is sealed.
+The first is measured on the official emulator, whose clock is this machine's. A commit is known to be complete only
+when a heartbeat of every partition has passed it, and heartbeats are a second apart. The reader adds the time from the
+watermark that completes an epoch to the end of its delivery. The second is measured with Spark's file sink over a spool
+that gets a small epoch twice a second, each written as soon as it is sealed.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ _PAUSE = 0.5
 
 
 class _TimedPrinter:
-    """Makes an epoch's lines as ``tail`` does, and notes for each record how late it is, in nanoseconds."""
+    """Formats an epoch's lines as ``tail`` does, and records the latency of each record in nanoseconds."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._registry = SchemaRegistry(stream.stream.tables)
         self._envelope = EnvelopeBuilder(stream.source, stream_name=None, read_method="spanner-cdc")
         self._events = EventWriter(self._registry.by_key)
-        self._begun = 0
+        self._started = 0
         self.after_commit: list[int] = []
         self.after_watermark: list[int] = []
 
@@ -63,8 +63,8 @@ class _TimedPrinter:
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.to_thread(self._print, epoch.changes)
         now = time.time_ns()
-        self._begun = self._begun or now
-        late = [now - int(at) for at in epoch.changes.commit_timestamps if at > self._begun]
+        self._started = self._started or now
+        late = [now - int(at) for at in epoch.changes.commit_timestamps if at > self._started]
         self.after_commit += late
         self.after_watermark += [now - epoch.high] * len(late)
 
@@ -74,7 +74,7 @@ class _TimedPrinter:
 
 
 def commit_to_event(size: Size) -> Iterator[Result]:
-    """Commits at an even pace, and when their events are printed."""
+    """Measures commits at an even pace until their events are printed."""
     try:
         with find_or_start() as emulator, tempfile.TemporaryDirectory() as folder:
             sample = SampleDatabase.create(emulator.host)
@@ -100,7 +100,7 @@ def _commit_to_event(sample: SampleDatabase, seconds: float, late: Path) -> Resu
     )
     workload = Workload(sample, seed=1, average_size=1.0)
     with subject() as reader:
-        reader.begin(follow, source, late)
+        reader.start(follow, source, late)
         workload.run(seconds=seconds + _STARTUP, rate=_MODS_PER_SECOND)
         reader.finish()
     after_commit, after_watermark = json.loads(late.read_text())
@@ -113,7 +113,7 @@ def _commit_to_event(sample: SampleDatabase, seconds: float, late: Path) -> Resu
 
 
 def follow(source: SourceConfig, late: Path) -> int:
-    """Reads a change stream to its end, and writes down how late each event was."""
+    """Reads a change stream to its end, and writes the latencies of its events to a file."""
     after_commit, after_watermark = asyncio.run(_follow(source))
     late.write_text(json.dumps([after_commit, after_watermark]))
     return len(after_commit)
@@ -132,7 +132,7 @@ async def _follow(source: SourceConfig) -> tuple[list[int], list[int]]:
 
 
 def seal_to_sink(size: Size) -> Iterator[Result]:
-    """Small epochs, and when their files are there."""
+    """Measures small epochs from their seals until their files exist."""
     with tempfile.TemporaryDirectory() as folder, subject() as spark:
         spark.run(spark_queries.open_session, folder)
         spool = Spool.at(Path(folder, "spool"))
@@ -140,11 +140,11 @@ def seal_to_sink(size: Size) -> Iterator[Result]:
         with sole_writer(spool):
             header = initialize(spool, reading.NAME, time.time_ns(), "now", [])
             writer = SpoolWriter(spool, header, checkpoint(spool, header), reading.envelope(), RecordFilter())
-            spark.begin(spark_queries.to_files_until_told, spool.path, folder)
-            first = _seal(writer)  # with which the query begins
+            spark.start(spark_queries.to_files_until_stopped, spool.path, folder)
+            first = _seal(writer)  # the query starts with it
             spark.until(lambda: any(events.rglob("*.jsonl")))
             sealed = [first] + [_seal(writer) for _ in range(int(size.seconds / _PAUSE))]
-            spark_queries.told(folder).touch()
+            spark_queries.stop_file(folder).touch()
             spark.finish()
         written = {int(path.stem.split("_")[-2]): path.stat().st_ctime_ns for path in events.rglob("*.jsonl")}
     late = [written[epoch] - at for epoch, at in enumerate(sealed, 1)][1:]

@@ -1,4 +1,4 @@
-"""The most memory that the reader takes, and whether it and the time of a mod stay the same as a backlog grows."""
+"""Measures whether the reader's peak memory and its time for a mod stay the same as a backlog grows."""
 
 import statistics
 import tempfile
@@ -15,7 +15,7 @@ _WARM_UP = 2_000
 
 
 def growth(size: Size) -> Iterator[Result]:
-    """Twice as many mods from one row to the next, each read into a spool by a new process."""
+    """Doubles the mods from row to row; a new process reads each into a spool."""
     replay = Replay("googlesql", "16/msg")
     mods = size.mods
     while mods <= size.grown:

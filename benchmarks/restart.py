@@ -1,7 +1,7 @@
-"""How long a daemon takes until it reads on, over a spool that nobody has consumed: ``python -m benchmarks.restart``.
+"""Measures a daemon's restart over a spool that nobody has consumed: ``python -m benchmarks.restart``.
 
-Takes EPOCHS and PARTITIONS, by default 100,000 and 5,000. The manifests are written as a daemon would have sealed them,
-but without waiting for the disk.
+Arguments: EPOCHS and PARTITIONS, by default 100,000 and 5,000. The manifests are written as a daemon would have sealed
+them, but without waiting for the disk.
 """
 
 import sys
@@ -21,7 +21,7 @@ from connector.spool.writing import SpoolWriter, checkpoint, initialize
 START = 1_790_000_000 * SECOND
 NAME = SourceName(project="p", instance="i", database="d", change_stream="S")
 CHURN = 2
-"""Partitions that come and go in an epoch."""
+"""Partitions that start and end in an epoch."""
 
 
 def main(epochs: int, partitions: int) -> None:
@@ -32,15 +32,15 @@ def main(epochs: int, partitions: int) -> None:
         for epoch in range(201, epochs + 1):
             Path(folder, manifest_path(epoch)).write_bytes(following(manifest, epoch).to_json())
         for name in ("of a program without summaries", "with summaries"):
-            began = time.perf_counter()
+            started = time.perf_counter()
             writer = opened(folder)
-            ready = time.perf_counter() - began
+            ready = time.perf_counter() - started
             writer.seal(epoch_of(writer.epoch + 1), cut_of(partitions, 0), now=START)
-            seal = time.perf_counter() - began - ready
+            seal = time.perf_counter() - started - ready
             print(f"{writer.epoch - 1} epochs {name}: ready in {ready:.2f} s, first seal in {seal:.2f} s")
-        began = time.perf_counter()
+        started = time.perf_counter()
         kept = spool_report(Spool.at(folder))["bytes"]
-        print(f"the report takes {time.perf_counter() - began:.2f} s; counted are {kept} bytes")
+        print(f"the report takes {time.perf_counter() - started:.2f} s; counted are {kept} bytes")
 
 
 def opened(folder: str) -> SpoolWriter:
@@ -57,9 +57,9 @@ def sealed(folder: str, partitions: int, epochs: int) -> float:
     seconds = 0.0
     for epoch in range(1, epochs + 1):
         cut = cut_of(partitions, epoch * CHURN)
-        began = time.perf_counter()
+        started = time.perf_counter()
         writer.seal(epoch_of(epoch), cut, now=START)
-        seconds += time.perf_counter() - began
+        seconds += time.perf_counter() - started
     return seconds / epochs
 
 

@@ -38,7 +38,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_bigquery(size: Size) -> Iterator[Result]:
-    """Rows to be merged."""
+    """Compares the sink's rows of the mode merge with a message of protobuf for each row."""
     share = max(int(size.mods * size.baseline_share), 1)
     for dialect in size.dialects:
         rounds: list[Round] = []
@@ -50,7 +50,7 @@ def to_bigquery(size: Size) -> Iterator[Result]:
 
 
 def by_column(dialect: str, mods: int) -> int:
-    """Makes rows as the sink does; returns how many."""
+    """Builds rows as the sink does; returns how many."""
     table, batches = events(dialect, mods)
     builder = RowBuilder(table, "merge")
     prepared()
@@ -58,7 +58,7 @@ def by_column(dialect: str, mods: int) -> int:
 
 
 def by_row(dialect: str, mods: int) -> int:
-    """Makes rows one by one; returns how many."""
+    """Builds rows one by one; returns how many."""
     table, batches = events(dialect, mods)
     of = message_class(RowBuilder(table, "merge").descriptor)
     prepared()
@@ -67,7 +67,7 @@ def by_row(dialect: str, mods: int) -> int:
 
 @cache
 def events(dialect: str, mods: int) -> tuple[BigQueryTable, list[pa.RecordBatch]]:
-    """The table of a replay, and about so many of its events."""
+    """Returns the table of a replay, and about ``mods`` of its events."""
     replay, registry = Replay(dialect, "16/msg"), SchemaRegistry()
     decode = decoder(GOOGLESQL if dialect == "googlesql" else POSTGRESQL, IMMUTABLE)()
     found = [
@@ -91,7 +91,7 @@ def _unprefixed(answer: Buffer) -> Iterator[bytes]:
 
 
 def message_class(descriptor: DescriptorProto) -> type[Message]:
-    """The class of a message that refers to nothing outside of it."""
+    """Returns the class of a self-contained message."""
     file = FileDescriptorProto(name="row.proto", package="p", syntax="proto2")
     file.message_type.add().CopyFrom(descriptor)
     pool = DescriptorPool()
@@ -104,7 +104,7 @@ def _day(text: str) -> int:
     return (date.fromisoformat(text) - _EPOCH.date()).days
 
 
-def _moment(text: str) -> int:
+def _microseconds(text: str) -> int:
     return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
 
 
@@ -112,26 +112,26 @@ def _itself(value: object) -> object:
     return value
 
 
-_CONVERTERS: Mapping[str, Callable[[Any], object]] = {"INT64": int, "DATE": _day, "TIMESTAMP": _moment}
+_CONVERTERS: Mapping[str, Callable[[Any], object]] = {"INT64": int, "DATE": _day, "TIMESTAMP": _microseconds}
 
 
 def messages(table: BigQueryTable, of: Callable[[], Any], batch: pa.RecordBatch) -> list[bytes]:
-    """Each event's message; all are inserts."""
+    """Returns each event's message; all are inserts."""
     converters = {
         column.name: (column.field.name, _CONVERTERS.get(column.field.type, _itself)) for column in table.columns
     }
     names = ("uuid", "change_sequence_number", "payload")
-    moments = batch.column("source_timestamp").cast(pa.int64()).to_pylist()
-    rows = zip(*(batch.column(name).to_pylist() for name in names), moments, strict=True)
+    timestamps = batch.column("source_timestamp").cast(pa.int64()).to_pylist()
+    rows = zip(*(batch.column(name).to_pylist() for name in names), timestamps, strict=True)
     found = []
-    for uuid, change_sequence_number, payload, moment in rows:
+    for uuid, change_sequence_number, payload, timestamp in rows:
         row = of()
         for name, value in json.loads(payload).items():
             if value is not None:
                 field, convert = converters[name]
                 setattr(row, field, convert(value))
         row.datastream_metadata.uuid = uuid
-        row.datastream_metadata.source_timestamp = moment // 1000
+        row.datastream_metadata.source_timestamp = timestamp // 1000
         row._CHANGE_TYPE = "UPSERT"  # noqa: SLF001 - the field's name
         row._CHANGE_SEQUENCE_NUMBER = change_sequence_number  # noqa: SLF001
         found.append(row.SerializeToString())

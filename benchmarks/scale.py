@@ -1,7 +1,7 @@
-"""Many partitions, and a long backlog: what a reader process costs, and whether it keeps up. ``make scale``.
+"""``make scale``: measures a reader with many partitions and with a long backlog, and whether it keeps up.
 
-`spanner-cdc read` runs as users run it, against a scripted Spanner in a process of its own. Its memory and processor
-time are the operating system's figures (VmHWM, utime + stime); how far its watermark trails is by the server's clock.
+`spanner-cdc read` runs as users run it, against a scripted Spanner in a separate process. Its memory and processor time
+are the operating system's figures (VmHWM, utime + stime). The watermark's lag is measured by the server's clock.
 """
 
 import json
@@ -35,7 +35,7 @@ _MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the server serves. `backlog` is whether all of it lies behind when the reader begins."""
+    """What the server serves; with `backlog` all of it is committed before the reader starts."""
 
     partitions: int
     seconds: float
@@ -44,7 +44,7 @@ class Load:
     churn_per_minute: float = 0.0
     backlog: bool = False
     slow_pause: float = 0.0
-    """Seconds that one partition pauses before each of its messages; 0: none is slow."""
+    """Seconds that one partition pauses before each of its messages; 0 if none is slow."""
     mode: PartitionMode = "IMMUTABLE_KEY_RANGE"
 
     def scenario(self, origin: int) -> Scenario:
@@ -62,7 +62,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a reader cost from its first query to its end, or to the moment it was stopped."""
+    """The cost of a reader from its first query until its end or until it was stopped."""
 
     mods: int
     epochs: int
@@ -72,7 +72,7 @@ class Cost:
     cpu_seconds: float
     peak_bytes: int
     lags: tuple[float, ...]
-    """Seconds that the watermark trailed the server's clock, each half second, once it had first caught up."""
+    """The watermark's lag behind the server's clock in seconds, each half second, after it first caught up."""
     steps: tuple[float, ...]
     """Seconds between two moves of the watermark, backlog included."""
 
@@ -102,7 +102,7 @@ def _serve(load: Load, origin: int, pipe: Connection) -> None:
 
 @contextmanager
 def serving(load: Load, origin: int) -> Iterator[tuple[str, str, int, int, int]]:
-    """A server in a process of its own: its address, its database, its clock less ours, its horizon and its mods."""
+    """Runs a server in a separate process: its address, database, clock offset, horizon and number of mods."""
     near, far = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(load, origin, far))
     process.start()
@@ -119,7 +119,7 @@ def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None =
     """Reads the load into a spool in `folder`, to its end or for `stop_after` seconds.
 
     Raises:
-        RuntimeError: the reader failed, or has not just the mods that were committed.
+        RuntimeError: the reader failed, or did not read exactly the committed mods.
     """
     origin = time.time_ns()
     folder.mkdir(exist_ok=True)
@@ -174,7 +174,9 @@ def _watch(
             churn = dict(status["partition_churn"])  # type: ignore[call-overload]
         time.sleep(0.5)
     if process.returncode != 0:
-        raise RuntimeError(f"it ended with {process.returncode}: {(folder / 'read.log').read_text()[-2000:]}")
+        raise RuntimeError(
+            f"spanner-cdc read ended with code {process.returncode}: {(folder / 'read.log').read_text()[-2000:]}"
+        )
     kept = list(spool.manifests(spool.floor(), spool.latest()))
     seconds = time.monotonic() - started
     return Cost(_rows(kept), len(kept), most, churn, seconds, cpu, peak, tuple(lags), tuple(steps))
@@ -185,7 +187,7 @@ def _rows(kept: list[Manifest]) -> int:
 
 
 def _usage(pid: int) -> tuple[int, float] | None:
-    """The peak of memory in bytes, and the processor time in seconds; None once it is gone."""
+    """Returns the peak memory in bytes and the processor time in seconds; None if the process has ended."""
     try:
         status, stat = Path(f"/proc/{pid}/status").read_text(), Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -208,18 +210,18 @@ def _status(log: Path) -> dict[str, object]:
 
 
 def busy(partitions: int, seconds: float, mode: PartitionMode) -> Load:
-    """All partitions alive and busy; a fifth of them splits each minute, and as many merge."""
+    """Busy partitions; a fifth of them splits each minute, and as many merge."""
     return Load(
         partitions, seconds, records_per_second_per_partition=0.1, mods_per_record=2, churn_per_minute=0.2, mode=mode
     )
 
 
 def backlog(mods: int, mode: PartitionMode) -> Load:
-    """A million mods behind on twenty partitions, of which one brings a message each half second."""
+    """A backlog on twenty partitions, of which one sends a message each half second."""
     return Load(20, 600, mods / 50 / 20 / 600, 50, backlog=True, slow_pause=0.5, mode=mode)
 
 
-def tell(name: str, cost: Cost) -> None:
+def print_cost(name: str, cost: Cost) -> None:
     churn = ", ".join(f"{count} {kind}" for kind, count in sorted(cost.churn.items())) or "none"
     trails = f"trails p50 {cost.lag(0.5):.1f} s, max {cost.lag(1.0):.1f} s" if cost.lags else "never caught up"
     parts = [
@@ -234,9 +236,9 @@ def tell(name: str, cost: Cost) -> None:
 @click.command()
 @click.argument("what", nargs=-1, type=click.Choice(["busy", "idle", "backlog"]))
 @click.option("--mode", type=click.Choice(_MODES), default=_MODES[0], show_default=True)
-@click.option("--seconds", default=180.0, show_default=True, help="How long the busy and the idle ones are read.")
+@click.option("--seconds", default=180.0, show_default=True, help="How long the busy and the idle partitions are read.")
 def main(what: tuple[str, ...], mode: PartitionMode, seconds: float) -> None:
-    """5,000 busy partitions of which 20 % split per minute, 10,000 idle ones, and a backlog of 1,000,000 mods."""
+    """Measure 5,000 busy partitions of which 20 % split per minute, 10,000 idle ones, and 1,000,000 mods of backlog."""
     chosen = what or ("busy", "idle", "backlog")
     loads = {
         "busy": (busy(5000, seconds, mode), "1s", None),
@@ -246,7 +248,7 @@ def main(what: tuple[str, ...], mode: PartitionMode, seconds: float) -> None:
     for name in chosen:
         load, heartbeat, stop_after = loads[name]
         with tempfile.TemporaryDirectory() as folder:
-            tell(name, read(load, Path(folder), heartbeat=heartbeat, stop_after=stop_after))
+            print_cost(name, read(load, Path(folder), heartbeat=heartbeat, stop_after=stop_after))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""A spool through Spark, with one core: to a sink that drops rows, and to files.
+"""Measures Spark over a spool, with one core: to a sink that drops rows, to files, and to BigQuery's double.
 
-What is measured begins when the query has delivered the first rows: see :mod:`benchmarks.spark_queries`. Processor
-time is that of Python and the JVM together, and of the reader where it runs, too. The first round of each does not
-count.
+The measurement starts when the query has delivered its first rows: see `benchmarks.spark_queries`. Processor time is
+that of Python and the JVM together, and of the reader if it runs too. The first round of each benchmark does not count.
 """
 
 import multiprocessing
@@ -24,11 +23,11 @@ from benchmarks.measure.subject import Measure, Subject, subject
 from benchmarks.replay.messages import Replay
 from benchmarks.replay.server import replaying
 from connector.spool.reading import Spool, manifest_path
-from emulator.bigquery import double as bigquery_double
+from emulator.bigquery import double
 
 _FIRST = 1000
 _ROWS = 3
-"""How many times the mods of a round a sealed spool holds."""
+"""A sealed spool holds this many times the mods of a round."""
 
 
 def spool_to_noop(size: Size) -> Iterator[Result]:
@@ -51,7 +50,7 @@ def spool_to_avro(size: Size) -> Iterator[Result]:
 
 
 def spool_to_bigquery(size: Size) -> Iterator[Result]:
-    """The BigQuery sink, merging, over a sealed spool, into a double that only counts, in a process of its own."""
+    """The BigQuery sink in the mode merge over a sealed spool, into a double in a separate process that only counts."""
     with _session() as spark, _counting_bigquery() as endpoints:
         for dialect in size.dialects:
             with _sealed(dialect, size) as sealed:
@@ -70,8 +69,8 @@ def wire_to_noop(size: Size) -> Iterator[Result]:
                 for _ in range(size.rounds + 1):
                     with tempfile.TemporaryDirectory() as spool, tempfile.TemporaryDirectory() as folder:
                         reader.run(reading.to_spool, server.host, replay, first, spool)
-                        spark.begin(spark_queries.to_noop, spool, folder, first.mods, span.mods)
-                        spark.until(spark_queries.begun(folder).exists)
+                        spark.start(spark_queries.to_noop, spool, folder, first.mods, span.mods)
+                        spark.until(spark_queries.started(folder).exists)
                         read = reader.run(reading.to_spool, server.host, replay, span, spool)
                         found = spark.finish()
                         assert found.events == span.mods - first.mods, "Spark did not get every row once"
@@ -90,8 +89,8 @@ class _Sealed:
     rows: int
 
     @contextmanager
-    def begun(self) -> Iterator[Path]:
-        """A copy, by links, that has the first epochs only; the folder around it may be written to."""
+    def first_part(self) -> Iterator[Path]:
+        """A copy, by hard links, with the first epochs only; the folder around it may be written to."""
         with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
             copy = shutil.copytree(self.path, Path(folder, "spool"), copy_function=os.link)
             for epoch in range(self.first_epochs + 1, self.epochs + 1):
@@ -99,7 +98,7 @@ class _Sealed:
             yield copy
 
     def complete(self, copy: Path) -> None:
-        """Gives the copy the other epochs."""
+        """Adds the other epochs to the copy."""
         for epoch in range(self.first_epochs + 1, self.epochs + 1):
             (copy / manifest_path(epoch)).hardlink_to(self.path / manifest_path(epoch))
 
@@ -126,10 +125,10 @@ def _session() -> Iterator[Subject]:
 
 
 def _to_noop(spark: Subject, sealed: _Sealed) -> Measure:
-    with sealed.begun() as spool:
+    with sealed.first_part() as spool:
         folder = str(spool.parent)
-        spark.begin(spark_queries.to_noop, str(spool), folder, sealed.first_rows, sealed.rows)
-        spark.until(spark_queries.begun(folder).exists)
+        spark.start(spark_queries.to_noop, str(spool), folder, sealed.first_rows, sealed.rows)
+        spark.until(spark_queries.started(folder).exists)
         sealed.complete(spool)
         found = spark.finish()
     assert found.events == sealed.rows - sealed.first_rows, "Spark did not get every row once"
@@ -148,10 +147,10 @@ def _to_files(file_format: str, size: Size) -> Iterator[Result]:
 
 
 def _by_our_sink(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
-    with sealed.begun() as spool:
+    with sealed.first_part() as spool:
         folder = str(spool.parent)
-        spark.begin(spark_queries.to_files, str(spool), folder, file_format, *_filled(sealed))
-        spark.until(spark_queries.begun(folder).exists)
+        spark.start(spark_queries.to_files, str(spool), folder, file_format, *_filled(sealed))
+        spark.until(spark_queries.started(folder).exists)
         sealed.complete(spool)
         found = spark.finish()
         assert _written(file_format, folder) == sealed.rows, "rows are missing in the files"
@@ -159,7 +158,7 @@ def _by_our_sink(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
 
 
 def _by_sparks_writer(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
-    with sealed.begun() as spool:
+    with sealed.first_part() as spool:
         sealed.complete(spool)
         found = spark.run(spark_queries.to_sparks_files, str(spool), str(spool.parent), file_format)
         assert _written(file_format, str(spool.parent)) == sealed.rows, "rows are missing in the files"
@@ -170,7 +169,7 @@ def _by_sparks_writer(file_format: str, spark: Subject, sealed: _Sealed) -> Meas
 def _counting_bigquery() -> Iterator[tuple[str, str]]:
     near, far = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=bigquery_double.serve, args=(far,), kwargs={"keep_rows": False, "check": False}
+        target=double.serve, args=(far,), kwargs={"keep_rows": False, "check": False}
     )
     process.start()
     try:
@@ -181,11 +180,11 @@ def _counting_bigquery() -> Iterator[tuple[str, str]]:
 
 
 def _to_bigquery(spark: Subject, sealed: _Sealed, endpoints: tuple[str, str]) -> Measure:
-    with sealed.begun() as spool:
-        spark.begin(
+    with sealed.first_part() as spool:
+        spark.start(
             spark_queries.to_bigquery, str(spool), str(spool.parent), endpoints, sealed.first_epochs, sealed.epochs
         )
-        spark.until(spark_queries.begun(str(spool.parent)).exists)
+        spark.until(spark_queries.started(str(spool.parent)).exists)
         sealed.complete(spool)
         found = spark.finish()
     return replace(found, events=sealed.rows - sealed.first_rows)

@@ -1,8 +1,8 @@
-"""What a process with a Spark session does for a benchmark: functions for :mod:`benchmarks.measure.subject`.
+"""The work of a process with a Spark session: functions for `benchmarks.measure.subject`.
 
-The session is made first, with one core, as ``spanner-cdc run`` makes it. A streaming query takes seconds to
-begin, once in a service's life, and its first micro-batch some more; so what is measured begins when it has delivered
-something.
+The session is created first, with one core, as ``spanner-cdc run`` creates it. A streaming query takes seconds to
+start, once in a service's run, and its first micro-batch some more. So the measurement starts when the query has
+delivered its first rows.
 """
 
 import os
@@ -28,7 +28,7 @@ from spark_sink.run import Event, Sink, delivery_of, session
 _POLL = 0.02
 _PATIENCE = 300.0
 _SPARKS_FORMATS = {"jsonl": "json", "avro": "org.apache.spark.sql.avro.AvroFileFormat"}
-"""Spark's names of its writers; Avro's by its class, as pip's Spark registers no name for it."""
+"""Spark's names of its writers; for Avro its class, because Spark from pip registers no name for it."""
 
 _CONFIG = {
     "spark.driver.memory": "1g",
@@ -38,7 +38,7 @@ _CONFIG = {
 
 
 def open_session(folder: str) -> int:
-    """Makes the process's session; the folder must outlive it, and gets what the JVM says."""
+    """Creates the process's session; the folder must outlive it, and gets the JVM's output."""
     with _standard_error_in(Path(folder, "jvm.log")):
         made = session(SparkConfig(master="local[1]", config=_CONFIG), Path(folder), verbose=False)
     spark_sink.register(made)
@@ -47,7 +47,7 @@ def open_session(folder: str) -> int:
 
 @contextmanager
 def _standard_error_in(path: Path) -> Iterator[None]:
-    """What processes that are started meanwhile write there, for as long as they live."""
+    """Sends the standard error of processes started in the context to a file, until they end."""
     kept = os.dup(2)
     with path.open("wb") as log:
         os.dup2(log.fileno(), 2)
@@ -63,39 +63,39 @@ def _session() -> SparkSession:
 
 
 def to_noop(spool: str, folder: str, first: int, rows: int) -> int:
-    """A query that drops rows. When it has the ``first`` rows, :func:`begun` tells, and the others are measured."""
+    """Runs a query that drops rows; once it has the ``first`` rows, it creates `started` and measures the others."""
     query = _noop(spool, folder)
-    _when(lambda: _rows(query) >= first)
+    _wait_until(lambda: _rows(query) >= first)
     prepared()
-    begun(folder).touch()
-    _when(lambda: _rows(query) >= rows)
+    started(folder).touch()
+    _wait_until(lambda: _rows(query) >= rows)
     done()
     query.stop()
     return _rows(query) - first
 
 
 def to_files(spool: str, folder: str, file_format: str, first: int, rows: int) -> int:
-    """The file sink with a file for each epoch, likewise; ``first`` and ``rows`` count epochs."""
+    """Runs the file sink with a file for each epoch, likewise; ``first`` and ``rows`` count epochs."""
     with _sink(spool, folder, _files_in(folder, file_format)):
-        _when(lambda: _files(folder) >= first)
+        _wait_until(lambda: _files(folder) >= first)
         prepared()
-        begun(folder).touch()
-        _when(lambda: _files(folder) >= rows)
+        started(folder).touch()
+        _wait_until(lambda: _files(folder) >= rows)
         done()
     return 0
 
 
 def to_bigquery(spool: str, folder: str, endpoints: tuple[str, str], first: int, epochs: int) -> int:
-    """The BigQuery sink, merging, likewise; an epoch counts when the sink has recorded it as done."""
-    sink = {"type": "bigquery", "project": "double", "dataset": "bench", "dead_letters": f"{folder}/letters"}
+    """Runs the BigQuery sink in the mode merge, likewise; an epoch counts when the sink has recorded it as done."""
+    sink = {"type": "bigquery", "project": "double", "dataset": "bench", "dead_letters": f"{folder}/dead-letters"}
     endpoint, grpc_endpoint = endpoints
     with _sink(spool, folder, {**sink, "location": "EU", "endpoint": endpoint, "grpc_endpoint": grpc_endpoint}):
-        _when(lambda: _recorded(spool) >= first)
+        _wait_until(lambda: _recorded(spool) >= first)
         prepared()
-        begun(folder).touch()
-        _when(lambda: _recorded(spool) >= epochs)
+        started(folder).touch()
+        _wait_until(lambda: _recorded(spool) >= epochs)
         done()
-    assert not Path(folder, "letters").exists(), "rows were refused"
+    assert not Path(folder, "dead-letters").exists(), "rows were rejected"
     return 0
 
 
@@ -105,32 +105,34 @@ def _recorded(spool: str) -> int:
 
 
 def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
-    """All that is sealed, through Spark's own writer of that format."""
+    """Writes all sealed epochs with Spark's own writer of that format."""
     events = _session().read.format("spanner-change-stream").option("spool", spool).load()
-    writer = events.write.format(_SPARKS_FORMATS[file_format]).option("compression", "uncompressed")  # as ours are
+    writer = events.write.format(_SPARKS_FORMATS[file_format]).option(
+        "compression", "uncompressed"
+    )  # like the sink's files
     writer.save(str(events_in(folder)))
     return 0
 
 
-def to_files_until_told(spool: str, folder: str) -> int:
-    """The file sink until :func:`told` exists, a file for each epoch as soon as it is sealed."""
+def to_files_until_stopped(spool: str, folder: str) -> int:
+    """Runs the file sink until `stop_file` exists, with a file for each epoch as soon as it is sealed."""
     with _sink(spool, folder, _files_in(folder, "jsonl")):
-        _when(told(folder).exists)
+        _wait_until(stop_file(folder).exists)
     return 0
 
 
-def begun(folder: str) -> Path:
-    """Exists when what is measured has begun."""
-    return Path(folder, "begun")
+def started(folder: str) -> Path:
+    """The file that exists once the measurement has started."""
+    return Path(folder, "started")
 
 
-def told(folder: str) -> Path:
-    """What ends :func:`to_files_until_told`."""
-    return Path(folder, "told")
+def stop_file(folder: str) -> Path:
+    """The file that ends `to_files_until_stopped`."""
+    return Path(folder, "stop")
 
 
 def events_in(folder: str) -> Path:
-    """Where the files are."""
+    """The folder of the files."""
     return Path(folder, "events")
 
 
@@ -140,7 +142,7 @@ def _files_in(folder: str, file_format: str) -> dict[str, object]:
 
 @contextmanager
 def _sink(spool: str, folder: str, sink: dict[str, object]) -> Iterator[None]:
-    """A sink, in a thread; at the end it delivers what is sealed."""
+    """Runs a sink in a thread while the context is open; at its end the sink delivers what is sealed."""
     config = validated(
         {
             "source": NAME.model_dump(),
@@ -175,14 +177,14 @@ def _rows(query: StreamingQuery) -> int:
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 
-def _when(reached: Callable[[], bool]) -> None:
-    """Waits for it.
+def _wait_until(reached: Callable[[], bool]) -> None:
+    """Waits until `reached` returns true.
 
     Raises:
-        TimeoutError: it takes too long.
+        TimeoutError: it takes longer than _PATIENCE.
     """
     deadline = time.monotonic() + _PATIENCE
     while not reached():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {_PATIENCE:.0f} s")
+            raise TimeoutError(f"the query made no progress within {_PATIENCE:.0f} s")
         time.sleep(_POLL)

@@ -1,8 +1,8 @@
-"""From replayed bytes to Arrow record batches, and to a sealed spool, against google-cloud-spanner's rows.
+"""Measures reading replayed bytes into Arrow record batches and into a sealed spool, against google-cloud-spanner.
 
-The reader is the daemon's: its client, its scheduler with graph and watermark, its epochs. It runs in a process of its
-own, the baseline in another, and the replay server in a third; rounds of the one and the other take turns. The
-baseline reads a part of what ours reads, since its time is proportional too.
+The reader is the daemon's: its client, its scheduler with graph and watermark, its epochs. The reader, the baseline and
+the replay server run in separate processes; rounds of the reader and the baseline take turns. The baseline reads a part
+of what the reader reads, since its time is proportional to it.
 """
 
 import statistics
@@ -24,7 +24,7 @@ _WARM_UP = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two that are compared: what it does, and the process that does it."""
+    """One of the sides that are compared: its work, and the process that does it."""
 
     process: Subject
     work: Work
@@ -56,15 +56,17 @@ def to_spool(size: Size) -> Iterator[Result]:
 
 @contextmanager
 def sides(*works: Work) -> Iterator[list[Side]]:
-    """All sides, each in a new process."""
+    """Creates a side for each work, each in a new process."""
     with ExitStack() as processes:
         yield [Side(processes.enter_context(subject()), work) for work in works]
 
 
-def compared(name: str, replay: Replay, ours: Side, theirs: Side, like: Side | None = None, *, size: Size) -> Result:
-    """Rounds of the one and the other, in turns, after one of each that does not count.
+def compared(
+    name: str, replay: Replay, reader: Side, baseline_side: Side, like: Side | None = None, *, size: Size
+) -> Result:
+    """Measures rounds of the reader and the baseline in turns, after one of each that does not count.
 
-    ``like`` is a second baseline, whose output is like ours; the ratios to it are among the figures.
+    ``like`` is a second baseline, with the same output as the reader; the ratios to it are among the figures.
     """
     span = replay.span(size.mods * LENGTHS[replay.framing])
     share = replay.span(int(span.mods * size.baseline_share))
@@ -72,13 +74,13 @@ def compared(name: str, replay: Replay, ours: Side, theirs: Side, like: Side | N
     alike: list[Round] = []
     loads = []
     with replaying(replay, span) as server:
-        for side in filter(None, (ours, theirs, like)):
+        for side in filter(None, (reader, baseline_side, like)):
             side.read(server.host, replay, replay.span(_WARM_UP))
         for _ in range(size.rounds):
             before = cpu_of(server.pid)
-            found = ours.read(server.host, replay, span)
+            found = reader.read(server.host, replay, span)
             loads.append((cpu_of(server.pid) - before) / found.wall)
-            rounds.append((found, theirs.read(server.host, replay, share)))
+            rounds.append((found, baseline_side.read(server.host, replay, share)))
             if like is not None:
                 alike.append((found, like.read(server.host, replay, share)))
     figures = {

@@ -1,8 +1,8 @@
-"""Two reader processes against one, over as many partitions: what a second core brings.
+"""Compares two worker processes with one process over the same partitions, to show what a second core adds.
 
-The coordinator's process and its workers count together; they have begun before what is measured does. With two cores
-the replay server takes a part of one, which is told. Reads are longer than elsewhere, for what has been read when the
-stream ends is made into batches by the coordinator alone.
+The coordinator and its workers count together; they have started before the measurement starts. With two cores the
+replay server uses a part of one, which is among the figures. Reads are longer than in other benchmarks, because the
+coordinator alone builds the batches of what was read when the stream ends.
 """
 
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ from connector.commands.tail import tail
 from connector.config.loading import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339, parse
-from connector.errors import ConfigurationError, line_and_exit_code
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
 from connector.spool import gaps
@@ -178,7 +178,12 @@ def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, emulator_host=common.emulator_host)
-    sys.exit(asyncio.run(_until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    try:
+        sys.exit(asyncio.run(_until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    except SpoolInUseError as error:
+        if not stdin_lifeline:
+            raise
+        _fail(str(error), TRANSIENT, verbose=common.verbose)  # the daemon of a killed Spark query soon ends
 
 
 @cli.command("run")

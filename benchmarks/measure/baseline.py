@@ -1,8 +1,8 @@
-"""What the reader is compared with: google-cloud-spanner's rows, made into dicts, and Arrow's ``from_pylist``.
+"""The baseline that the reader is compared with: google-cloud-spanner's rows as dicts, and Arrow's ``from_pylist``.
 
-It is the way that Google's documentation shows and most readers in Python take. It reads one partition whose token it
-knows, and does nothing of what a reader has to do beside: no graph of partitions, no watermark, no order. It comes in
-two kinds: with a few plain columns, and with all of the envelope's, which is what the reader makes.
+Google's documentation shows this way, and most readers in Python use it. It reads one partition whose token it knows,
+without the other work of a reader: no graph of partitions, no watermark, no order. There are two kinds: with a few
+plain columns, and with all columns of the envelope, like the reader.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,12 +35,12 @@ ToEvent = Callable[[dict[str, object], int, dict[str, object], dict[str, object]
 
 
 def to_arrow(host: str, replay: Replay, span: Span, _folder: str) -> int:
-    """Reads the span of the first partition into a few plain columns; returns how many rows it made."""
+    """Reads the span of the first partition into a few plain columns; returns how many rows."""
     return sum(batch.num_rows for batch in _batches(host, replay, span, _plain, pa.RecordBatch.from_pylist))
 
 
 def to_envelopes(host: str, replay: Replay, span: Span, _folder: str) -> int:
-    """Reads the span of the first partition into the envelope's columns; returns how many rows it made."""
+    """Reads the span of the first partition into the envelope's columns; returns how many rows."""
     to_batch = partial(pa.RecordBatch.from_pylist, schema=SCHEMA)
     return sum(batch.num_rows for batch in _batches(host, replay, span, envelope, to_batch))
 

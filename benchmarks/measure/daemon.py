@@ -1,4 +1,4 @@
-"""``spanner-cdc read`` as users run it, and what it says of itself."""
+"""Runs ``spanner-cdc read`` as users do, and reads its status page."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _POLL = 0.1
 
 
 class Daemon:
-    """A daemon that runs; see :func:`daemon`."""
+    """A running daemon; see `daemon`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self._process = process
@@ -25,10 +25,10 @@ class Daemon:
         self.pid = process.pid
 
     def wait_for(self, name: str, least: int) -> None:
-        """Waits until a figure of its status page is as high.
+        """Waits until a figure of its status page is at least ``least``.
 
         Raises:
-            RuntimeError: it takes too long, or the daemon has ended.
+            RuntimeError: it takes too long, or the daemon ended.
         """
         deadline = time.monotonic() + _PATIENCE
         while float(str(self.status().get(name, 0))) < least:
@@ -37,7 +37,7 @@ class Daemon:
             time.sleep(_POLL)
 
     def status(self) -> dict[str, object]:
-        """Its status page; empty while there is none."""
+        """Returns its status page, empty while there is none."""
         found = re.search(r"http://([\d.]+:\d+)", self._log.read_text())
         if found is None:
             return {}
@@ -50,7 +50,7 @@ class Daemon:
 
 @contextmanager
 def daemon(source: Mapping[str, object], folder: Path) -> Iterator[Daemon]:
-    """A daemon that reads ``source`` into a spool in ``folder``, for as long as the context is open."""
+    """Runs a daemon that reads ``source`` into a spool in ``folder`` while the context is open."""
     config, log = folder / "config.yaml", folder / "read.log"
     node = {"source": dict(source), "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}
     config.write_text(yaml.safe_dump(node))

@@ -1,4 +1,4 @@
-"""An event in Datastream's envelope as a dict, row by row: what one writes who has rows and wants events."""
+"""An event in Datastream's envelope as a dict, row by row, as one would write it by hand."""
 
 import time
 from datetime import datetime
@@ -12,7 +12,7 @@ from benchmarks.measure.reading import NAME, SOURCE
 def envelope(
     record: dict[str, object], index: int, keys: dict[str, object], values: dict[str, object]
 ) -> dict[str, object]:
-    """The event of a mod of a record."""
+    """Returns the event of a mod of a record."""
     at = record["commit_timestamp"]
     committed = at if isinstance(at, datetime) else datetime.fromisoformat(str(at))
     text = committed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""The ratios as a picture. It takes matplotlib, which the extra ``bench`` brings; without it there is none."""
+"""Plots the ratios; needs matplotlib (the extra ``bench``)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ _THICKNESS = 0.38
 
 
 def plot(results: Sequence[Result], path: Path) -> bool:
-    """Draws how many times the baseline's speed each result is; returns whether it could."""
+    """Plots the ratios to the baseline into an SVG file; returns False without matplotlib."""
     try:
         from matplotlib import rcParams
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""What the operating system knows of a process: its processor time, its memory, what it has started."""
+"""Reads a process's processor time, memory and children from the operating system (/proc)."""
 
 import re
 from collections import defaultdict
@@ -9,12 +9,12 @@ _TICKS = sysconf("SC_CLK_TCK")
 
 
 def cpu_of(pid: int) -> float:
-    """The processor time of a living process and of those it has waited for, in seconds."""
+    """Returns the processor time of a running process and of children it has waited for, in seconds."""
     return sum(int(ticks) for ticks in _stat(pid)[11:15]) / _TICKS
 
 
 def cpu_below(pid: int) -> float:
-    """The processor time of all living processes that a process has started, and that they have, in seconds."""
+    """Returns the processor time of all running descendants of a process, in seconds."""
     children: dict[int, list[int]] = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -33,12 +33,12 @@ def cpu_below(pid: int) -> float:
 
 
 def peak_of(pid: int | str) -> int:
-    """The most memory that a living process has used, in bytes; that of its parent before it began does not count."""
+    """Returns the peak memory of a running process, in bytes, without that of its parent before it started."""
     return _memory(pid, "VmHWM")
 
 
 def resident(pid: int | str) -> int:
-    """The memory that a living process uses, in bytes."""
+    """Returns the memory of a running process, in bytes."""
     return _memory(pid, "VmRSS")
 
 
@@ -49,5 +49,5 @@ def _memory(pid: int | str, name: str) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` after the name, which may hold anything."""
+    """Returns the fields of ``/proc/<pid>/stat`` after the name, which may have spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

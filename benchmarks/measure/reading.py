@@ -1,7 +1,7 @@
-"""The reader as the daemon runs it, put before a replay server: the one place that knows how it is put together.
+"""Runs the reader as the daemon does, against a replay server: the one place that builds it for benchmarks.
 
-Only what finds a change stream is left out (the replay server answers no questions about a schema), and the sink may
-be one that drops what it is given.
+Only the discovery of the change stream is omitted, because the replay server has no schema. The sink may be one that
+drops its batches.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ _UNBOUNDED = 1024**4
 
 
 def envelope() -> EnvelopeBuilder:
-    """Makes rows as the daemon does by default."""
+    """Builds rows as the daemon does by default."""
     return EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc")
 
 
 class ArrowSink:
-    """Makes a finished record batch of every epoch and drops it; ``rows`` counts them."""
+    """Builds a record batch of every epoch and drops it; ``rows`` counts its rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -61,7 +61,7 @@ class ArrowSink:
 
 
 def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int = 1) -> int:
-    """Reads a span of all partitions to record batches; returns how many rows they had."""
+    """Reads a span of all partitions into record batches; returns how many rows they have."""
     sink = ArrowSink()
     from_start = Range((CutPartition(INITIAL_TOKEN, START),), START - 1, span.end)
     asyncio.run(read(host, replay, from_start, sink, workers))
@@ -69,7 +69,7 @@ def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int =
 
 
 def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 1) -> int:
-    """Reads a span of all partitions into a spool, on from where it is; returns how many rows that were."""
+    """Reads a span of all partitions into a spool, from its checkpoint on; returns how many rows were added."""
     spool = Spool.at(folder)
     metrics = ReaderMetrics()
     with sole_writer(spool):
@@ -85,7 +85,7 @@ def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 
 
 
 async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
-    """Reads a range into a sink; what is measured begins when the workers have begun."""
+    """Reads a range into a sink; the measurement starts when the workers have started."""
     assert span.end is not None
     collect_rarely()
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL

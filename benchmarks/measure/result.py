@@ -1,7 +1,7 @@
-"""What a benchmark found: ratios first, for these machines are shared and absolute times lie.
+"""The results of benchmarks: ratios first, because absolute times on a shared machine are not reliable.
 
-A ratio is of two measures of one round, taken one right after the other; of all rounds the median is told, with the
-smallest and the largest.
+A ratio compares two measures of one round, taken one right after the other. The result is the median of all rounds,
+with the smallest and the largest.
 """
 
 import statistics
@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 from benchmarks.measure.subject import Measure
 
 Round = tuple[Measure, Measure]
-"""Ours, and the baseline's."""
+"""The measures of the reader and of the baseline."""
 
 _HEAD = f"{'':20} {'dialect':11} {'framing':7} {'events/s':>9} {'baseline':>9}  {'wall':^22} {'CPU':^22}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times the baseline's speed, or the baseline's cost: the median of all rounds and their extremes."""
+    """How many times faster or cheaper than the baseline: the median of all rounds and the extremes."""
 
     median: float
     least: float
@@ -26,7 +26,7 @@ class Ratio:
 
     @classmethod
     def of(cls, found: Sequence[float]) -> "Ratio":
-        """The median and the extremes of one ratio a round."""
+        """Returns the median and the extremes of the rounds' ratios."""
         return cls(*(round(pick(found), 2) for pick in (statistics.median, min, max)))
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row of the table. What has no baseline has no ratios; ``figures`` hold whatever else was found."""
+    """A row of the table. Without a baseline there are no ratios; ``figures`` holds all other results."""
 
     name: str
     dialect: str | None = None
@@ -51,7 +51,7 @@ class Result:
     def compared(
         cls, name: str, dialect: str | None, framing: str | None, rounds: Sequence[Round], figures: dict[str, float]
     ) -> "Result":
-        """The result of rounds of ours and the baseline's."""
+        """Returns the result of rounds of the reader and the baseline."""
         ours, baseline = zip(*rounds, strict=True)
         return cls(
             name,
@@ -67,7 +67,7 @@ class Result:
 
     @classmethod
     def measured(cls, name: str, dialect: str | None, framing: str | None, rounds: Sequence[Measure]) -> "Result":
-        """The result of rounds that are compared with nothing."""
+        """Returns the result of rounds without a baseline."""
         speeds = [speed(one) for one in rounds]
         figures: dict[str, float] = {
             "events_per_cpu_s": round(1 / statistics.median(cost(one) for one in rounds)),
@@ -77,11 +77,11 @@ class Result:
         return cls(name, dialect, framing, len(rounds), round(statistics.median(speeds)), figures=figures)
 
     def having(self, figures: dict[str, float]) -> "Result":
-        """The same with more figures."""
+        """Returns the same result with more figures."""
         return replace(self, figures={**figures, **self.figures})
 
     def to_node(self) -> dict[str, object]:
-        """The result as ``results.json`` has it."""
+        """Returns the result as in ``results.json``."""
         node = asdict(self)
         for name in ("wall", "cpu"):
             ratio = node.pop(name)
@@ -98,25 +98,25 @@ class Result:
 
 
 def wall_ratio(rounds: Sequence[Round]) -> Ratio:
-    """How many times the baseline's speed ours is."""
+    """Returns how many times the baseline's speed the reader's is."""
     return Ratio.of([speed(us) / speed(them) for us, them in rounds])
 
 
 def cpu_ratio(rounds: Sequence[Round]) -> Ratio:
-    """How many times our processor time an event takes the baseline."""
+    """Returns how many times the reader's processor time for an event the baseline needs."""
     return Ratio.of([cost(them) / cost(us) for us, them in rounds])
 
 
 def head() -> str:
-    """The table's first line."""
+    """Returns the table's first line."""
     return _HEAD
 
 
 def speed(measure: Measure) -> float:
-    """Events a second of wall clock."""
+    """Returns the events in a second of wall clock."""
     return measure.events / measure.wall
 
 
 def cost(measure: Measure) -> float:
-    """Seconds of processor time an event."""
+    """Returns the seconds of processor time for an event."""
     return measure.cpu / measure.events

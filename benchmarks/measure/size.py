@@ -1,4 +1,4 @@
-"""How much a benchmark measures."""
+"""The size of a benchmark: how much it measures."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -8,7 +8,7 @@ Cell = tuple[str, str]
 
 DIALECTS = ("googlesql", "postgresql")
 LENGTHS = {"1/msg": 1, "16/msg": 2, "50-mod": 5}
-"""How many times as many mods a round has in each framing, so that each takes about as long."""
+"""The factor of a round's mods for each framing, so that all take about the same time."""
 
 
 CELLS: tuple[Cell, ...] = tuple(product(DIALECTS, LENGTHS))
@@ -16,10 +16,10 @@ CELLS: tuple[Cell, ...] = tuple(product(DIALECTS, LENGTHS))
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Mods of a round at one a message, how many rounds, and the share of the mods that a baseline gets.
+    """The mods of a round with one mod in each message, the rounds, and the share of the mods that a baseline reads.
 
-    ``seconds`` is how long what cannot be hurried is watched, ``grown`` the most mods of a backlog that grows,
-    ``cells`` what is measured of all but the headline. Who is ``hurried`` starts no process that can be spared.
+    ``seconds`` is how long benchmarks of a fixed time run, ``grown`` the most mods of the growing backlog, ``cells``
+    the dialects and framings of all benchmarks but the headline. With ``hurried`` processes are reused where possible.
     """
 
     mods: int
@@ -32,5 +32,5 @@ class Size:
 
     @property
     def dialects(self) -> tuple[str, ...]:
-        """Those of the cells."""
+        """The dialects of the cells."""
         return tuple(dict.fromkeys(dialect for dialect, _ in self.cells))

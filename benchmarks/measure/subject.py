@@ -1,7 +1,7 @@
-"""A process of its own for what is measured, so that one's memory, caches and threads are not another's.
+"""Runs measured work in a separate process, so that memory, caches and threads of others do not affect it.
 
-It lives through the rounds of a benchmark: what it imports and builds once is not measured, what each round does is.
-Processor time is that of the process and of all it has started, whether they live or not.
+The process lasts for all rounds of a benchmark: what it imports and builds once is not measured, only the work of each
+round. Processor time includes all processes that it has started, whether they still run or not.
 """
 
 import multiprocessing
@@ -17,18 +17,18 @@ from multiprocessing.connection import Connection
 from benchmarks.measure.process import cpu_below, peak_of
 
 Work = Callable[..., int]
-"""Returns how many events it has dealt with."""
+"""A function that returns how many events it processed."""
 
 _POLL = 0.02
 
 
 class FailedError(Exception):
-    """What was measured did not do its work."""
+    """The measured work failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a round took: seconds of wall clock and of processor time; ``peak_bytes`` is the process's so far."""
+    """The cost of a round: seconds of wall clock and of processor time, and the process's peak of memory so far."""
 
     events: int
     wall: float
@@ -37,7 +37,7 @@ class Measure:
 
 
 class Subject:
-    """A process that does work; see :func:`subject`."""
+    """A process that does work; see `subject`."""
 
     def __init__(self, pipe: Connection, pid: int) -> None:
         self._pipe = pipe
@@ -49,25 +49,25 @@ class Subject:
         Raises:
             FailedError: with its traceback.
         """
-        self.begin(work, *arguments)
+        self.start(work, *arguments)
         return self.finish()
 
-    def begin(self, work: Work, *arguments: object) -> None:
-        """Begins it; :meth:`finish` waits for it."""
+    def start(self, work: Work, *arguments: object) -> None:
+        """Starts ``work``; `finish` waits for it."""
         self._pipe.send((work, arguments))
 
     def until(self, reached: Callable[[], bool]) -> None:
-        """Waits for something that what was begun brings about.
+        """Waits until ``reached`` returns true, as an effect of the started work.
 
         Raises:
-            FailedError: it has failed meanwhile, or ended without.
+            FailedError: the work failed or ended before that.
         """
         while not reached():
             if self._pipe.poll(_POLL):
                 raise FailedError(str(self._pipe.recv()))
 
     def finish(self) -> Measure:
-        """The measure of what was begun.
+        """Waits for the started work and returns its measure.
 
         Raises:
             FailedError: with its traceback.
@@ -80,10 +80,10 @@ class Subject:
 
 @contextmanager
 def subject() -> Iterator[Subject]:
-    """A process for as long as the context is open."""
+    """A process that runs while the context is open."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
-    process = context.Process(target=_serve, args=(far,))  # no daemon: it may have children
+    process = context.Process(target=_serve, args=(far,))  # not a daemon process: it may have children
     process.start()
     far.close()
     try:
@@ -103,30 +103,30 @@ def _serve(pipe: Connection) -> None:
             return
         try:
             pipe.send(_measured(work, arguments))
-        except Exception:  # noqa: BLE001 - whatever it is, whoever asked is told
+        except Exception:  # noqa: BLE001 - every error is reported to the caller
             pipe.send(traceback.format_exc())
 
 
 def prepared() -> None:
-    """What the process has done of its work up to now is not measured."""
+    """Starts the measurement: the work so far does not count."""
     _MARKS[:] = [_mark()]
 
 
 def done() -> None:
-    """What the process does of its work from now on is not measured."""
+    """Ends the measurement: the work from now on does not count."""
     _MARKS.append(_mark())
 
 
 _MARKS: list[tuple[float, float]] = []
-"""Wall clock and processor time: of the begin of what is measured, and of its end."""
+"""Wall clock and processor time at the start of the measurement and at its end."""
 
 
 def _measured(work: Work, arguments: tuple[object, ...]) -> Measure:
     prepared()
     events = work(*arguments)
     done()
-    (begun, used_before), (ended, used), *_ = _MARKS
-    return Measure(events, ended - begun, used - used_before, peak_of("self"))
+    (started, used_before), (ended, used), *_ = _MARKS
+    return Measure(events, ended - started, used - used_before, peak_of("self"))
 
 
 def _mark() -> tuple[float, float]:

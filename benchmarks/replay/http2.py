@@ -1,17 +1,17 @@
-"""The server's side of an HTTP/2 connection, just enough for gRPC. Bytes in, buffers out: no sockets, no clock.
+"""The server's side of an HTTP/2 connection, as far as gRPC needs it. Bytes in, buffers out: no sockets, no clock.
 
-It exists because a benchmark's server must not be the limit. grpc-python's serves some 20,000 messages a second; this
-one hands out slices of bodies that were encoded beforehand and writes nine bytes before each, so that what is left is
-copying.
+It exists because a benchmark's server must not be the bottleneck. grpc-python's server sends some 20,000 messages a
+second; this one sends slices of pre-encoded bodies, with a frame header of nine bytes before each, so that only copying
+is left.
 
-What it leaves out, and why that is safe:
+What it omits, and why that is safe:
 
-- Header blocks are not read, so it needs no HPACK: which method is called shows in the request's message. The blocks
+- Header blocks are not read, so it needs no HPACK: the request's message shows which method is called. The blocks that
   it sends use the static table and plain literals, so nothing depends on a dynamic table.
-- There is no priority, no push, and no limit on what clients send: they send a request of some hundred bytes.
+- There is no priority, no push, and no limit on what clients send: they send requests of some hundred bytes.
 
-What it keeps, since clients depend on it: settings and pings are acknowledged, and nothing is sent beyond the client's
-windows, of the connection and of each stream.
+What it implements because clients depend on it: settings and pings are acknowledged, and nothing is sent beyond the
+client's windows, of the connection and of each stream.
 """
 
 from collections import deque
@@ -20,10 +20,10 @@ from struct import Struct
 
 Buffer = bytes | memoryview
 Respond = Callable[[bytes], Iterator[Buffer]]
-"""Takes a request's message, gives its answer: messages with gRPC's prefix, one after the other, cut anywhere."""
+"""Takes a request's message and returns its response: messages with gRPC's prefix, cut anywhere."""
 
 FRAME = 16 * 1024
-"""Bytes in a DATA frame at most: what every client takes."""
+"""The most bytes of a DATA frame, which every client accepts."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
@@ -37,7 +37,7 @@ _NUMBER = Struct("!L")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Returns a whole frame."""
     return _head(len(payload), kind, flags, stream) + payload
 
 
@@ -46,18 +46,18 @@ def _head(length: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header that is written out and enters no table."""
+    """Returns a literal header that is not indexed."""
     return bytes((0, len(name))) + name + bytes((len(value),)) + value
 
 
 _OK = b"\x88" + _literal(b"content-type", b"application/grpc")
-"""The header block of every answer; 0x88 is ``:status 200`` in the static table."""
+"""The header block of every response; 0x88 is ``:status 200`` in the static table."""
 
 _TRAILERS = _literal(b"grpc-status", b"0")
 
 
 class _Stream:
-    """A call: its request while it comes, then its answer while it goes."""
+    """A call: first its request as it is received, then its response as it is sent."""
 
     __slots__ = ("answer", "held", "request", "window")
 
@@ -68,7 +68,7 @@ class _Stream:
         self.held = memoryview(b"")
 
     def has_ended(self) -> bool:
-        """Whether nothing of the answer is left; else some of it is held then."""
+        """Whether the response is complete; if not, some of it is in ``held`` after the call."""
         assert self.answer is not None
         while not self.held:
             more = next(self.answer, None)
@@ -82,7 +82,7 @@ class Connection:
     """A client's connection.
 
     Args:
-        respond: what is answered. Its iterators are pulled only as the client's windows open.
+        respond: returns the response to a request. Its iterators are consumed only as the client's windows open.
     """
 
     def __init__(self, respond: Respond) -> None:
@@ -93,11 +93,11 @@ class Connection:
         self._initial_window = _DEFAULT_WINDOW
         self._streams: dict[int, _Stream] = {}
         self._turns: deque[int] = deque()
-        """Streams that have something to send, as far as their windows let them; the next one first."""
+        """Streams that have something to send and may have an open window; the next one first."""
         self._out: list[Buffer] = [frame(_SETTINGS, 0, 0)]
 
     def receive(self, data: bytes) -> None:
-        """Takes what the client has sent."""
+        """Processes bytes that the client has sent."""
         if self._preface:
             skipped = min(self._preface, len(data))
             self._preface -= skipped
@@ -109,12 +109,12 @@ class Connection:
             end = at + 9 + (high << 16 | low)
             if len(held) < end:
                 break
-            self._take(kind, flags, stream & 0x7FFF_FFFF, bytes(held[at + 9 : end]))
+            self._process(kind, flags, stream & 0x7FFF_FFFF, bytes(held[at + 9 : end]))
             at = end
         del held[:at]
 
     def buffers(self, most: int) -> list[Buffer]:
-        """What is to be sent now, about ``most`` bytes; nothing while the client's windows are closed."""
+        """Returns what is to be sent now, about ``most`` bytes; nothing while the client's windows are closed."""
         out, self._out = self._out, []
         for _ in range(max(most // FRAME, 1)):
             if not self._turns:
@@ -126,7 +126,7 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """Whether :meth:`buffers` has something to give."""
+        """Whether `buffers` may return something."""
         return bool(self._out) or bool(self._turns)
 
     def _frame(self, number: int, out: list[Buffer]) -> bool:
@@ -139,14 +139,14 @@ class Connection:
         most = min(FRAME, self._window, stream.window)
         if most <= 0:
             return False
-        piece, stream.held = stream.held[:most], stream.held[most:]
-        self._window -= len(piece)
-        stream.window -= len(piece)
-        out.append(_head(len(piece), _DATA, 0, number))
-        out.append(piece)
+        content, stream.held = stream.held[:most], stream.held[most:]
+        self._window -= len(content)
+        stream.window -= len(content)
+        out.append(_head(len(content), _DATA, 0, number))
+        out.append(content)
         return True
 
-    def _take(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+    def _process(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == _HEADERS:
             self._streams[number] = _Stream(self._initial_window)
         elif kind == _DATA:
@@ -177,7 +177,7 @@ class Connection:
             self._window += more
         elif number in self._streams:
             self._streams[number].window += more
-        self._let_go_on()
+        self._resume_waiting()
 
     def _settings(self, payload: bytes) -> None:
         self._out.append(frame(_SETTINGS, _ACK, 0))
@@ -186,10 +186,10 @@ class Connection:
                 for stream in self._streams.values():
                     stream.window += value - self._initial_window
                 self._initial_window = value
-        self._let_go_on()
+        self._resume_waiting()
 
-    def _let_go_on(self) -> None:
-        """Those that waited for a window take their turns again."""
+    def _resume_waiting(self) -> None:
+        """Lets streams that waited for a window send again."""
         if self._window <= 0:
             return
         waiting = self._streams.keys() - set(self._turns)

@@ -1,9 +1,9 @@
-"""The answers of a replayed change stream: real records, framed as the service might, as many as are wanted.
+"""The responses of a replayed change stream: any number of real records, framed as the service might frame them.
 
-Every record is one of the sample's. Its commit timestamp, its transaction and its keys are put in their places as text
-of a fixed length, so that what differs from record to record is replaced in bytes that are encoded already. A block is
-one second of commit time; it is encoded once, and any other second of any partition is that block with two texts
-replaced, at the speed of copying. So a replay of any length needs little memory, and its commit timestamps only grow.
+Every record is one of the sample's. Its commit timestamp, transaction and keys are placeholders of fixed length, which
+are replaced in the encoded bytes. A block is one second of commit time; it is encoded once, and any other second of any
+partition is that block with two texts replaced, at the speed of copying. So a replay of any length needs little memory,
+and its commit timestamps only increase.
 """
 
 import json
@@ -20,25 +20,25 @@ from connector.core.timestamps import SECOND, format_rfc3339, parse
 from emulator.scripted.wire import field
 
 FRAMINGS = {"1/msg": (1, 1), "16/msg": (16, 1), "50-mod": (1, 50)}
-"""Records a message, mods a record."""
+"""The records of a message and the mods of a record, by framing."""
 
 BLOCK = {1: 20_000, 50: 2_000}
 """Records of a partition in a second of commit time, by the mods of a record."""
 
 START = parse("2026-01-01T00:00:00Z")
-"""When a replay begins, nanoseconds since the epoch."""
+"""When a replay starts, in nanoseconds since 1970."""
 
 _SECOND, _FRACTION = "2026-01-01T00:00:00", ".999999"
 _SERIAL, _RECORD = "777000777", "88888"
-"""Stand in a block's bytes where its partition and second go, and in a record's where its number goes."""
+"""Placeholders for a block's partition and second, and for a record's number."""
 
 _RENDERED = 12
-"""Blocks that are kept, of 20 to 40 MB each, so that the rounds of a benchmark render none."""
+"""The cached blocks, of 20 to 40 MB each, so that the rounds of a benchmark render none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a replay, from its start to ``end`` (nanoseconds since the epoch, inclusive), with so many mods."""
+    """A part of a replay, from its start to ``end`` (nanoseconds since 1970, inclusive), with ``mods`` mods."""
 
     end: int
     mods: int
@@ -46,12 +46,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A change stream without an end, whose partitions all begin at :data:`START`.
+    """An endless change stream whose partitions all start at `START`.
 
     Args:
         dialect: ``googlesql`` or ``postgresql``.
-        framing: a key of :data:`FRAMINGS`.
-        partitions: how many there are.
+        framing: a key of `FRAMINGS`.
+        partitions: the number of partitions.
     """
 
     dialect: str
@@ -64,7 +64,7 @@ class Replay:
         return tuple(f"replayed-{number:03}" for number in range(self.partitions))
 
     def span(self, mods: int) -> Span:
-        """A part of about that many mods: as many whole messages of every partition as come next to it."""
+        """Returns a part of about ``mods`` mods: a number of whole messages of every partition."""
         together, size = FRAMINGS[self.framing]
         messages = max(mods // (self.partitions * together * size), 1)
         block, number = divmod(messages * together - 1, BLOCK[size])
@@ -72,21 +72,21 @@ class Replay:
         return Span(end, messages * together * size * self.partitions)
 
     def prepare(self, span: Span) -> None:
-        """Renders the blocks of a span, or as many of its first as are kept."""
+        """Renders the blocks of a span, or as many of its first ones as are cached."""
         blocks = (span.end - START) // SECOND + 1
         for index in range(min(blocks * self.partitions, _RENDERED)):
             block, partition = divmod(index, self.partitions)
             rendered(self.dialect, self.framing, partition, block)
 
     def answer(self, token: str | None, start: int, end: int) -> Iterator[Buffer]:
-        """The answer of a partition's query, or of the initial one: messages with gRPC's prefixes."""
+        """Yields the response to a partition's query or to the initial one: messages with gRPC's prefixes."""
         if token is None:
             rows = b"".join(field(2, _announcement(self.dialect, token)) for token in self.tokens)
             return iter([prefixed(field(1, Sample.of(self.dialect).metadata) + rows)])
         return self._partition(self.tokens.index(token), self._messages(start - 1), self._messages(end))
 
     def _partition(self, number: int, first: int, stop: int) -> Iterator[Buffer]:
-        """A partition's messages from ``first`` on, up to ``stop``."""
+        """Yields a partition's messages from ``first`` to ``stop``, exclusive."""
         together, size = FRAMINGS[self.framing]
         metadata = field(1, Sample.of(self.dialect).metadata)
         each = BLOCK[size] // together
@@ -94,7 +94,7 @@ class Replay:
             block, at = divmod(first, each)
             ends, body = rendered(self.dialect, self.framing, number, block)
             begin = ends[at - 1] if at else 0
-            if metadata:  # they come with the first message
+            if metadata:  # only the first message has them
                 yield prefixed(metadata + body[begin + 5 : ends[at]])
                 begin, metadata = ends[at], b""
             last = min(stop - block * each, each)
@@ -102,21 +102,21 @@ class Replay:
             first = block * each + last
 
     def _messages(self, end: int) -> int:
-        """How many messages a partition has up to a timestamp."""
+        """Returns how many messages a partition has up to a timestamp."""
         together, size = FRAMINGS[self.framing]
         seconds, nanoseconds = divmod(end - START, SECOND)
-        begun = ((nanoseconds // 1000 + 1) * BLOCK[size] - 1) // 1_000_000 + 1
-        return (seconds * BLOCK[size] + begun) // together
+        in_second = ((nanoseconds // 1000 + 1) * BLOCK[size] - 1) // 1_000_000 + 1
+        return (seconds * BLOCK[size] + in_second) // together
 
 
 def _microsecond(number: int, count: int) -> int:
-    """When in its second a record is committed, of so many."""
+    """Returns the microsecond at which a record is committed in its second, of ``count`` records."""
     return number * 1_000_000 // count
 
 
 @lru_cache(_RENDERED)
 def rendered(dialect: str, framing: str, partition: int, block: int) -> tuple[tuple[int, ...], bytes]:
-    """A second of a partition: where its messages end, and their bytes."""
+    """Renders a second of a partition: the ends of its messages, and their bytes."""
     ends, body = _block(dialect, framing)
     second = format_rfc3339(START + block * SECOND)[: len(_SECOND)]
     body = body.replace(_SECOND.encode(), second.encode())
@@ -135,14 +135,14 @@ def _block(dialect: str, framing: str) -> tuple[tuple[int, ...], bytes]:
 
 
 def _numbered(template: bytes, number: int, count: int) -> bytes:
-    """The record of that number in its second."""
+    """Returns the record with that number in its second."""
     fraction = b".%06d" % _microsecond(number, count)
     row = template.replace((_SECOND + _FRACTION).encode(), _SECOND.encode() + fraction)
     return row.replace((_SERIAL + _RECORD).encode(), b"%b%05d" % (_SERIAL.encode(), number))
 
 
 def _template(dialect: str, row: Value) -> bytes:
-    """A sample's row with what differs from record to record replaced by texts that stand for it."""
+    """Returns a sample's row with placeholders for what differs from record to record."""
     transaction = f"{_SERIAL}{_RECORD}MDgzODQ5Nw=="
     if dialect == "postgresql":
         data = json.loads(row.string_value)["data_change_record"]
@@ -163,7 +163,7 @@ def _template(dialect: str, row: Value) -> bytes:
 
 
 def _announcement(dialect: str, token: str) -> bytes:
-    """The sample's row that names a partition, with another token and start."""
+    """Returns the sample's row that names a partition, with another token and start."""
     row = Value.FromString(Sample.of(dialect).announcement.SerializeToString())
     start = format_rfc3339(START)
     if dialect == "postgresql":

@@ -1,7 +1,7 @@
-"""A request's message, read just as far as it takes to answer it.
+"""Parses a request's message as far as the answer needs it.
 
-The wire format of protocol buffers needs no schema for that. Field 1 of every request is the resource it is about, a
-database or a session; field 3 of google.spanner.v1.ExecuteSqlRequest is the statement, and field 4 a
+The wire format of protocol buffers can be read without a schema. Field 1 of every request is the resource it is about,
+a database or a session; field 3 of google.spanner.v1.ExecuteSqlRequest is the statement, and field 4 a
 google.protobuf.Struct of its parameters, where the partition token and the bounds are strings or null.
 """
 
@@ -12,23 +12,23 @@ from connector.core.timestamps import parse
 
 _RESOURCE, _SQL, _PARAMS = 1, 3, 4
 _START, _END, _TOKEN = ("start_timestamp", "p1"), ("end_timestamp", "p2"), ("partition_token", "p3")
-"""What the parameters are called in the two dialects."""
+"""The names of the parameters in the two dialects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: a query of a partition, None being the initial query, or something about a resource."""
+    """A request: a query of a partition (None is the initial query), or a request about a session."""
 
     resource: str
     is_query: bool
     partition_token: str | None
     start: int
     end: int
-    """Of a query, nanoseconds since the epoch, inclusive; 0 where there is none."""
+    """The query's end in nanoseconds since 1970, inclusive; 0 without one."""
 
     @classmethod
     def of(cls, message: bytes) -> "Request":
-        """Reads a request's message."""
+        """Parses a request's message."""
         fields = dict(_fields(message))
         given = dict(_parameters(fields.get(_PARAMS, b"")))
         start, end, token = (
@@ -39,14 +39,14 @@ class Request:
 
 
 def _parameters(struct: bytes) -> Iterator[tuple[str, str]]:
-    """The strings of a google.protobuf.Struct by name; empty where one is null."""
+    """Yields the strings of a google.protobuf.Struct by name; null is an empty string."""
     for _, entry in _fields(struct):
         name, value = (dict(_fields(entry)).get(part, b"") for part in (1, 2))
         yield name.decode(), dict(_fields(value)).get(3, b"").decode()
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of bytes, by number; those of numbers are passed over."""
+    """Yields the length-delimited fields by number; others are skipped."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

@@ -1,6 +1,6 @@
-"""The sample of real messages in ``benchmarks/data``, and what is taken from it.
+"""Reads the sample of real messages in ``benchmarks/data``.
 
-:mod:`benchmarks.capture` took it from the official emulator. A file holds messages as they come over the wire, each
+`benchmarks.capture` recorded it from the official emulator. A file holds messages as they are sent, each
 with gRPC's prefix: a zero, and its length in four bytes.
 """
 
@@ -20,19 +20,19 @@ _PREFIX = Struct("!BL")
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as gRPC puts it into a stream."""
+    """Returns a message with gRPC's prefix."""
     return _PREFIX.pack(0, len(message)) + message
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A dialect's real messages, taken apart.
+    """The parts of a dialect's real messages.
 
     Args:
-        metadata: of the rows, as they came with the first message.
-        resume_token: as it came with every message.
-        announcement: the row of an initial query that names a partition.
-        records: rows that hold a data change record, by the number of its mods.
+        metadata: the rows' metadata, from the first message.
+        resume_token: the resume token of every message.
+        announcement: a row of the initial query that names a partition.
+        records: rows with a data change record, by the number of its mods.
     """
 
     metadata: bytes
@@ -43,7 +43,7 @@ class Sample:
     @classmethod
     @cache
     def of(cls, dialect: str) -> "Sample":
-        """The sample of a dialect, ``googlesql`` or ``postgresql``."""
+        """Returns the sample of a dialect, ``googlesql`` or ``postgresql``."""
         messages = [PartialResultSet.FromString(message) for message in _messages(dialect)]
         rows = list(_rows(messages))
         records: dict[int, list[Value]] = {}
@@ -56,7 +56,7 @@ class Sample:
 
 
 def announced(messages: Iterable[bytes]) -> list[str]:
-    """The tokens of the partitions that the messages of an initial query name."""
+    """Returns the tokens of the partitions that the messages of an initial query name."""
     return [token for row in _rows(map(PartialResultSet.FromString, messages)) for token in _tokens(row)]
 
 
@@ -76,7 +76,7 @@ def _rows(messages: Iterable[types.PartialResultSet]) -> Iterator[Value]:
 
 
 def _mods(row: Value) -> int:
-    """How many mods a row's data change record has; 0 where it holds none."""
+    """Returns how many mods a row's data change record has; 0 without one."""
     if row.HasField("string_value"):
         return len(json.loads(row.string_value).get("data_change_record", {}).get("mods", ()))
     data = row.list_value.values[0].list_value.values[0].list_value.values

@@ -1,17 +1,16 @@
-"""A server that replays a change stream's bytes as fast as a client takes them, in a process of its own.
+"""Replays a change stream's bytes from a separate process, as fast as a client reads them.
 
-It is one thread that waits for sockets; what goes over them is :mod:`benchmarks.replay.http2`'s. Requests are told
-apart by their messages: one with a statement is a query, whose partition token says which answer it gets; any other
-wants a session.
+One thread waits for sockets; `benchmarks.replay.http2` implements the protocol. A request with a statement is a query,
+which its partition token identifies; any other request creates a session.
 """
 
 import multiprocessing
+import multiprocessing.connection
 import selectors
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection as Pipe
 
 from benchmarks.replay.http2 import Buffer, Connection
 from benchmarks.replay.messages import Replay, Span
@@ -25,7 +24,7 @@ _RECEIVED_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReplayServer:
-    """Where a server is reached, and its process."""
+    """A running server: its address and its process."""
 
     host: str
     pid: int
@@ -33,7 +32,7 @@ class ReplayServer:
 
 
 class _Client:
-    """A client's socket, and what could not be sent yet."""
+    """A client's socket, with the bytes that were not sent yet."""
 
     def __init__(self, connected: socket.socket, replay: Replay) -> None:
         connected.setblocking(False)
@@ -43,7 +42,7 @@ class _Client:
         self._unsent: list[Buffer] = []
 
     def receive(self) -> bool:
-        """Takes what has come; returns whether the client is still there."""
+        """Receives what has arrived; returns whether the client is still connected."""
         try:
             data = self.socket.recv(_RECEIVED_AT_ONCE)
         except BlockingIOError:
@@ -52,7 +51,7 @@ class _Client:
         return bool(data)
 
     def send(self) -> bool:
-        """Sends some of what there is; returns whether there is more."""
+        """Sends some of the pending bytes; returns whether there are more."""
         self._unsent = self._unsent or self._connection.buffers(_SENT_AT_ONCE)
         if self._unsent:
             try:
@@ -71,15 +70,15 @@ def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
 
 
 def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
-    """What a request is answered with."""
-    asked = Request.of(request)
-    if not asked.is_query:
-        session = asked.resource if "/sessions/" in asked.resource else f"{asked.resource}/sessions/replayed"
+    """Returns the response to a request."""
+    parsed = Request.of(request)
+    if not parsed.is_query:
+        session = parsed.resource if "/sessions/" in parsed.resource else f"{parsed.resource}/sessions/replayed"
         return iter([prefixed(field(1, session.encode()) + number_field(6, 1))])
-    return replay.answer(asked.partition_token, asked.start, asked.end)
+    return replay.answer(parsed.partition_token, parsed.start, parsed.end)
 
 
-def serve(listener: socket.socket, replay: Replay, lifeline: Pipe) -> None:
+def serve(listener: socket.socket, replay: Replay, lifeline: multiprocessing.connection.Connection) -> None:
     """Serves until the other end of the lifeline is closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
@@ -107,7 +106,7 @@ def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool
     return True
 
 
-def _run(replay: Replay, span: Span, lifeline: Pipe) -> None:
+def _run(replay: Replay, span: Span, lifeline: multiprocessing.connection.Connection) -> None:
     replay.prepare(span)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         lifeline.send(listener.getsockname()[1])
@@ -116,7 +115,7 @@ def _run(replay: Replay, span: Span, lifeline: Pipe) -> None:
 
 @contextmanager
 def replaying(replay: Replay, span: Span) -> Iterator[ReplayServer]:
-    """A server for as long as the context is open; it has rendered ``span`` before it is reached."""
+    """Runs a server while the context is open; it has rendered ``span`` before it accepts connections."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
     process = context.Process(target=_run, args=(replay, span, far))

@@ -1,4 +1,4 @@
-"""Which records become events: by table and by transaction tag. Asked only once transactions are complete."""
+"""Decides which records become events, by table and by transaction tag. Applied to complete transactions."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ class RecordFilter:
     Args:
         include: shell patterns over table names; empty for all.
         exclude: shell patterns over table names.
-        skip_transaction_tags: prefixes of tags to leave out, against replication loops.
+        skip_transaction_tags: prefixes of tags to omit, against replication loops.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class RecordFilter:
 
     def __call__(self, changes: Changes) -> Changes:
         """The records that become events."""
-        tables = np.array([self._keeps(shape.table_name) for shape in changes.shapes], np.bool_)
+        tables = np.array([self._keeps(schema.table_name) for schema in changes.record_schemas], np.bool_)
         if not tables.all():
-            changes = changes.kept(tables[integers(changes.column("shape"))])
+            changes = changes.kept(tables[integers(changes.column("record_schema"))])
         if self._tags and len(changes):
             tags = changes.column("transaction_tag").dictionary_encode()
             mask = np.array([not tag.startswith(self._tags) for tag in tags.dictionary.to_pylist()], np.bool_)
@@ -48,7 +48,7 @@ class RecordFilter:
         return not any(fnmatchcase(table, pattern) for pattern in self._exclude)
 
     def unmatched(self, tables: Iterable[str]) -> list[str]:
-        """The patterns that no table fits: typing errors, most likely."""
+        """The patterns that match no table: most likely typing errors."""
         names = list(tables)
         patterns = (*self._include, *self._exclude)
         return [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]

@@ -1,1 +1,1 @@
-"""A double of BigQuery: its REST and Storage Write APIs, as far as the sink calls them."""
+"""A test double of BigQuery: its REST and Storage Write APIs, as far as the sink uses them."""

@@ -1,10 +1,10 @@
-"""What a table of the BigQuery double holds: rows that were appended, and rows that changes make by primary key.
+"""The rows of a table of the BigQuery double: appended rows, and rows that result from changes by primary key.
 
-As https://cloud.google.com/bigquery/docs/change-data-capture has it: of the changes to a key the one with the highest
-sequence number holds, whatever the order they come in; of those with one number the one that came last. A delete leaves
-its number behind for two days, so that an older upsert does not bring the row back until then. Rows with and without
-numbers come out in an order that nobody can tell. What a sink should not rely on is counted: different changes of one
-number, and changes without a number where there are some with one.
+As https://cloud.google.com/bigquery/docs/change-data-capture says: of the changes to a key the one with the highest
+sequence number wins, in whatever order they arrive; of those with the same number the last one. A delete's number is
+kept for two days, so that an older upsert does not restore the row in that time. The order of changes with and without
+numbers is not defined. What a sink must not rely on is counted as a conflict: different changes with the same number,
+and changes without a number to a key that has changes with one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 from emulator.bigquery.schema import Column
 
 DELETES_KEPT = timedelta(days=2)
-"""For how long a delete is remembered (deleted data considerations, ibidem)."""
+"""How long a delete is kept (see "Deleted data considerations" on the same page)."""
 
 Row = dict[str, Any]
-"""A row as it was written: a column that is not there is NULL."""
+"""A row as it was written: a missing column is NULL."""
 
 
 class Change(NamedTuple):
     """A row that was written.
 
     Attributes:
-        row: the columns it has.
-        type: UPSERT, DELETE, or nothing where a row is appended.
+        row: its columns.
+        type: UPSERT or DELETE; empty for an appended row.
         sequence: the sections of its change sequence number; None without one.
     """
 
@@ -39,17 +39,17 @@ class Change(NamedTuple):
 class _Kept(NamedTuple):
     row: Row | None
     sequence: tuple[int, ...] | None
-    came: datetime
+    written: datetime
 
     def is_forgotten(self, now: datetime) -> bool:
-        return self.row is None and now - self.came > DELETES_KEPT
+        return self.row is None and now - self.written > DELETES_KEPT
 
 
 class Contents:
     """The rows of a table whose primary key is `key`.
 
-    `conflicts` counts what a sink should not rely on, `streamed` is when rows came last, and `is_changed` whether any
-    of them was a change by key.
+    `conflicts` counts what a sink must not rely on, `streamed` is when rows were last written, and `is_changed` says
+    whether any of them was a change by key.
     """
 
     def __init__(self, key: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class Contents:
         self._kept: dict[tuple[Any, ...], _Kept] = {}
 
     def append(self, rows: Iterable[Row], now: datetime) -> None:
-        """Adds rows, whatever their keys."""
+        """Appends rows, whatever their keys."""
         self.streamed = now
         self._appended += rows
 
@@ -76,7 +76,7 @@ class Contents:
             self.is_changed = True
             key = tuple(change.row.get(name) for name in self._key)
             if change.sequence is None:
-                # Without numbers a later request wins; in one request the first row has been seen to.
+                # Without numbers a later request wins; within a request BigQuery keeps the first row.
                 if key in unnumbered:
                     continue
                 unnumbered.add(key)
@@ -89,19 +89,19 @@ class Contents:
         if after.sequence is None or before.sequence is None:
             self.conflicts += after.sequence != before.sequence
             return True
-        # As text, for NaN is not equal to itself.
+        # Compared as text, because NaN is not equal to itself.
         self.conflicts += before.sequence == after.sequence and repr(before.row) != repr(after.row)
         return after.sequence >= before.sequence
 
     def rename(self, column: str, to: str | None) -> None:
-        """Gives a column that is not of the key another name, or drops it."""
+        """Renames a column outside the key, or drops it if `to` is None."""
         for row in (*self._appended, *(kept.row for kept in self._kept.values() if kept.row is not None)):
             value = row.pop(column, None)
             if to is not None:
                 row[to] = value
 
     def rows(self, columns: Sequence[Column]) -> list[Row]:
-        """The rows there are, with all of the columns: new dicts and lists."""
+        """Returns the rows with all of the columns, as new dicts and lists."""
         kept = (kept.row for kept in self._kept.values() if kept.row is not None)
         return [_shown(row, columns) for row in (*self._appended, *kept)]
 

@@ -1,8 +1,8 @@
-"""A strict test double of BigQuery, in this process: tables over REST, rows over the Storage Write API, on loopback.
+"""A strict test double of BigQuery in this process: tables over REST, rows over the Storage Write API, on loopback.
 
-It takes less than BigQuery does, and refuses with BigQuery's own codes; what it takes it holds in memory as Python
-values, and shows. It knows no query, but the statements that alter, copy and drop a table. It is written by BigQuery's
-documentation and what its clients tell of it, and has not been compared with the service.
+It accepts less than BigQuery does, and rejects requests with BigQuery's codes. It keeps rows in memory as Python
+values, which a test can read. It supports no queries, only statements that alter, copy and drop a table. It follows
+BigQuery's documentation and clients, and has not yet been compared with the service.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from emulator.bigquery.catalog import Catalog, Now
 from emulator.bigquery.contents import Row
 from emulator.bigquery.meter import Meter
 from emulator.bigquery.refusals import StorageCode
-from emulator.bigquery.rest import BigQueryRest
-from emulator.bigquery.rest import serving as serving_rest
+from emulator.bigquery.rest import BigQueryRest, serving_rest
 from emulator.bigquery.schema import Column, Definition
+from emulator.bigquery.statements import retype
 from emulator.bigquery.streams import Streams
 from emulator.bigquery.traffic import Counts, Failure, RefusedValue, Traffic
-from emulator.bigquery.write import BigQueryWrite
-from emulator.bigquery.write import serving as serving_write
+from emulator.bigquery.write import BigQueryWrite, serving_write
 
 __all__ = ["BigQueryDouble", "Column", "Counts", "Definition", "Failure", "StorageCode", "serve"]
 
@@ -31,13 +30,77 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class BigQueryDouble:
-    """A BigQuery with one project. Everything may be called while clients are at work."""
+class InjectedFaults:
+    """What a test can make happen: failing requests, denied access, invalid rows, and changes by another client."""
 
-    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic, ports: tuple[int, int]) -> None:
+    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic) -> None:
         self._catalog = catalog
         self._streams = streams
         self._traffic = traffic
+
+    def fail_next(
+        self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
+    ) -> None:
+        """Make the next requests fail.
+
+        Args:
+            kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
+                SCHEMA_MISMATCH_EXTRA_FIELDS, which an AppendRowsResponse then carries; or an HTTP status: 429, 500,
+                502 or 503.
+            times: how many requests.
+            method: the method that fails. Of gRPC: AppendRows (the default), CreateWriteStream and so on. Of REST:
+                tables.insert and so on; any method by default.
+            after: whether the request is carried out first, so that only the response is lost.
+            in_band: whether an AppendRowsResponse has the code, and the call continues; if not, the call ends with it.
+        """
+        self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
+
+    def failures_left(self) -> int:
+        """How many failures have not been injected yet."""
+        return self._traffic.pending()
+
+    def forget_failures(self) -> None:
+        """Remove all failures that have not been injected yet."""
+        self._traffic.forget()
+
+    def deny(self, dataset: str, table: str = "") -> None:
+        """Deny access to a table, which need not exist, or to a dataset with all its tables: 403, PERMISSION_DENIED."""
+        self._catalog.deny(dataset, table)
+
+    def allow(self, dataset: str, table: str = "") -> None:
+        """Allow access again after `deny`."""
+        self._catalog.allow(dataset, table)
+
+    def drop(self, dataset: str, table: str) -> None:
+        """Delete a table and its rows, as another client would."""
+        self._catalog.drop(dataset, table)
+
+    def refuse(self, column: str, value: object, message: str) -> None:
+        """Reject each row that has that value in a top-level column."""
+        self._traffic.refused.append(RefusedValue(column, value, message))
+
+    def take_all(self) -> None:
+        """Accept all rows again after `refuse`."""
+        self._traffic.refused.clear()
+
+    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
+        """Drop a column and add it again with another type, as another client would."""
+        retype(self._catalog, dataset, table, column, kind)
+
+    def expire(self, stream: str, *, forgotten: bool = False) -> None:
+        """Expire a pending stream: it is not found any more, and cannot be committed.
+
+        With `forgotten` the commit fails with STREAM_NOT_FOUND, as for a stream that never existed; otherwise with
+        INVALID_STREAM_STATE.
+        """
+        self._streams.expire(stream, forgotten=forgotten)
+
+
+class BigQueryDouble(InjectedFaults):
+    """A BigQuery with one project; may be called while clients use it."""
+
+    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic, ports: tuple[int, int]) -> None:
+        super().__init__(catalog, streams, traffic)
         self._rest_port, self._grpc_port = ports
 
     @classmethod
@@ -54,11 +117,11 @@ class BigQueryDouble:
         """Serve in threads of this process while the context is open.
 
         Args:
-            project: the one project there is.
-            keep_rows: whether rows are kept; else they are checked and counted.
-            check: whether rows are looked at; else they are counted only, for a benchmark of who writes them.
-            count_jobs: whether load jobs and MERGE statements are counted, and nothing of them done; else refused.
-            now: the time.
+            project: the only project.
+            keep_rows: whether rows are kept; if not, they are checked and counted.
+            check: whether rows are checked; if not, they are only counted, for a benchmark of their writer.
+            count_jobs: whether load jobs and MERGE statements are counted, but not run; if not, they are refused.
+            now: returns the time.
         """
         catalog, traffic = Catalog(project, now), Traffic(Meter(now))
         streams = Streams(catalog)
@@ -69,7 +132,7 @@ class BigQueryDouble:
 
     @property
     def project(self) -> str:
-        """The project."""
+        """The project's id."""
         return self._catalog.project
 
     @property
@@ -84,16 +147,16 @@ class BigQueryDouble:
 
     @property
     def counts(self) -> Counts:
-        """What has passed so far."""
+        """The totals of requests and rows so far."""
         return self._traffic.counts
 
     @property
     def meter(self) -> Meter:
-        """What has passed, by kind and hour; takes quotas."""
+        """Counts requests by kind and hour, and enforces quotas."""
         return self._traffic.meter
 
     def set_size(self, dataset: str, table: str, size: int) -> None:
-        """Say how many bytes a table has, whatever was written; KeyError without the table."""
+        """Set a table's size in bytes, whatever was written; KeyError without the table."""
         self._catalog.known(dataset, table).bytes = size
 
     def datasets(self) -> list[str]:
@@ -119,75 +182,19 @@ class BigQueryDouble:
             return found.contents.rows(found.schema)
 
     def conflicts(self, dataset: str, table: str) -> int:
-        """How many changes came that differ from one of the same key and number, of which BigQuery keeps either."""
+        """How many changes differ from another of the same key and number, of which BigQuery keeps either."""
         return self._catalog.known(dataset, table).contents.conflicts
 
     def pending_streams(self) -> list[str]:
         """The names of the streams that are neither committed nor expired."""
         return self._streams.names()
 
-    def fail_next(
-        self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
-    ) -> None:
-        """Let the next requests fail.
-
-        Args:
-            kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
-                SCHEMA_MISMATCH_EXTRA_FIELDS, which an AppendRowsResponse then carries; or an HTTP status: 429, 500,
-                502 or 503.
-            times: how many requests.
-            method: which ones. Of gRPC: AppendRows, which is also what None means, CreateWriteStream and its like. Of
-                REST: tables.insert and its like, and any for None.
-            after: whether the work is done first, so that only the answer is lost.
-            in_band: whether an AppendRowsResponse tells the code, and the call lives; else it ends the call.
-        """
-        self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
-
-    def failures_left(self) -> int:
-        """How many failures have been asked for and have not struck."""
-        return self._traffic.pending()
-
-    def forget_failures(self) -> None:
-        """Let no request fail any more."""
-        self._traffic.forget()
-
-    def deny(self, dataset: str, table: str = "") -> None:
-        """Deny a table, whether there is one or not, or a dataset and all in it: 403 and PERMISSION_DENIED."""
-        self._catalog.deny(dataset, table)
-
-    def allow(self, dataset: str, table: str = "") -> None:
-        """End what `deny` began."""
-        self._catalog.allow(dataset, table)
-
-    def drop(self, dataset: str, table: str) -> None:
-        """Delete a table and its rows, as a stranger would."""
-        self._catalog.drop(dataset, table)
-
-    def refuse(self, column: str, value: object, message: str) -> None:
-        """Refuse each row that has that value in a top-level column."""
-        self._traffic.refused.append(RefusedValue(column, value, message))
-
-    def take_all(self) -> None:
-        """End what `refuse` began."""
-        self._traffic.refused.clear()
-
-    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
-        """Drop a column and add it again with another type, as a stranger would."""
-        self._catalog.retype(dataset, table, column, kind)
-
-    def expire(self, stream: str, *, forgotten: bool = False) -> None:
-        """End a pending stream's life: it is not found any more, and cannot be committed.
-
-        With `forgotten` the commit says STREAM_NOT_FOUND, as for a stream that never was; else INVALID_STREAM_STATE.
-        """
-        self._streams.expire(stream, forgotten=forgotten)
-
 
 def serve(pipe: Connection, *, keep_rows: bool = False, check: bool = False) -> None:
-    """Serve in a process of its own, for a benchmark.
+    """Serve in a separate process, for a benchmark.
 
-    It sends `(endpoint, grpc_endpoint)` when it is ready, and `Counts` for each "counts" that it is sent; it ends with
-    the pipe, or at anything else.
+    It sends `(endpoint, grpc_endpoint)` when it is ready, and `Counts` for each "counts" that it receives. It ends when
+    the pipe is closed, or at any other message.
     """
     with BigQueryDouble.started(keep_rows=keep_rows, check=check) as double:
         pipe.send((double.endpoint, double.grpc_endpoint))

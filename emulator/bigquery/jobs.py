@@ -1,7 +1,7 @@
-"""The jobs of the BigQuery double, which run the statements it knows (:mod:`emulator.bigquery.statements`).
+"""The jobs of the BigQuery double, which run the statements that it supports (`emulator.bigquery.statements`).
 
-Where it is asked to, it counts load jobs and MERGE statements, of which it does nothing but make the tables. A job is
-done when it is made. Its id is used up, whether it did its work or failed.
+On request it counts load jobs and MERGE statements, for which it only creates the tables. A job is done when it is
+created. Its id cannot be used again, whether it succeeded or failed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from emulator.bigquery.meter import LEAST_SCANNED, LOADS, MERGES, SCANNED, Meter
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
 from emulator.bigquery.schema import Json
 from emulator.bigquery.statements import read
+from emulator.bigquery.table_resources import TableResources
 
 _MERGE = re.compile(r"MERGE `([^`]+)` \w+ USING (?:\(SELECT .*? FROM )?`([^`]+)`", re.DOTALL)
-_EVERYWHERE = ("US", "EU")  # where a job is found without its location
+_EVERYWHERE = ("US", "EU")  # a job there is found without its location
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class _Job:
 
 
 class Jobs:
-    """The jobs there have been. Its methods are called from many threads."""
+    """All jobs so far; may be called from many threads."""
 
     def __init__(self, catalog: Catalog, meter: Meter | None = None) -> None:
         self._catalog = catalog
@@ -38,13 +39,17 @@ class Jobs:
         self._numbers = itertools.count(1)
 
     def insert(self, resource: Json) -> Json:
-        """Runs a job; refuses a statement that is not known, and an id that has been used."""
+        """Runs a job.
+
+        Raises:
+            RefusedError: the statement is not supported, or the id was used before.
+        """
         configuration = resource.get("configuration") or {}
         query = configuration.get("query")
         if self._meter is not None and "load" in configuration:
             return self._load(resource, configuration)
         if query is None or configuration.get("dryRun"):
-            raise RefusedError(Reason.NOT_IMPLEMENTED, "The double runs no jobs but queries, and none of them dry")
+            raise RefusedError(Reason.NOT_IMPLEMENTED, "The double supports only query jobs, and no dry runs")
         reference = resource.get("jobReference") or {}
         job = self._run(query, configuration, reference.get("jobId"), reference.get("location"))
         return job.resource
@@ -56,11 +61,11 @@ class Jobs:
         return self._results(job, "bigquery#queryResponse")
 
     def get(self, job_id: str, location: str | None) -> Json:
-        """A job."""
+        """Returns a job's resource."""
         return self._find(job_id, location).resource
 
     def results(self, job_id: str, location: str | None) -> Json:
-        """What a query gave; refuses as the query was refused."""
+        """Returns a query's results; raises the RefusedError of a query that failed."""
         return self._results(self._find(job_id, location), "bigquery#getQueryResultsResponse")
 
     def _results(self, job: _Job, kind: str) -> Json:
@@ -79,7 +84,7 @@ class Jobs:
 
     def _run(self, query: Json, configuration: Json, job_id: str | None, location: str | None) -> _Job:
         if query.get("useLegacySql", True):
-            raise RefusedError(Reason.INVALID_QUERY, "The double reads GoogleSQL only: set useLegacySql to false")
+            raise RefusedError(Reason.INVALID_QUERY, "The double supports only GoogleSQL: set useLegacySql to false")
         text = str(query.get("query") or "")
         statement = read(text)
         merge = _MERGE.match(text) if self._meter is not None else None
@@ -107,7 +112,7 @@ class Jobs:
             return job
 
     def _load(self, resource: Json, configuration: Json) -> Json:
-        """Counts a load job, and makes its table."""
+        """Counts a load job, and creates its table."""
         assert self._meter is not None
         destination = configuration["load"]["destinationTable"]
         dataset, name = destination["datasetId"], destination["tableId"]
@@ -118,14 +123,14 @@ class Jobs:
                 raise RefusedError(Reason.DUPLICATE, f"Already Exists: Job {self._catalog.project}:{place}.{job_id}")
             self._meter.count(LOADS)
             reference = {"tableReference": destination, "schema": configuration["load"]["schema"]}
-            self._catalog.insert_table(dataset, reference)
+            TableResources(self._catalog).insert(dataset, reference)
             self._catalog.known(dataset, name).bytes = int(resource.get("uploaded", 0))
             job = _Job(self._resource(job_id, place, configuration, None, kind="LOAD"), place, None)
             self._jobs[job_id] = job
             return job.resource
 
     def _merge(self, match: re.Match[str]) -> None:
-        """Counts a MERGE statement, and what it scans: both tables."""
+        """Counts a MERGE statement and the bytes that it scans, those of both tables."""
         assert self._meter is not None
         self._meter.count(MERGES)
         for path in match.groups():
@@ -155,6 +160,6 @@ class Jobs:
 
 
 def check_job_id(job_id: str) -> None:
-    """Refuses an id that BigQuery does not take."""
+    """Raises RefusedError for an id that BigQuery rejects."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,1024}", job_id):
         raise invalid("Job IDs must be alphanumeric (plus underscores and dashes) and at most 1024 characters long.")

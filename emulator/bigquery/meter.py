@@ -1,8 +1,8 @@
-"""What the BigQuery double has been asked, by kind and hour of its clock, and the quotas beyond which it refuses.
+"""Counts the BigQuery double's requests by kind and hour of its clock, and enforces quotas.
 
-A day can be lived through in minutes, for the clock is passed in. Jobs that it does not do (loads, MERGE, the
-background jobs that apply changes) are counted with the bytes that they would scan: whole tables, for the double prunes
-nothing.
+The clock is passed in, so a test can simulate a day in minutes. Jobs that the double does not run (loads, MERGE, the
+background jobs that apply changes) are counted with the bytes that they would scan: whole tables, because the double
+does not prune.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MERGES = "MERGE statements"
 APPLIES = "background apply jobs"
 SCANNED = "bytes scanned"
 LEAST_SCANNED = 10 * 2**20
-"""Bytes that are paid for a table at least."""
+"""The least bytes that BigQuery bills for a table."""
 
 _HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many of a kind within so many seconds."""
+    """A quota: at most `most` of a kind within `seconds`."""
 
     most: int
     seconds: int
@@ -40,22 +40,22 @@ SERVICE: Mapping[str, Limit] = {
     LOADS: Limit(100_000, 24 * _HOUR),
     SCANNED: Limit(200 * 2**40, 24 * _HOUR),
 }
-"""BigQuery's own, as https://cloud.google.com/bigquery/quotas has them."""
+"""BigQuery's quotas: https://cloud.google.com/bigquery/quotas."""
 
 CONNECTIONS_OF_REGION = 5_000
-"""Open at a time."""
+"""The most connections that may be open at a time in a region."""
 
 
 class Meter:
-    """Counts; its methods are called from many threads.
+    """Counts requests and bytes; may be called from many threads.
 
     Args:
-        now: the time.
+        now: returns the time.
 
     Attributes:
-        limits: quotas that are enforced, by kind; none at first.
+        limits: the enforced quotas, by kind; none at first.
         most_open: connections that may be open at a time; None for any number.
-        peak_open: how many were open at a time.
+        peak_open: how many were open at a time, at most.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -91,10 +91,10 @@ class Meter:
         raise RefusedError(Reason.QUOTA_EXCEEDED, f"Exceeds '{kind}' quota, status: INSUFFICIENT_TOKENS")
 
     def opened(self) -> None:
-        """Counts a connection; :meth:`closed` has to follow unless it is refused.
+        """Counts a connection; call `closed` when it ends, unless it is refused.
 
         Raises:
-            RefusedError: there are as many as may be.
+            RefusedError: as many as allowed are open.
         """
         self.count(CONNECTIONS)
         with self._lock:
@@ -104,21 +104,21 @@ class Meter:
             self.peak_open = max(self.peak_open, self._open)
 
     def closed(self) -> None:
-        """A connection has ended."""
+        """Counts the end of a connection."""
         with self._lock:
             self._open -= 1
 
     def total(self, kind: str) -> int:
-        """How many there were."""
+        """Returns how many of a kind were counted."""
         with self._lock:
             return sum(self._hours.get(kind, Counter()).values())
 
     def worst_hour(self, kind: str) -> int:
-        """How many there were in the hour that had most."""
+        """Returns how many of a kind were counted in the hour that had most."""
         with self._lock:
             return max(self._hours.get(kind, Counter()).values(), default=0)
 
     def kinds(self) -> list[str]:
-        """What was counted, by name."""
+        """Returns the counted kinds, by name."""
         with self._lock:
             return sorted(self._hours)

@@ -1,4 +1,4 @@
-"""What the BigQuery double says no with: one error for both of its interfaces, and one of the Write API's own."""
+"""The errors of the BigQuery double: one for both of its interfaces, and one for the Write API only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 
 
 class StorageCode(IntEnum):
-    """What the Write API's StorageError tells."""
+    """The codes of the Write API's StorageError."""
 
     TABLE_NOT_FOUND = 1
     STREAM_ALREADY_COMMITTED = 2
@@ -23,7 +23,7 @@ class StorageCode(IntEnum):
 
 
 class Reason(Enum):
-    """Why a request is refused: the reason that REST names, its HTTP status, and gRPC's code."""
+    """Why a request is refused: the reason in REST, its HTTP status, and gRPC's code."""
 
     INVALID = ("invalid", 400, grpc.StatusCode.INVALID_ARGUMENT)
     INVALID_QUERY = ("invalidQuery", 400, grpc.StatusCode.INVALID_ARGUMENT)
@@ -41,7 +41,7 @@ class Reason(Enum):
 
 
 class RefusedError(Exception):
-    """A request that is refused, over REST or before the Write API looks at rows."""
+    """A request is refused, over REST or before the Write API reads rows."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -50,13 +50,13 @@ class RefusedError(Exception):
 
 
 class WriteError(Exception):
-    """A request that the Write API refuses by itself.
+    """A request is refused by the Write API.
 
     Attributes:
         code: gRPC's code.
-        message: what a person reads.
-        storage: BigQuery's own code, which its clients decide by; None where it gives none.
-        rows: the index and message of each row that is bad.
+        message: the error message.
+        storage: the code of StorageError, by which clients decide; None if there is none.
+        rows: the index and message of each invalid row.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class WriteError(Exception):
 
 
 def invalid(message: str) -> RefusedError:
-    """A refusal for what is wrong in itself."""
+    """Returns the error of an invalid request."""
     return RefusedError(Reason.INVALID, message)
 
 
 def unwritable(message: str, storage: StorageCode | None = None) -> WriteError:
-    """A refusal of the Write API for what is wrong in itself."""
+    """Returns the error of an invalid request of the Write API."""
     return WriteError(grpc.StatusCode.INVALID_ARGUMENT, message, storage)

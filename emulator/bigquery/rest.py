@@ -1,4 +1,4 @@
-"""The REST interface of the BigQuery double: an HTTP server that answers what Google's client asks for tables."""
+"""The REST interface of the BigQuery double: an HTTP server for the requests of Google's client."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from emulator.bigquery.catalog import Catalog
 from emulator.bigquery.jobs import Jobs, check_job_id
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
 from emulator.bigquery.schema import Json
+from emulator.bigquery.table_resources import TableResources
 from emulator.bigquery.traffic import Traffic
 
 _BASE = "/bigquery/v2/projects/"
@@ -38,33 +39,34 @@ _Answer = Callable[[_Request], Json]
 
 
 class BigQueryRest:
-    """Answers requests, whichever thread they come in."""
+    """Answers requests; may be called from many threads."""
 
     def __init__(self, catalog: Catalog, traffic: Traffic, *, count_jobs: bool = False) -> None:
         self.traffic = traffic
         self._catalog = catalog
+        self._tables = TableResources(catalog)
         self._jobs = Jobs(catalog, traffic.meter if count_jobs else None)
         tables = r"datasets/([^/]+)/tables"
         routes: list[tuple[str, str, str, _Answer]] = [
-            ("datasets.insert", "POST", r"datasets", lambda asked: catalog.insert_dataset(asked.body)),
-            ("datasets.get", "GET", r"datasets/([^/]+)", lambda asked: catalog.dataset(asked.parts[0])),
-            ("tables.insert", "POST", tables, lambda asked: catalog.insert_table(asked.parts[0], asked.body)),
+            ("datasets.insert", "POST", r"datasets", lambda request: catalog.insert_dataset(request.body)),
+            ("datasets.get", "GET", r"datasets/([^/]+)", lambda request: catalog.dataset(request.parts[0])),
+            ("tables.insert", "POST", tables, lambda request: self._tables.insert(request.parts[0], request.body)),
             ("tables.list", "GET", tables, self._list_tables),
             ("tables.get", "GET", rf"{tables}/([^/]+)", self._get_table),
             ("tables.patch", "PATCH", rf"{tables}/([^/]+)", self._patch_table),
             ("tables.delete", "DELETE", rf"{tables}/([^/]+)", self._delete_table),
             ("jobs.insert", "POST", r"jobs", self._insert_job),
             ("jobs.get", "GET", r"jobs/([^/]+)", self._get_job),
-            ("jobs.query", "POST", r"queries", lambda asked: self._jobs.query(asked.body)),
+            ("jobs.query", "POST", r"queries", lambda request: self._jobs.query(request.body)),
             ("jobs.getQueryResults", "GET", r"queries/([^/]+)", self._get_results),
         ]
         self._routes = [(name, method, re.compile(path), answer) for name, method, path, answer in routes]
 
     def answer(self, method: str, target: str, if_match: str | None, body: bytes) -> tuple[int, Json | None]:
-        """The status and the document for a request."""
+        """Returns the HTTP status and the document of the response, None without a document."""
         try:
             name, parts, route = self._route(method, urlsplit(target).path)
-            failure = self.traffic.met(name, rest=True)
+            failure = self.traffic.request(name, rest=True)
             if failure is not None and not failure.after:
                 return failure.status, _error(failure.status, failure.reason, failure.message)
             parameters = {key: values[-1] for key, values in parse_qs(urlsplit(target).query).items()}
@@ -88,33 +90,33 @@ class BigQueryRest:
                     return name, tuple(map(unquote, match.groups())), answer
         raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does not serve {method} {path}")
 
-    def _list_tables(self, asked: _Request) -> Json:
-        found = self._catalog.list_tables(asked.parts[0])
+    def _list_tables(self, request: _Request) -> Json:
+        found = self._tables.list_all(request.parts[0])
         return {"kind": "bigquery#tableList", "totalItems": len(found), "tables": found}
 
-    def _get_table(self, asked: _Request) -> Json:
+    def _get_table(self, request: _Request) -> Json:
         with self._catalog.lock:
-            return self._catalog.resource(self._catalog.table(*asked.parts))
+            return self._tables.show(self._catalog.table(*request.parts))
 
-    def _patch_table(self, asked: _Request) -> Json:
-        dataset, table = asked.parts
-        return self._catalog.patch_table(dataset, table, asked.body, asked.if_match)
+    def _patch_table(self, request: _Request) -> Json:
+        dataset, table = request.parts
+        return self._tables.patch(dataset, table, request.body, request.if_match)
 
-    def _delete_table(self, asked: _Request) -> Json:
-        self._catalog.delete_table(*asked.parts)
+    def _delete_table(self, request: _Request) -> Json:
+        self._catalog.remove(*request.parts)
         return {}
 
-    def _insert_job(self, asked: _Request) -> Json:
-        job_id = (asked.body.get("jobReference") or {}).get("jobId")
+    def _insert_job(self, request: _Request) -> Json:
+        job_id = (request.body.get("jobReference") or {}).get("jobId")
         if job_id is not None:
             check_job_id(str(job_id))
-        return self._jobs.insert(asked.body)
+        return self._jobs.insert(request.body)
 
-    def _get_job(self, asked: _Request) -> Json:
-        return self._jobs.get(asked.parts[0], asked.parameters.get("location"))
+    def _get_job(self, request: _Request) -> Json:
+        return self._jobs.get(request.parts[0], request.parameters.get("location"))
 
-    def _get_results(self, asked: _Request) -> Json:
-        return self._jobs.results(asked.parts[0], asked.parameters.get("location"))
+    def _get_results(self, request: _Request) -> Json:
+        return self._jobs.results(request.parts[0], request.parameters.get("location"))
 
 
 def _read(body: bytes) -> Json:
@@ -125,16 +127,16 @@ def _read(body: bytes) -> Json:
     except orjson.JSONDecodeError as error:
         raise invalid(f"Invalid JSON payload received: {error}") from error
     if not isinstance(read, dict):
-        raise invalid("Invalid JSON payload received: it is no object")
+        raise invalid("Invalid JSON payload received: it is not an object")
     return read
 
 
 def _read_upload(body: bytes) -> Json:
-    """The job in an upload of several parts, with the number of bytes that it loads."""
+    """Reads the job in a multipart upload, with the number of bytes that it loads."""
     boundary, _, _ = body.partition(b"\r\n")
     parts = [part.partition(b"\r\n\r\n")[2] for part in body.split(boundary)[1:3]]
     if not boundary.startswith(b"--") or len(parts) < 2:
-        raise RefusedError(Reason.NOT_IMPLEMENTED, "The double takes uploads of a single request only")
+        raise RefusedError(Reason.NOT_IMPLEMENTED, "The double supports only uploads in a single request")
     return {**_read(parts[0].strip()), "uploaded": len(parts[1]) - 2}
 
 
@@ -144,8 +146,8 @@ def _error(status: int, reason: str, message: str) -> Json:
 
 
 @contextmanager
-def serving(rest: BigQueryRest) -> Iterator[int]:
-    """Serves on a port of 127.0.0.1 while the context is open; gives the port."""
+def serving_rest(rest: BigQueryRest) -> Iterator[int]:
+    """Serves on a port of 127.0.0.1 while the context is open; yields the port."""
     server = _Server(rest)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="BigQuery double, REST")
     thread.start()
@@ -154,7 +156,7 @@ def serving(rest: BigQueryRest) -> Iterator[int]:
     finally:
         server.shutdown()
         thread.join()
-        server.cut()
+        server.close_connections()
         server.server_close()
 
 
@@ -175,8 +177,8 @@ class _Server(ThreadingHTTPServer):
         self._open.discard(request)
         super().shutdown_request(request)
 
-    def cut(self) -> None:
-        """Ends the connections that clients keep, so that their threads end."""
+    def close_connections(self) -> None:
+        """Closes the connections that clients keep open, so that their threads end."""
         for connection in tuple(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -185,7 +187,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one segment an answer
+    wbufsize = -1  # a response is sent in one segment
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -200,4 +202,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve  # noqa: N815 - the library's names
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Nothing."""
+        """Logs nothing."""

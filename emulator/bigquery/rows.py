@@ -1,7 +1,7 @@
 """Reads the rows of an append: serialized messages of the writer's schema, as changes to a table's columns.
 
-As BigQuery does, it matches fields and columns by name, ignoring case, takes a missing field for NULL, and refuses what
-the table has no place for.
+Like BigQuery, it matches fields and columns by name, ignoring case, reads a missing field as NULL, and rejects fields
+that are not columns of the table.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SECTIONS = re.compile(r"[0-9A-Fa-f]{1,16}(?:/[0-9A-Fa-f]{1,16}){0,3}")
 class RowReader:
     """Reads rows that are written with one schema for a table of some columns and key.
 
-    Raises WriteError if the schema does not fit the table. `changes` tells whether rows may be changes by key, which
-    they are where the writer's schema has a field _CHANGE_TYPE. The rules of changes, and the format of their numbers,
-    are those of https://cloud.google.com/bigquery/docs/change-data-capture.
+    Raises WriteError if the schema does not fit the table. `changes` says whether rows may be changes by key, which
+    they are if the writer's schema has a field _CHANGE_TYPE. The rules of changes, and the format of their numbers, are
+    those of https://cloud.google.com/bigquery/docs/change-data-capture.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RowReader:
         return self._typed
 
     def read(self, raw: bytes) -> Change:
-        """A row. Raises ValueError, with what a person reads, if it is bad."""
+        """Reads a row; raises ValueError with an error message if it is invalid."""
         try:
             message = self._class.FromString(raw)
         except DecodeError as error:
@@ -117,7 +117,7 @@ class _Field(NamedTuple):
 
 
 class _Struct:
-    """Reads messages as the dicts of a STRUCT, or of the whole row; `path` is the way to it, with its dot."""
+    """Reads messages as dicts of a STRUCT or of the whole row; `path` is its name with a dot, empty for the row."""
 
     def __init__(self, descriptor: Descriptor, columns: Sequence[Column], path: str) -> None:
         known = {column.name.lower(): column for column in columns}
@@ -153,9 +153,9 @@ class _Struct:
         return _Field(field.name, column.name, convert, repeated, column.mode == "REQUIRED")
 
     def read(self, message: Message) -> Row:
-        """A message's fields, by column; what it has not is left out."""
+        """Reads a message's fields by column, without those that it does not have."""
         if len(UnknownFieldSet(message)):
-            raise ValueError(f"the row has a field {self._path}? that the writer's schema has not")
+            raise ValueError(f"the row has a field {self._path}? that is not in the writer's schema")
         row: Row = {}
         for field in self._fields:
             try:
@@ -173,4 +173,4 @@ class _Struct:
 
 
 class _FieldError(ValueError):
-    """A bad value, with the column it is in."""
+    """A value is invalid; the message names its column."""

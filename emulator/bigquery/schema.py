@@ -1,4 +1,4 @@
-"""A table's definition as BigQuery checks it: columns, primary key, clustering; and how it may change."""
+"""Checks a table's definition as BigQuery does: columns, primary key, clustering, and how they may change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of one; the type is GoogleSQL's name of it."""
+    """A column, or a field of one; the type is GoogleSQL's name."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table's definition; `others` is what is kept as it was given: description, labels and the like."""
+    """A table's definition; `others` are properties that are kept unchanged, such as the description and labels."""
 
     schema: tuple[Column, ...]
     key: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Definition:
 
 
 def read_columns(schema: Json) -> tuple[Column, ...]:
-    """The columns of a REST schema; refuses what BigQuery does."""
+    """Reads the columns of a REST schema; raises RefusedError for what BigQuery rejects."""
     given = schema.get("fields") or []
     columns = tuple(_read_column(column) for column in given)
     if not columns:
@@ -72,7 +72,7 @@ def read_columns(schema: Json) -> tuple[Column, ...]:
 
 def _read_column(given: Json) -> Column:
     if unknown := given.keys() - _FIELD_KEYS:
-        raise invalid(f"The double knows no property {min(unknown)!r} of a field")
+        raise invalid(f"The double does not support the property {min(unknown)!r} of a field")
     name = str(given.get("name", ""))
     if not _NAME.fullmatch(name):
         raise invalid(
@@ -95,7 +95,7 @@ def _read_column(given: Json) -> Column:
 
 
 def check(definition: Definition) -> None:
-    """Refuses a primary key or a clustering that BigQuery does not take."""
+    """Raises RefusedError for a primary key or a clustering that BigQuery rejects."""
     known = {column.name.lower(): column for column in definition.schema}
     _check_columns("primary key", definition.key, known, _KEY_TYPES, _MOST_KEY_COLUMNS)
     _check_columns("clustering", definition.clustering, known, _CLUSTER_TYPES, _MOST_CLUSTER_COLUMNS)
@@ -118,7 +118,11 @@ def _check_columns(
 
 
 def patched(table: str, old: Sequence[Column], new: Sequence[Column], *, inside: str = "") -> tuple[Column, ...]:
-    """The columns after a patch, new ones last; a patch may add columns that may be NULL, and end REQUIRED."""
+    """Returns the columns after a patch, which may add nullable columns (at the end) and relax REQUIRED to NULLABLE.
+
+    Raises:
+        RefusedError: it changes anything else.
+    """
     mismatch = f"Provided Schema does not match Table {table}."
     given = {column.name.lower(): column for column in new}
     result = []
@@ -157,7 +161,7 @@ def _column_to_rest(column: Column) -> Json:
 
 
 def to_storage(columns: Iterable[Column]) -> TableSchema:
-    """The columns as the Write API shows them."""
+    """Returns the columns as the Write API shows them."""
     return TableSchema(fields=[_column_to_storage(column) for column in columns])
 
 

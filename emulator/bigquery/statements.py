@@ -1,17 +1,17 @@
-"""The statements that the BigQuery double knows: those by which a table is altered, copied and dropped.
+"""The statements that the BigQuery double supports: they alter, copy and drop tables.
 
-What is refused is what Google's pages say of it:
+It rejects what Google's documentation says BigQuery rejects:
 
-- a column of the primary key or of the clustering is neither dropped nor renamed (DROP COLUMN and RENAME COLUMN in
+- a column of the primary key or of the clustering can be neither dropped nor renamed (DROP COLUMN and RENAME COLUMN in
   https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language);
-- nor does it change its type, and a table with a primary key is not renamed
-  (https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations); of another column the type is only widened
-  (ALTER COLUMN SET DATA TYPE in the first page);
-- a table is renamed some five hours after rows were last streamed into it
+- its type cannot change, and a table with a primary key cannot be renamed
+  (https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations); the type of other columns can only be
+  widened (ALTER COLUMN SET DATA TYPE in the first page);
+- a table can be renamed only some five hours after rows were last streamed into it
   (https://cloud.google.com/bigquery/docs/managing-tables, limitations on renaming tables);
-- a table that changes are streamed into takes no UPDATE, DELETE or MERGE
-  (https://cloud.google.com/bigquery/docs/change-data-capture, limitations), and keeps its key (no page says so: an
-  error that was met, github.com/pulumi/pulumi-gcp/issues/1175);
+- a table with streamed changes accepts no UPDATE, DELETE or MERGE
+  (https://cloud.google.com/bigquery/docs/change-data-capture, limitations), and its key cannot be removed (not
+  documented; the error is quoted in github.com/pulumi/pulumi-gcp/issues/1175);
 - a statement has at most 1 MB (https://cloud.google.com/bigquery/quotas#query_jobs).
 """
 
@@ -27,10 +27,11 @@ from emulator.bigquery.refusals import Reason, RefusedError, invalid
 from emulator.bigquery.schema import Column, Definition, check
 
 LONGEST = 1_000_000
-"""Characters of a statement."""
+"""The most characters of a statement."""
 
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
 _AFTER_STREAMING = timedelta(hours=5)
+_LONGEST_STALENESS = timedelta(hours=24)
 _WIDER: Mapping[str, frozenset[str]] = {
     "INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}),
     "NUMERIC": frozenset({"BIGNUMERIC", "FLOAT64"}),
@@ -44,7 +45,7 @@ Work = Callable[[Catalog], None]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement that was read: the table that it is of, and what does its work."""
+    """A parsed statement: its table, and the function that runs it."""
 
     project: str
     dataset: str
@@ -53,10 +54,14 @@ class Statement:
 
 
 def read(text: str) -> Statement:
-    """Reads a statement; refuses one that is too long or not known."""
+    """Parses a statement.
+
+    Raises:
+        RefusedError: it is too long or not supported.
+    """
     if len(text) > LONGEST:
         raise RefusedError(Reason.INVALID_QUERY, "The query is too large. The maximum length is 1 MB.")
-    for pattern, act in _KNOWN:
+    for pattern, act in _SUPPORTED:
         match = re.fullmatch(rf"\s*{pattern}\s*;?\s*", text, re.IGNORECASE)
         if match is not None:
             project, dataset, table, *others = match.groups()
@@ -67,14 +72,23 @@ def read(text: str) -> Statement:
         return Statement(project, dataset, table, _mutate(verb, dataset, table))
     raise RefusedError(
         Reason.INVALID_QUERY,
-        "The double knows a few statements only: ALTER TABLE, CREATE TABLE AS SELECT * FROM and DROP TABLE, with names"
+        "The double supports only ALTER TABLE, CREATE TABLE AS SELECT * FROM and DROP TABLE, with names"
         " of the form `project.dataset.table`",
     )
 
 
 def _set_staleness(dataset: str, table: str, number: str, unit: str) -> Work:
     staleness = timedelta(seconds=int(number) * _SECONDS[unit.upper()])
-    return lambda catalog: catalog.set_max_staleness(dataset, table, staleness)
+    if staleness > _LONGEST_STALENESS:
+        return _refusing("max_staleness of a table is between 0 and 24 hours")
+    return _altering(lambda found: replace(found.definition, max_staleness=staleness))(dataset, table)
+
+
+def _refusing(message: str) -> Work:
+    def work(_catalog: Catalog) -> None:
+        raise invalid(message)
+
+    return work
 
 
 def _altering(alter: Callable[..., Definition]) -> Callable[..., Work]:
@@ -112,6 +126,20 @@ def _retype_column(table: Table, name: str, kind: str) -> Definition:
     return replace(table.definition, schema=schema)
 
 
+def retype(catalog: Catalog, dataset: str, name: str, column: str, kind: str) -> None:
+    """Drops a column and adds it again with another type, whoever may access the table; KeyError without the table.
+
+    Raises:
+        RefusedError: the column is missing, or part of the key or of the clustering.
+    """
+    with catalog.lock:
+        table = catalog.known(dataset, name)
+        found = _free_column(table, column, "drop")
+        table.contents.rename(found.name, None)
+        schema = tuple(replace(one, type=kind) if one is found else one for one in table.schema)
+        table.redefine(replace(table.definition, schema=schema))
+
+
 def _add_column(table: Table, name: str, kind: str) -> Definition:
     repeated = re.fullmatch(r"ARRAY<(\w+)>", kind, re.IGNORECASE)
     added = Column(name, (repeated[1] if repeated else kind).upper(), "REPEATED" if repeated else "NULLABLE")
@@ -122,7 +150,7 @@ def _add_column(table: Table, name: str, kind: str) -> Definition:
 
 def _add_key(table: Table, columns: str) -> Definition:
     if table.definition.key:
-        raise invalid("The table has a primary key already")
+        raise invalid("The table already has a primary key")
     definition = replace(table.definition, key=tuple(name.strip(" `") for name in columns.split(",")))
     check(definition)
     table.make_contents(definition)
@@ -140,10 +168,10 @@ def _drop_key(table: Table) -> Definition:
 
 
 def _free_column(table: Table, name: str, verb: str) -> Column:
-    """A column that is neither of the key nor of the clustering."""
+    """Returns a column; raises RefusedError if it is missing, or part of the key or of the clustering."""
     fixed = {column.lower() for column in (*table.definition.key, *table.definition.clustering)}
     if name.lower() in fixed:
-        raise invalid(f"Cannot {verb} column {name}: it is of the primary key or of the clustering")
+        raise invalid(f"Cannot {verb} column {name}: it is part of the primary key or of the clustering")
     for column in table.schema:
         if column.name.lower() == name.lower():
             return column
@@ -177,7 +205,7 @@ def _copy_table(dataset: str, name: str, project: str, of_dataset: str, of_name:
 
 
 def _drop_table(dataset: str, name: str) -> Work:
-    return lambda catalog: catalog.delete_table(dataset, name)
+    return lambda catalog: catalog.remove(dataset, name)
 
 
 def _mutate(verb: str, dataset: str, name: str) -> Work:
@@ -186,13 +214,13 @@ def _mutate(verb: str, dataset: str, name: str) -> Work:
             raise RefusedError(
                 Reason.INVALID_QUERY, f"{verb} is not supported over a table with active CDC: {dataset}.{name}"
             )
-        raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does no {verb}")
+        raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does not support {verb}")
 
     return work
 
 
 _ALTER = rf"ALTER\s+TABLE\s+{_PATH}\s+"
-_KNOWN: tuple[tuple[str, Callable[..., Work]], ...] = (
+_SUPPORTED: tuple[tuple[str, Callable[..., Work]], ...] = (
     (
         rf"{_ALTER}SET\s+OPTIONS\s*\(\s*max_staleness\s*=\s*INTERVAL\s+(\d{{1,9}})\s+({'|'.join(_SECONDS)})\s*\)",
         _set_staleness,

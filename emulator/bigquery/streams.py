@@ -1,4 +1,4 @@
-"""The write streams of the BigQuery double: pending ones, whose rows are seen when they are committed, all at once."""
+"""The write streams of the BigQuery double: pending streams, whose rows appear all at once when they are committed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StreamName(NamedTuple):
 
 
 class PendingStream:
-    """A pending stream: its rows until they are committed, and how many it has been given.
+    """A pending stream: its rows until they are committed, and how many were appended.
 
     Its `lock` is held while an append is checked and takes place.
     """
@@ -49,7 +49,7 @@ class PendingStream:
         self.lock = threading.Lock()
 
     def check_append(self, offset: int | None) -> None:
-        """Refuses an append where the stream is not to be written, or not there."""
+        """Raises WriteError if the stream is finalized, or `offset` is not its end."""
         if self.finalized or self.committed is not None:
             raise unwritable(f"Stream has been finalized. Entity: {self.name}", StorageCode.STREAM_FINALIZED)
         if offset is None or offset == self.count:
@@ -67,7 +67,7 @@ class PendingStream:
 
 
 class Streams:
-    """The pending streams there are. Its methods are called from many threads."""
+    """The pending streams; may be called from many threads."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -75,7 +75,7 @@ class Streams:
         self._numbers = itertools.count(1)
 
     def parse(self, name: str) -> StreamName:
-        """A stream's name in parts; refuses what is no name, and another project's."""
+        """Parses a stream's name; raises WriteError if it is not valid or of another project."""
         match = _STREAM.fullmatch(name)
         if match is None:
             raise unwritable(f"Invalid stream name. Entity: {name}")
@@ -84,12 +84,12 @@ class Streams:
         return StreamName(parent, dataset, table, identifier)
 
     def create(self, parent: str, wanted: WriteStream) -> WriteStream:
-        """Makes a pending stream."""
+        """Creates a pending stream."""
         table = self._table(parent)
         if wanted.type_ != WriteStream.Type.PENDING:
             raise WriteError(
                 grpc.StatusCode.UNIMPLEMENTED,
-                "The double creates pending streams only",
+                "The double supports only pending streams",
                 StorageCode.INVALID_STREAM_TYPE,
             )
         stream = PendingStream(f"{parent}/streams/s{next(self._numbers)}", table, self._catalog.now())
@@ -127,7 +127,7 @@ class Streams:
         return stream
 
     def finalize(self, name: str) -> int:
-        """Ends the appends to a stream, as often as one likes; gives how many rows it has."""
+        """Finalizes a stream and returns how many rows it has; may be repeated."""
         if self.parse(name).id == DEFAULT:
             raise unwritable(f"The default stream is not finalized. Entity: {name}", StorageCode.INVALID_STREAM_TYPE)
         stream = self.pending(name)
@@ -136,12 +136,12 @@ class Streams:
             return stream.count
 
     def commit(self, parent: str, names: Sequence[str]) -> tuple[datetime | None, list[StorageError]]:
-        """Shows the rows of streams of one table, all at once; gives when, or else why not."""
+        """Commits streams of one table, all at once; returns when, or else None and the errors."""
         table = self._table(parent)
         if not names or len(set(names)) < len(names):
             raise unwritable("The streams to commit are none, or one is named twice")
-        if strange := [name for name in names if self.parse(name).parent != parent]:
-            raise unwritable(f"The stream is not of the table {parent}. Entity: {strange[0]}")
+        if others := [name for name in names if self.parse(name).parent != parent]:
+            raise unwritable(f"The stream is not of the table {parent}. Entity: {others[0]}")
         with self._catalog.lock:
             if errors := [error for name in names if (error := self._why_not(name, table)) is not None]:
                 return None, errors
@@ -154,14 +154,14 @@ class Streams:
             return now, []
 
     def expire(self, name: str, *, forgotten: bool = False) -> None:
-        """Ends a stream's life; with `forgotten` nobody remembers that there was one."""
+        """Expires a stream; with `forgotten` it is as if it had never existed."""
         with self._catalog.lock:
             self._pending[name].expired = True
             if forgotten:
                 del self._pending[name]
 
     def names(self) -> list[str]:
-        """The streams that are neither committed nor expired."""
+        """Returns the names of the streams that are neither committed nor expired."""
         with self._catalog.lock:
             return [name for name, stream in self._pending.items() if not (stream.committed or stream.expired)]
 

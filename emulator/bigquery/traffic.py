@@ -1,4 +1,4 @@
-"""What passes the BigQuery double: counted, and made to fail where a test wants it."""
+"""Counts the requests to the BigQuery double, and injects failures for tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _HTTP = {429: "rateLimitExceeded", 500: "internalError", 502: "badGateway", 503:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What happens to a request: a gRPC code or an HTTP status, before the request's work is done or after it.
+    """An injected failure of a request: a gRPC code or an HTTP status, before or after the request is carried out.
 
-    In band it is an answer of AppendRows, and the connection lives; else the connection's call ends with it. With a
-    storage code it is an answer that carries that, with INVALID_ARGUMENT.
+    In band it is a response of AppendRows, and the call continues; otherwise the call ends with it. With a storage code
+    it is a response that carries this code, with INVALID_ARGUMENT.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
@@ -37,12 +37,12 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """What a person reads."""
-        return f"a failure that a test asked for: {self.reason}"
+        """The error message."""
+        return f"a failure injected by a test: {self.reason}"
 
     @property
     def reason(self) -> str:
-        """The reason of REST, or the code's name."""
+        """The reason in REST, or the code's name."""
         if self.storage is not None:
             return self.storage.name
         return _HTTP[self.status] if self.status else str(self.code.name)
@@ -50,11 +50,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Counts:
-    """What has passed: appends with rows that were applied, their rows, bytes of them, and requests by method.
+    """Totals: appends that were applied, their rows and bytes, and requests by method.
 
     A method is AppendRows and its like for gRPC (each request of its stream), tables.insert and its like for REST.
-    `unrouted` counts AppendRows calls without the routing header x-goog-request-params, which BigQuery needs where a
-    dataset is not in its first region.
+    `unrouted` counts AppendRows calls without the routing header x-goog-request-params, which BigQuery requires for a
+    dataset outside its first region.
     """
 
     appends: int = 0
@@ -66,19 +66,19 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class RefusedValue:
-    """A value for which a row is refused."""
+    """A value that makes a row invalid."""
 
     column: str
     value: object
     message: str
 
     def found_in(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row has it."""
+        """Whether a row has the value."""
         return self.column in row and bool(row[self.column] == self.value)
 
 
 class Traffic:
-    """Counts requests, also by hour and against quotas (`meter`), and tells which of them fail."""
+    """Counts requests, also by hour and against quotas (`meter`), and decides which of them fail."""
 
     def __init__(self, meter: Meter) -> None:
         self.counts = Counts()
@@ -90,10 +90,10 @@ class Traffic:
     def fail_next(
         self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
     ) -> None:
-        """Lets the next requests of a method fail; see `BigQueryDouble.fail_next`."""
+        """Makes the next requests of a method fail; see `BigQueryDouble.fail_next`."""
         if isinstance(kind, int):
             if kind not in _HTTP:
-                raise ValueError(f"no failure of REST: {kind}; there are {sorted(_HTTP)}")
+                raise ValueError(f"{kind} is not a supported HTTP status: use one of {sorted(_HTTP)}")
             failure = Failure(status=kind, after=after)
         elif kind in StorageCode.__members__:
             failure = Failure(grpc.StatusCode.INVALID_ARGUMENT, in_band=True, storage=StorageCode[kind])
@@ -101,23 +101,23 @@ class Traffic:
             failure = Failure(grpc.StatusCode[kind], after=after, in_band=in_band)
         method = method or (_ANY_REST if failure.status else APPEND_ROWS)
         if method not in (_REST if failure.status else _WRITE):
-            raise ValueError(f"{method} does not fail with {kind}")
+            raise ValueError(f"{method} cannot fail with {kind}")
         if failure.in_band and method != APPEND_ROWS:
-            raise ValueError(f"only {APPEND_ROWS} fails in band")
+            raise ValueError(f"only {APPEND_ROWS} can fail in band")
         with self._lock:
             self._failures += [(method, failure)] * times
 
     def pending(self) -> int:
-        """How many failures have not struck yet."""
+        """Returns how many failures have not been injected yet."""
         return len(self._failures)
 
     def forget(self) -> None:
-        """Lets no request fail any more."""
+        """Removes all failures that have not been injected yet."""
         with self._lock:
             self._failures.clear()
 
-    def met(self, method: str, *, rest: bool = False) -> Failure | None:
-        """Counts a request, and gives how it fails, if it does; refuses it where its quota is used up."""
+    def request(self, method: str, *, rest: bool = False) -> Failure | None:
+        """Counts a request, and returns its failure if one is to be injected; raises RefusedError beyond its quota."""
         self.meter.count(method)
         with self._lock:
             self.counts.requests[method] += 1
@@ -135,6 +135,6 @@ class Traffic:
             self.counts.bytes += size
 
     def unrouted(self) -> None:
-        """Counts a call that does not say where it is to go."""
+        """Counts an AppendRows call without the routing header."""
         with self._lock:
             self.counts.unrouted += 1

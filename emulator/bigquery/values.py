@@ -1,4 +1,4 @@
-"""Values of protocol buffers as values of BigQuery's types: which types go together, and which values are refused."""
+"""Converts values of protocol buffers to BigQuery's types, and rejects invalid ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 Convert = Callable[[Any], object]
-"""Makes a Python value of a protocol buffer's, or raises ValueError with what a person reads."""
+"""Converts a protocol buffer's value to a Python value; raises ValueError with an error message."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -26,7 +26,7 @@ _MOST_DIGITS = 1000
 
 
 def converter(column_type: str, proto_type: int) -> Convert | None:
-    """What makes values of a column's type of a field's; None if the two do not go together."""
+    """Returns the conversion from a field's type to a column's type; None if they are not compatible."""
     return _CONVERTERS.get(column_type, {}).get(proto_type)
 
 
@@ -35,7 +35,7 @@ def _same(value: Any) -> object:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):  # what the library gives instead of bad UTF-8, in proto2
+    if not isinstance(value, str):  # the library returns bytes for invalid UTF-8 in proto2
         raise ValueError("the string is not UTF-8")  # noqa: TRY004 - an error of the value
     return value
 
@@ -54,13 +54,13 @@ def _day_of_text(value: Any) -> date:
     return date(int(year), int(month), int(day))
 
 
-def _moment(value: int) -> datetime:
+def _timestamp(value: int) -> datetime:
     if not _FIRST_MICROSECOND <= value <= _LAST_MICROSECOND:
         raise ValueError("the timestamp is outside the years 1 to 9999")
     return _EPOCH + timedelta(microseconds=value)
 
 
-def _moment_of_text(value: Any) -> datetime:
+def _timestamp_of_text(value: Any) -> datetime:
     text = _text(value)
     if not _TIMESTAMP.fullmatch(text):
         raise ValueError("the timestamp is not of the form YYYY-MM-DD HH:MM:SS.ffffff+00:00")
@@ -80,7 +80,7 @@ def _json(value: Any) -> str:
 
 
 class _Numeric:
-    """Numbers with `scale` decimals whose unscaled value is at most `most`; in bytes it is little-endian."""
+    """Decimals with `scale` decimal places whose unscaled value is at most `most`; bytes are little-endian."""
 
     def __init__(self, name: str, scale: int, most: int, width: int) -> None:
         self._name = name
@@ -102,7 +102,7 @@ class _Numeric:
 
     def _checked(self, value: Decimal) -> Decimal:
         if value.copy_abs() > self._most:
-            raise ValueError(f"the number is beyond the range of {self._name}")
+            raise ValueError(f"the number is outside the range of {self._name}")
         _, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int)
         fraction = digits[exponent + self._scale :] if exponent < -self._scale else ()
@@ -124,7 +124,7 @@ _CONVERTERS: Mapping[str, Mapping[int, Convert]] = {
     "STRING": _OF_TEXT,
     "BYTES": {Field.TYPE_BYTES: _same},
     "DATE": {Field.TYPE_INT32: _day, Field.TYPE_INT64: _day, Field.TYPE_STRING: _day_of_text},
-    "TIMESTAMP": {Field.TYPE_INT64: _moment, Field.TYPE_STRING: _moment_of_text},
+    "TIMESTAMP": {Field.TYPE_INT64: _timestamp, Field.TYPE_STRING: _timestamp_of_text},
     "NUMERIC": {Field.TYPE_STRING: _NUMERIC.of_text, Field.TYPE_BYTES: _NUMERIC.of_bytes},
     "BIGNUMERIC": {Field.TYPE_STRING: _BIGNUMERIC.of_text, Field.TYPE_BYTES: _BIGNUMERIC.of_bytes},
     "JSON": {Field.TYPE_STRING: _json},

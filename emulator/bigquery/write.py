@@ -28,7 +28,7 @@ _SERVICE = "/google.cloud.bigquery.storage.v1.BigQueryWrite/"
 _LARGEST_REQUEST = 10_000_000
 _ROW_ERRORS_SHOWN = 100
 _ROUTING = "x-goog-request-params"
-_THREADS = 64  # a stream that is open holds one
+_THREADS = 64  # an open stream needs one
 _AppendRowsRequest = types.AppendRowsRequest.pb()
 _AppendRowsResponse = types.AppendRowsResponse.pb()
 _Rows = types.ProtoRows.pb()
@@ -37,14 +37,14 @@ _FIELDS_ERROR = int(types.RowError.RowErrorCode.FIELDS_ERROR)
 
 
 class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
-    """Write streams, on raw bytes; each method may be called in any thread.
+    """The methods of write streams, on raw bytes; may be called from many threads.
 
     Args:
         catalog: the tables.
         streams: the pending streams.
-        traffic: counts appends and makes them fail.
-        keep_rows: whether rows are kept; else they are checked and counted.
-        check: whether rows are looked at; else they are counted only.
+        traffic: counts appends and injects failures.
+        keep_rows: whether rows are kept; if not, they are checked and counted.
+        check: whether rows are checked; if not, they are only counted.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         self.check = check
         unary: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {
             "CreateWriteStream": (types.CreateWriteStreamRequest, self._create),
-            "GetWriteStream": (types.GetWriteStreamRequest, lambda asked: streams.get(asked.name)),
+            "GetWriteStream": (types.GetWriteStreamRequest, lambda request: streams.get(request.name)),
             "FinalizeWriteStream": (types.FinalizeWriteStreamRequest, self._finalize),
             "BatchCommitWriteStreams": (types.BatchCommitWriteStreamsRequest, self._commit),
         }
@@ -68,7 +68,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         self._methods[_SERVICE + APPEND_ROWS] = grpc.stream_stream_rpc_method_handler(self._append_rows)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Find a method's handler; one that is not known is UNIMPLEMENTED."""
+        """Find a method's handler; a method without one is UNIMPLEMENTED."""
         return self._methods.get(details.method)
 
     def _unary(
@@ -76,7 +76,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
     ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
             try:
-                failure = self.traffic.met(name)
+                failure = self.traffic.request(name)
                 if failure is not None and not failure.after:
                     context.abort(failure.code, failure.message)
                 response = work(request_type.deserialize(raw))
@@ -89,15 +89,15 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
 
         return answer
 
-    def _create(self, asked: types.CreateWriteStreamRequest) -> types.WriteStream:
-        return self.streams.create(asked.parent, asked.write_stream)
+    def _create(self, request: types.CreateWriteStreamRequest) -> types.WriteStream:
+        return self.streams.create(request.parent, request.write_stream)
 
-    def _finalize(self, asked: types.FinalizeWriteStreamRequest) -> types.FinalizeWriteStreamResponse:
-        return types.FinalizeWriteStreamResponse(row_count=self.streams.finalize(asked.name))
+    def _finalize(self, request: types.FinalizeWriteStreamRequest) -> types.FinalizeWriteStreamResponse:
+        return types.FinalizeWriteStreamResponse(row_count=self.streams.finalize(request.name))
 
-    def _commit(self, asked: types.BatchCommitWriteStreamsRequest) -> types.BatchCommitWriteStreamsResponse:
-        moment, errors = self.streams.commit(asked.parent, asked.write_streams)
-        return types.BatchCommitWriteStreamsResponse(commit_time=moment, stream_errors=errors)
+    def _commit(self, request: types.BatchCommitWriteStreamsRequest) -> types.BatchCommitWriteStreamsResponse:
+        committed, errors = self.streams.commit(request.parent, request.write_streams)
+        return types.BatchCommitWriteStreamsResponse(commit_time=committed, stream_errors=errors)
 
     def _append_rows(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         if not any(key == _ROUTING and "write_stream=" in value for key, value in context.invocation_metadata()):
@@ -115,7 +115,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         self, connection: _Connection, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         for raw in requests:
-            failure = self.traffic.met(APPEND_ROWS)
+            failure = self.traffic.request(APPEND_ROWS)
             if failure is not None and not failure.in_band and not failure.after:
                 context.abort(failure.code, failure.message)
             try:
@@ -128,7 +128,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
 
 
 class _Connection:
-    """One AppendRows call: what its requests may leave out, because one before them said it."""
+    """One AppendRows call, with what its requests may omit because an earlier one had it."""
 
     def __init__(self, api: BigQueryWrite) -> None:
         self._api = api
@@ -138,7 +138,7 @@ class _Connection:
         self._changes: bool | None = None
 
     def answer(self, raw: bytes, failure: Failure | None) -> Any:
-        """The answer to a request; raises WriteError or RefusedError where it is the call's end."""
+        """Returns the response to a request; raises WriteError or RefusedError if the call ends with it."""
         if len(raw) > _LARGEST_REQUEST:
             raise unwritable(f"AppendRows request too large: {len(raw)} limit {_LARGEST_REQUEST}")
         try:
@@ -172,7 +172,7 @@ class _Connection:
 
     def _append(self, request: Any, table: Table, pending: PendingStream | None) -> int | None:
         if request.WhichOneof("rows") != "proto_rows":
-            raise unwritable("The double takes rows as protocol buffers, and a request has some")
+            raise unwritable("The double supports only rows as protocol buffers, and a request must have some")
         if request.proto_rows.writer_schema.HasField("proto_descriptor"):
             self._writer_schema = request.proto_rows.writer_schema.proto_descriptor.SerializeToString()
         if self._writer_schema is None:
@@ -203,7 +203,7 @@ class _Connection:
         return None
 
     def _count_apply(self, table: Table) -> None:
-        """Counts the job that BigQuery runs in the background once in max_staleness; it reads the whole table."""
+        """Counts the background job that BigQuery runs once in each max_staleness, which reads the whole table."""
         staleness, now = table.definition.max_staleness, self._api.catalog.now()
         if staleness and now - table.applied >= staleness:
             table.applied = now
@@ -253,7 +253,7 @@ def _fail(failure: Failure | None, *, after: bool) -> None:
 
 
 def _abort(context: grpc.ServicerContext, error: RefusedError | WriteError) -> NoReturn:
-    """Ends a call with an error, and with BigQuery's own code where there is one."""
+    """Ends a call with an error, and with the code of StorageError if there is one."""
     status = _status(error, "")
     if status.details:
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
@@ -274,8 +274,8 @@ def _status(error: RefusedError | WriteError, entity: str) -> Status:
 
 
 @contextmanager
-def serving(api: BigQueryWrite) -> Iterator[int]:
-    """Serves on a port of 127.0.0.1 while the context is open; gives the port."""
+def serving_write(api: BigQueryWrite) -> Iterator[int]:
+    """Serves on a port of 127.0.0.1 while the context is open; yields the port."""
     options = (
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),

@@ -15,7 +15,7 @@ _CreateSessionRequest = types.CreateSessionRequest.pb()
 
 
 def answer(replay: Replay, span: Span, token: str | None, start: int = START) -> list[bytes]:
-    """The messages of an answer, without gRPC's prefixes."""
+    """Returns the messages of a response, without gRPC's prefixes."""
     body, at = b"".join(replay.answer(token, start, span.end)), 0
     messages = []
     while at < len(body):

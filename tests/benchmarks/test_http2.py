@@ -1,4 +1,4 @@
-"""The server's side of HTTP/2 keeps to the client's windows, to the byte."""
+"""The server's side of HTTP/2 respects the client's windows, to the byte."""
 
 from struct import pack, unpack
 
@@ -11,7 +11,7 @@ BODY = bytes(range(256)) * 400
 
 
 class Client:
-    """What a connection sends, taken apart."""
+    """Parses the frames that a connection sends."""
 
     def __init__(self, initial_window: int | None = None) -> None:
         self.connection = Connection(lambda request: iter([BODY[:7], BODY[7:], b""]))
@@ -30,7 +30,7 @@ class Client:
         self.connection.receive(frame(_WINDOW_UPDATE, 0, stream, pack("!L", by)))
 
     def pull(self) -> None:
-        """Takes all there is."""
+        """Reads everything that the connection sends now."""
         data = b""
         while buffers := self.connection.buffers(1 << 20):
             data += b"".join(buffers)
@@ -46,7 +46,7 @@ class Client:
             data = data[end:]
 
 
-def test_a_stream_gets_what_its_window_takes_and_then_the_rest() -> None:
+def test_a_stream_receives_as_much_as_its_window_allows_and_later_the_rest() -> None:
     client = Client(initial_window=10)
     client.ask(1)
     client.pull()
@@ -69,7 +69,7 @@ def test_the_connections_window_is_shared() -> None:
     assert client.ended == {1, 3}
 
 
-def test_the_end_needs_no_window() -> None:
+def test_trailers_need_no_window() -> None:
     client = Client(initial_window=len(BODY))
     client.open(0, len(BODY) - 65_535)
     client.ask(1)
@@ -78,7 +78,7 @@ def test_the_end_needs_no_window() -> None:
     assert client.ended == {1}
 
 
-def test_a_new_initial_window_holds_for_streams_under_way() -> None:
+def test_a_new_initial_window_applies_to_open_streams() -> None:
     client = Client(initial_window=10)
     client.ask(1)
     client.pull()
@@ -98,7 +98,7 @@ def test_settings_and_pings_are_acknowledged() -> None:
     assert client.frames == [(_SETTINGS, 0, 0, b""), (_SETTINGS, 1, 0, b""), (_PING, 1, 0, b"12345678")]
 
 
-def test_what_a_request_took_of_the_servers_window_is_given_back() -> None:
+def test_the_servers_window_is_restored_after_a_request() -> None:
     client = Client()
     client.ask(1)
     client.pull()

@@ -1,4 +1,4 @@
-"""What is replayed is a change stream: distinct records, in the order of commits, as many as were asked for."""
+"""A replay is a change stream: distinct records in commit order, as many as requested."""
 
 import pytest
 

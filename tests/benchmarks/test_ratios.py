@@ -1,6 +1,6 @@
-"""The reader needs a fraction of the processor time of google-cloud-spanner's rows made into the same envelope.
+"""The reader needs a fraction of the processor time that google-cloud-spanner's rows and the same envelope need.
 
-A round measures the processor time of the reader and then of the baseline, in processes of their own, so that other
+A round measures the processor time of the reader and then of the baseline, in separate processes, so that other
 load on the machine slows both. The test compares the median of the rounds' ratios.
 """
 
@@ -45,7 +45,7 @@ def test_no_floor_lets_the_reader_be_slower_than_the_baseline() -> None:
 def test_wire_to_arrow_needs_a_fraction_of_the_baselines_processor_time(
     both: list[Side], dialect: str, framing: str
 ) -> None:
-    """A ratio below its floor is measured once more: a slower reader fails twice, a moment of other load does not."""
+    """A ratio below its floor is measured once more: a slower reader fails twice, a short load by others does not."""
     found = []
     for _ in range(_ATTEMPTS):
         result = compared("wire-to-arrow", Replay(dialect, framing), *both, size=_SIZE)

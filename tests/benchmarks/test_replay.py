@@ -1,4 +1,4 @@
-"""A stock gRPC client gets all that is replayed, whatever its windows."""
+"""A standard gRPC client receives everything that is replayed, whatever its windows."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,9 @@ def wanted(token: str | None) -> list[bytes]:
 
 
 @pytest.mark.parametrize("options", [(), _NARROW], ids=["wide", "narrow"])
-def test_a_sync_client_gets_every_message_as_it_was(server: ReplayServer, options: tuple[tuple[str, int], ...]) -> None:
+def test_a_sync_client_receives_every_message_unchanged(
+    server: ReplayServer, options: tuple[tuple[str, int], ...]
+) -> None:
     with grpc.insecure_channel(server.host, options=options) as channel:
         call = channel.unary_stream(STREAMING)(query(REPLAY, SPAN, REPLAY.tokens[0]), timeout=60)
         assert list(call) == wanted(REPLAY.tokens[0])
@@ -41,7 +43,7 @@ def test_the_initial_query_names_every_partition(server: ReplayServer) -> None:
     assert len(message.values) == len(REPLAY.tokens)
 
 
-def test_a_session_is_of_the_database_that_was_asked_for(server: ReplayServer) -> None:
+def test_a_session_belongs_to_the_requested_database(server: ReplayServer) -> None:
     with grpc.insecure_channel(server.host) as channel:
         call = channel.unary_unary(CREATE, response_deserializer=Session.FromString)
         session = call(create_session(), timeout=60)
@@ -50,7 +52,7 @@ def test_a_session_is_of_the_database_that_was_asked_for(server: ReplayServer) -
 
 
 @pytest.mark.parametrize("options", [(), _NARROW], ids=["wide", "narrow"])
-def test_several_streams_of_one_connection_each_get_their_own(
+def test_streams_of_one_connection_receive_their_own_messages(
     server: ReplayServer, options: tuple[tuple[str, int], ...]
 ) -> None:
     async def read(channel: grpc.aio.Channel, token: str) -> list[bytes]:
@@ -63,7 +65,7 @@ def test_several_streams_of_one_connection_each_get_their_own(
     assert asyncio.run(read_all()) == [wanted(token) for token in REPLAY.tokens]
 
 
-def test_a_call_that_is_cancelled_leaves_the_others_alone(server: ReplayServer) -> None:
+def test_a_cancelled_call_does_not_affect_others(server: ReplayServer) -> None:
     first, second, _ = REPLAY.tokens
     with grpc.insecure_channel(server.host) as channel:
         calls = channel.unary_stream(STREAMING)
@@ -74,7 +76,7 @@ def test_a_call_that_is_cancelled_leaves_the_others_alone(server: ReplayServer) 
         assert list(other) == wanted(second)
 
 
-def test_clients_that_leave_and_come_are_served(server: ReplayServer) -> None:
+def test_clients_may_disconnect_and_connect(server: ReplayServer) -> None:
     for _ in range(3):
         with grpc.insecure_channel(server.host, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
             assert next(channel.unary_stream(STREAMING)(query(REPLAY, SPAN, REPLAY.tokens[1]), timeout=60))

@@ -1,4 +1,4 @@
-"""Calls to a Spanner as they go over the wire, on whichever server a database is."""
+"""Sends raw gRPC calls to a Spanner server, official or scripted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,19 +30,19 @@ _SECONDS = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """A change stream query; a start that is text is sent as it is."""
+    """A change stream query; a start that is text is sent unchanged."""
 
     token: str | None
     start: int | str | None
     end: int | None = None
     heartbeat: int | None = 1000
     sql: str | None = None
-    """In the place of the stream's own statement, with its parameters."""
+    """A statement that replaces the query's own, with the same parameters."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a statement: its messages, and how it ended."""
+    """The result of a statement: its messages, and how it ended."""
 
     dialect: Dialect
     messages: Sequence[types.PartialResultSet]
@@ -90,7 +90,7 @@ class Caller:
         self._call("DeleteSession", _DeleteSessionRequest(name=name))
 
     def execute_sql(self, asked: Asked) -> bytes:
-        """A change stream query by the method that does not stream."""
+        """Sends a change stream query by the method that does not stream."""
         return self._call("ExecuteSql", self._query(asked))
 
     def now(self) -> int:
@@ -98,27 +98,27 @@ class Caller:
         return parse(self.run("SELECT CURRENT_TIMESTAMP").rows[0][0].string_value)
 
     def run(self, sql: str, *, session: str | None = None) -> Answer:
-        """A statement's answer."""
+        """Returns a statement's answer."""
         return self._stream_of(self._request(sql, {}, session))
 
     def query(
         self, token: str | None, start: int | str | None, end: int | None = None, *, heartbeat: int | None = 1000
     ) -> Answer:
-        """A change stream query's answer."""
+        """Returns a change stream query's answer."""
         return self.ask(Asked(token, start, end, heartbeat))
 
     def ask(self, asked: Asked) -> Answer:
-        """A change stream query's answer."""
+        """Returns a change stream query's answer."""
         return self._stream_of(self._query(asked))
 
     def stale(self, asked: Asked) -> Answer:
-        """The answer to a change stream query that is no strong read."""
+        """Returns the answer to a change stream query that is not a strong read."""
         request = self._query(asked)
         request.transaction.single_use.read_only.exact_staleness.seconds = 1
         return self._stream_of(request)
 
     def ask_together(self, asked: Iterable[Asked]) -> list[Answer]:
-        """The answers to queries that are open at the same time."""
+        """Returns the answers to queries that are open at the same time."""
         with ThreadPoolExecutor(16) as pool:
             return list(pool.map(self.ask, asked))
 
@@ -157,7 +157,7 @@ class Caller:
         messages = []
         try:
             for message in call:
-                messages.append(message)  # noqa: PERF402 - what came before an error counts
+                messages.append(message)  # noqa: PERF402 - keeps the messages before an error
         except grpc.RpcError as error:
             return Answer(self.dialect, messages, error.code(), error.details())
         return Answer(self.dialect, messages, grpc.StatusCode.OK, "")

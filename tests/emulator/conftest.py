@@ -1,4 +1,4 @@
-"""One emulator with churn for the tests of this folder; databases of known truth on it and on scripted servers."""
+"""An emulator with churn for this folder's tests, and databases with a known history on it and on scripted servers."""
 
 from collections.abc import Iterator
 from typing import get_args

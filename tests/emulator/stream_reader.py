@@ -1,4 +1,4 @@
-"""A change stream read in the plainest way, one partition after the other, to hold the workload's record against."""
+"""Reads a change stream simply, one partition after the other, to compare it with the workload's record."""
 
 import datetime as dt
 import json
@@ -12,7 +12,7 @@ from connector.core.timestamps import parse
 from emulator import SampleDatabase
 
 Moment = dt.datetime | str
-"""A time, as text in RFC 3339."""
+"""A timestamp in RFC 3339."""
 
 _GOOGLE = (
     "SELECT ChangeRecord FROM READ_{stream}(start_timestamp=>@p1, end_timestamp=>@p2, partition_token=>@p3,"
@@ -32,17 +32,17 @@ class SeenMod:
 
 
 def now(sample: SampleDatabase) -> dt.datetime:
-    """The emulator's time."""
+    """Returns the emulator's time."""
     with sample.database.snapshot() as snapshot:
-        moment = next(iter(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP")))[0]
-    assert isinstance(moment, dt.datetime)
-    return moment
+        instant = next(iter(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP")))[0]
+    assert isinstance(instant, dt.datetime)
+    return instant
 
 
 def read_all(
     sample: SampleDatabase, start: Moment, end: Moment, seen: set[str | None] | None = None
 ) -> Iterator[SeenMod]:
-    """Every mod committed from start to end, both inclusive, partition by partition; adds their tokens to `seen`."""
+    """Yields every mod committed from start to end, both inclusive; adds the partitions' tokens to `seen`."""
     waiting: list[tuple[str | None, Moment]] = [(None, start)]
     seen = set() if seen is None else seen
     while waiting:
@@ -55,7 +55,7 @@ def read_all(
                 yield from _mods(record["data_change_record"])
             elif "child_partitions_record" in record:
                 children = record["child_partitions_record"]
-                since = children["start_timestamp"].replace("+00:00", "Z")  # whose nanoseconds datetimes would cut off
+                since = children["start_timestamp"].replace("+00:00", "Z")  # a datetime would lose its nanoseconds
                 waiting += [(child["token"], since) for child in children["child_partitions"]]
 
 

@@ -1,7 +1,7 @@
-"""A database with a change stream whose truth is known, on the official emulator and on a scripted server alike.
+"""A database with a change stream whose history is known, on the official emulator and on a scripted server.
 
-On the official one a workload has committed for some seconds while partitions split, merged and moved; the scripted
-one serves a scenario of the same tables whose time has come to its end. On both, time and heartbeats go on.
+On the official one a workload committed for some seconds while partitions split, merged and moved. The scripted one
+serves a scenario of the same tables whose end has passed. On both, time and heartbeats continue.
 """
 
 import time
@@ -23,8 +23,8 @@ SCRIPTED_SECONDS = 20
 
 
 @dataclass(frozen=True)
-class Life:
-    """A partition as it was found: where it starts, what it is a child of, and its records up to the subject's end."""
+class ReadPartition:
+    """A partition as it was read: its start, its parents, and its records up to the subject's end."""
 
     token: str
     start: int
@@ -55,21 +55,21 @@ class Subject:
     end: int
     caller: Caller
 
-    def lives(self) -> dict[str, Life]:
-        """Every partition from start to end, by its token, as the plainest reader finds them: parents first."""
-        found: dict[str, Life] = {}
+    def read_partitions(self) -> dict[str, ReadPartition]:
+        """Reads every partition from start to end simply, parents first; returns them by token."""
+        found: dict[str, ReadPartition] = {}
         waiting = children_of(self.caller.query(None, self.start, self.end).records)
         while waiting:
             child, start = waiting.pop(0)
             if child.token not in found:
                 records = self.caller.query(child.token, start, self.end).records
-                found[child.token] = Life(child.token, start, child.parents, tuple(records))
+                found[child.token] = ReadPartition(child.token, start, child.parents, tuple(records))
                 waiting += children_of(records)
         return found
 
 
 def children_of(records: list[Record]) -> list[tuple[ChildPartition, int]]:
-    """Each child that the records tell of, with its start."""
+    """Yields each child that the records announce, with its start."""
     return [
         (child, record.start_timestamp)
         for record in records
@@ -83,7 +83,7 @@ Subjects = Mapping[Dialect, Subject]
 
 @contextmanager
 def officials(emulator: Emulator) -> Iterator[Subjects]:
-    """A subject of each dialect on the official emulator, which it leaves as it was."""
+    """Creates a subject of each dialect on the official emulator, and drops them at the end."""
     samples = [SampleDatabase.create(emulator.host, dialect=dialect) for dialect in get_args(Dialect)]
     with ExitStack() as stack:
         callers = []
@@ -108,49 +108,49 @@ def officials(emulator: Emulator) -> Iterator[Subjects]:
 
 
 def _merged(subject: Subject) -> bool:
-    """Whether partitions of it have merged, after others have split."""
-    return any(len(life.parents) > 1 for life in subject.lives().values())
+    """Whether partitions of it have split and merged."""
+    return any(len(partition.parents) > 1 for partition in subject.read_partitions().values())
 
 
 @contextmanager
 def scripteds() -> Iterator[Subjects]:
-    """A subject of each dialect on a scripted server of its own."""
+    """Creates a subject of each dialect, each on its own scripted server."""
     with ExitStack() as stack:
         yield {dialect: stack.enter_context(_scripted(dialect)) for dialect in get_args(Dialect)}
 
 
 @contextmanager
 def _scripted(dialect: Dialect) -> Iterator[Subject]:
-    began = time.time_ns()
-    origin = began - (SCRIPTED_SECONDS + 10) * SECOND
-    told = Scenario.generate(
+    started_at = time.time_ns()
+    origin = started_at - (SCRIPTED_SECONDS + 10) * SECOND
+    script = Scenario.generate(
         41,
         origin=origin,
         seconds=SCRIPTED_SECONDS,
         dialect=dialect,
         mode="IMMUTABLE_KEY_RANGE",
         transactions=100,
-        schema_change=False,  # the tables are those of the official one
+        schema_change=False,  # the tables must be those of the official emulator
     )
-    with ScriptedServer.started(told, begins=began) as server:
+    with ScriptedServer.started(script, begins=started_at) as server:
         caller = Caller(sample_of(server))
-        yield Subject("scripted", sample_of(server), tuple(told.committed), origin, caller.now(), caller)
+        yield Subject("scripted", sample_of(server), tuple(script.committed), origin, caller.now(), caller)
         caller.close()
 
 
 def sample_of(server: ScriptedServer) -> SampleDatabase:
-    """A scripted server's database by the names of a sample database."""
-    told = server.engine.scenario
-    client = connect(server.host, told.project)
+    """Describes a scripted server's database as a sample database."""
+    script = server.engine.scenario
+    client = connect(server.host, script.project)
     return SampleDatabase(
         host=server.host,
-        project=told.project,
-        instance=told.instance,
-        database_id=told.database,
-        dialect=told.dialect,
-        change_stream=told.change_stream,
-        value_capture_type=told.value_capture_type,
+        project=script.project,
+        instance=script.instance,
+        database_id=script.database,
+        dialect=script.dialect,
+        change_stream=script.change_stream,
+        value_capture_type=script.value_capture_type,
         client=client,
-        database=client.instance(told.instance).database(told.database),
-        tables=told.tables,
+        database=client.instance(script.instance).database(script.database),
+        tables=script.tables,
     )

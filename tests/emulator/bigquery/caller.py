@@ -1,4 +1,4 @@
-"""Google's own clients of BigQuery, for the double's tests: tables over REST, rows over the Write API."""
+"""Google's clients of BigQuery for the double's tests: tables over REST, rows over the Write API."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ class Caller:
     def make(
         self, name: str, *columns: SchemaField, key: Sequence[str] = (), clustering: Sequence[str] | None = None
     ) -> str:
-        """Makes a table; gives its full name for the Write API."""
+        """Creates a table; returns its full name for the Write API."""
         table = bigquery.Table(self.name(name), schema=columns)
         if key:
             table.table_constraints = TableConstraints(PrimaryKey(list(key)), None)
@@ -58,15 +58,15 @@ class Caller:
         return self.double.rows(DATASET, table)
 
     def pend(self, table: str) -> str:
-        """Makes a pending stream; gives its name."""
+        """Creates a pending stream; returns its name."""
         return str(self.write.create_write_stream(parent=table, write_stream=PENDING).name)
 
     def append(self, stream: str, schema: DescriptorProto, *rows: Row, offset: int | None = None) -> AppendRowsResponse:
-        """Appends in a call of its own; gives the answer."""
+        """Appends in a separate call; returns the response."""
         return self.send([request(stream, schema, *rows, offset=offset)])[0]
 
     def send(self, requests: Sequence[AppendRowsRequest]) -> list[AppendRowsResponse]:
-        """Appends in one call; gives the answers."""
+        """Appends in one call; returns the responses."""
         metadata = (("x-goog-request-params", f"write_stream={requests[0].write_stream}"),)
         return list(self.write.append_rows(iter(requests), metadata=metadata, retry=None))
 
@@ -81,7 +81,7 @@ PENDING = WriteStream(type_=WriteStream.Type.PENDING)
 
 @contextmanager
 def calling(double: BigQueryDouble) -> Iterator[Caller]:
-    """Clients of a double, which gets a dataset."""
+    """Creates clients of a double, and a dataset in it."""
     tables = bigquery.Client(
         project=double.project,
         credentials=AnonymousCredentials(),
@@ -96,7 +96,7 @@ def calling(double: BigQueryDouble) -> Iterator[Caller]:
 
 
 def message(name: str = "Row", /, **fields: str | DescriptorProto | list[str | DescriptorProto]) -> DescriptorProto:
-    """A message with fields of types as a .proto file names them, or of messages; a list of one is repeated."""
+    """Returns a message class; fields have types as in a .proto file or messages, a list of one is repeated."""
     described = DescriptorProto(name=name)
     for number, (field, of) in enumerate(fields.items(), 1):
         kind = of[0] if isinstance(of, list) else of
@@ -114,7 +114,7 @@ def message(name: str = "Row", /, **fields: str | DescriptorProto | list[str | D
 def request(
     stream: str, schema: DescriptorProto, *rows: Row | bytes, offset: int | None = None, described: bool = True
 ) -> AppendRowsRequest:
-    """A request with rows, or bytes that pass for some; without its schema if it is not to be `described`."""
+    """Returns a request with rows, or with bytes instead of rows; with its schema if `described`."""
     raw = [row if isinstance(row, bytes) else _serialized(schema, row) for row in rows]
     data = AppendRowsRequest.ProtoData(rows=ProtoRows(serialized_rows=raw))
     if described:
@@ -130,7 +130,7 @@ def default(table: str) -> str:
 
 
 def storage_code(response: AppendRowsResponse) -> StorageCode | None:
-    """The code of the StorageError that an answer's error carries."""
+    """Returns the code of the StorageError in a response's error."""
     if not response.error.details:
         return None
     unpacked = StorageError.pb()()

@@ -49,7 +49,7 @@ def why_not(answer: BatchCommitWriteStreamsResponse) -> list[tuple[str, StorageC
     return [(error.entity, StorageCode(error.code)) for error in answer.stream_errors]
 
 
-def test_pending_rows_are_seen_when_they_are_committed(caller: Caller, table: str) -> None:
+def test_pending_rows_appear_when_they_are_committed(caller: Caller, table: str) -> None:
     made = caller.write.create_write_stream(parent=table, write_stream=PENDING)
     assert made.name.startswith(f"{table}/streams/")
     assert [field.name for field in made.table_schema.fields] == ["id", "name"]
@@ -87,7 +87,7 @@ def test_the_default_stream_has_no_offsets_and_no_end(caller: Caller, table: str
     assert caller.write.get_write_stream(name=default(table)).type_ == WriteStream.Type.COMMITTED
 
 
-def test_a_stream_that_is_finalized_or_committed_takes_no_rows(caller: Caller, table: str) -> None:
+def test_a_finalized_or_committed_stream_accepts_no_rows(caller: Caller, table: str) -> None:
     stream = caller.pend(table)
     caller.append(stream, PERSON, {"id": 1})
     for end in (caller.write.finalize_write_stream, caller.write.finalize_write_stream):
@@ -99,7 +99,7 @@ def test_a_stream_that_is_finalized_or_committed_takes_no_rows(caller: Caller, t
     assert ids(caller) == [1]
 
 
-def test_a_commit_says_what_is_wrong_with_each_stream_and_commits_none(caller: Caller, table: str) -> None:
+def test_a_commit_returns_the_error_of_each_stream_and_commits_none(caller: Caller, table: str) -> None:
     good, again, unfinished, expired, forgotten = (caller.pend(table) for _ in range(5))
     for stream in (good, again, unfinished):
         caller.append(stream, PERSON, {"id": int(stream.rpartition("s")[2])})
@@ -130,7 +130,7 @@ def test_a_commit_is_of_one_tables_streams_each_named_once(caller: Caller, table
             caller.commit(table, *streams)
 
 
-def test_what_is_not_there_is_not_found(caller: Caller, table: str) -> None:
+def test_missing_resources_are_not_found(caller: Caller, table: str) -> None:
     unknown = f"{table}/streams/unknown"
     with pytest.raises(NotFound) as raised:
         caller.append(unknown, PERSON, {"id": 1})
@@ -151,7 +151,7 @@ def test_what_is_not_there_is_not_found(caller: Caller, table: str) -> None:
 
 
 def status_code(error: GoogleAPICallError) -> StorageCode:
-    """The code of the StorageError that a call's end carries."""
+    """Returns the code of the StorageError that a call ended with."""
     metadata = dict(error.errors[0].trailing_metadata())
     status = Status.FromString(metadata["grpc-status-details-bin"])
     unpacked = StorageError.pb()()
@@ -159,13 +159,13 @@ def status_code(error: GoogleAPICallError) -> StorageCode:
     return StorageCode(unpacked.code)
 
 
-def test_only_pending_streams_are_made(caller: Caller, table: str) -> None:
+def test_only_pending_streams_can_be_created(caller: Caller, table: str) -> None:
     for kind in (WriteStream.Type.COMMITTED, WriteStream.Type.BUFFERED):
         with pytest.raises(MethodNotImplemented):
             caller.write.create_write_stream(parent=table, write_stream=WriteStream(type_=kind))
 
 
-def test_a_stream_ends_with_its_life_or_its_table(caller: Caller, table: str) -> None:
+def test_a_stream_ends_when_it_expires_or_its_table_is_deleted(caller: Caller, table: str) -> None:
     expired, orphan = caller.pend(table), caller.pend(table)
     caller.double.expire(expired)
     with pytest.raises(NotFound):
@@ -181,7 +181,7 @@ def test_a_stream_ends_with_its_life_or_its_table(caller: Caller, table: str) ->
     assert not caller.append(default(table), PERSON, {"id": 1}).error.code
 
 
-def test_a_table_that_is_denied_is_not_written_until_it_is_allowed(caller: Caller, table: str) -> None:
+def test_a_denied_table_is_not_written_until_it_is_allowed(caller: Caller, table: str) -> None:
     stream = caller.pend(table)
     caller.double.deny(DATASET, "t")
     for name in (stream, default(table)):
@@ -205,7 +205,7 @@ def test_a_table_that_is_denied_is_not_written_until_it_is_allowed(caller: Calle
         ("ABORTED", Aborted),
     ],
 )
-def test_a_call_breaks_before_rows_are_applied_or_after(
+def test_a_call_can_fail_before_or_after_its_rows_are_applied(
     caller: Caller, table: str, code: str, error: type[GoogleAPICallError], after: bool
 ) -> None:
     caller.double.fail_next(code, after=after)
@@ -221,14 +221,14 @@ def test_a_call_breaks_before_rows_are_applied_or_after(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_failure_can_be_an_answer_and_the_call_lives(caller: Caller, table: str, after: bool) -> None:
+def test_a_failure_in_band_does_not_end_the_call(caller: Caller, table: str, after: bool) -> None:
     caller.double.fail_next("INTERNAL", after=after, in_band=True)
     answers = caller.send([request(default(table), PERSON, {"id": n}) for n in range(2)])
     assert [answer.error.code for answer in answers] == [CODE.INTERNAL.value[0], 0]
     assert ids(caller) == [0, 1][not after :]
 
 
-def test_a_schema_can_be_new_to_bigquery_for_a_while(caller: Caller, table: str) -> None:
+def test_extra_fields_can_be_rejected_for_a_while(caller: Caller, table: str) -> None:
     caller.double.fail_next("SCHEMA_MISMATCH_EXTRA_FIELDS", 2)
     codes = [storage_code(caller.append(default(table), PERSON, {"id": n})) for n in range(3)]
     assert codes == [StorageCode.SCHEMA_MISMATCH_EXTRA_FIELDS] * 2 + [None]
@@ -236,7 +236,7 @@ def test_a_schema_can_be_new_to_bigquery_for_a_while(caller: Caller, table: str)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_the_answer_to_a_commit_can_be_lost(caller: Caller, table: str, after: bool) -> None:
+def test_the_response_to_a_commit_can_be_lost(caller: Caller, table: str, after: bool) -> None:
     stream = caller.pend(table)
     caller.append(stream, PERSON, {"id": 1})
     caller.write.finalize_write_stream(name=stream)
@@ -247,7 +247,7 @@ def test_the_answer_to_a_commit_can_be_lost(caller: Caller, table: str, after: b
     assert why_not(caller.commit(table, stream)) == [(stream, StorageCode.STREAM_ALREADY_COMMITTED)] * after
 
 
-def test_it_counts_what_passes(caller: Caller, table: str) -> None:
+def test_it_counts_requests_and_rows(caller: Caller, table: str) -> None:
     caller.send([request(default(table), PERSON, {"id": 1}, {"id": 2}), request("", PERSON, {"id": 3})])
     caller.append(default(table), message(id="int64"), {})
     caller.append(default(table), message(other="int64"), {})
@@ -269,7 +269,7 @@ def test_rows_are_checked_or_counted_without_being_kept() -> None:
             assert caller.rows("t") == []
 
 
-def test_it_serves_in_a_process_of_its_own() -> None:
+def test_it_serves_in_a_separate_process() -> None:
     near, far = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(far,))
     process.start()

@@ -1,4 +1,4 @@
-"""The BigQuery double counts what it is asked, by hour, and refuses what is beyond a quota, as BigQuery does."""
+"""The BigQuery double counts requests by hour, and refuses those beyond a quota, as BigQuery does."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
 
-def test_a_quota_is_of_any_span_of_its_length_and_what_is_refused_counts_too() -> None:
+def test_a_quota_is_a_sliding_window_and_refused_requests_count() -> None:
     clock = Clock()
     meter = Meter(clock)
     meter.limits["calls"] = Limit(3, 3600)
@@ -86,6 +86,6 @@ def test_loads_and_merges_are_counted_with_the_bytes_of_whole_tables_and_a_load_
     assert refused.value.errors[0]["reason"] == "quotaExceeded"
 
 
-def test_a_double_that_is_not_asked_to_count_jobs_refuses_what_it_does_not_do() -> None:
+def test_a_double_that_does_not_count_jobs_refuses_those_it_does_not_run() -> None:
     with BigQueryDouble.started() as double, calling(double) as found, pytest.raises(exceptions.GoogleAPICallError):
         found.tables.load_table_from_file(BytesIO(b'{"Id":1}'), found.name("staging"), size=8, job_config=JSON)

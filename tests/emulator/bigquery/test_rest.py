@@ -35,7 +35,7 @@ def alter(caller: Caller, option: str, table: str = "t") -> None:
     caller.tables.query(statement, job_retry=None).result()
 
 
-def test_a_table_is_shown_as_it_was_made(caller: Caller) -> None:
+def test_a_table_is_shown_as_it_was_created(caller: Caller) -> None:
     inner = (SchemaField("uuid", "STRING"), SchemaField("keys", "STRING", mode="REPEATED"))
     caller.make(
         "t", ID, NAME, SchemaField("j", "JSON"), SchemaField("m", "RECORD", fields=inner), key=["id"], clustering=["id"]
@@ -56,7 +56,7 @@ def test_a_table_is_shown_as_it_was_made(caller: Caller) -> None:
     assert shown.clustering_fields == ["id"]
 
 
-def test_datasets_and_tables_are_made_once_and_found_by_name(caller: Caller) -> None:
+def test_datasets_and_tables_are_created_once_and_found_by_name(caller: Caller) -> None:
     caller.make("b", ID)
     caller.make("a", ID)
     assert caller.double.datasets() == [DATASET]
@@ -103,7 +103,7 @@ def test_datasets_and_tables_are_made_once_and_found_by_name(caller: Caller) -> 
         ([], [], None, "Schema has no fields"),
     ],
 )
-def test_a_table_that_bigquery_does_not_take_is_refused(
+def test_an_invalid_table_is_rejected(
     caller: Caller, columns: list[SchemaField], key: list[str], clustering: list[str] | None, why: str
 ) -> None:
     with pytest.raises(BadRequest, match=why) as raised:
@@ -112,7 +112,7 @@ def test_a_table_that_bigquery_does_not_take_is_refused(
     assert caller.double.tables(DATASET) == []
 
 
-def test_a_patch_adds_columns_and_ends_required(caller: Caller) -> None:
+def test_a_patch_adds_columns_and_relaxes_required(caller: Caller) -> None:
     caller.make("t", ID, SchemaField("m", "RECORD", fields=[NAME]))
     table = caller.tables.get_table(caller.name("t"))
     grown = SchemaField("m", "RECORD", fields=[NAME, SchemaField("more", "STRING")])
@@ -138,7 +138,7 @@ def test_a_patch_adds_columns_and_ends_required(caller: Caller) -> None:
         ([ID, NAME, SchemaField("ID", "INT64")], "Duplicate"),
     ],
 )
-def test_a_patch_does_nothing_else(caller: Caller, schema: list[SchemaField], why: str) -> None:
+def test_a_patch_cannot_make_other_changes(caller: Caller, schema: list[SchemaField], why: str) -> None:
     caller.make("t", ID, NAME)
     before = caller.double.table(DATASET, "t")
     table = caller.tables.get_table(caller.name("t"))
@@ -148,7 +148,7 @@ def test_a_patch_does_nothing_else(caller: Caller, schema: list[SchemaField], wh
     assert caller.double.table(DATASET, "t") == before
 
 
-def test_a_patch_of_a_table_that_another_has_patched_is_not_done(caller: Caller) -> None:
+def test_a_patch_with_an_outdated_etag_is_rejected(caller: Caller) -> None:
     caller.make("t", ID)
     one, other = (caller.tables.get_table(caller.name("t")) for _ in range(2))
     one.schema = [ID, NAME]
@@ -170,7 +170,7 @@ def test_a_description_and_labels_are_kept_and_can_be_patched(caller: Caller) ->
     assert (shown.description, shown.labels) == ("after", {"made": "here"})
 
 
-def test_max_staleness_is_set_by_a_statement_and_by_nothing_else(caller: Caller) -> None:
+def test_max_staleness_can_only_be_set_by_a_statement(caller: Caller) -> None:
     table = bigquery.Table(caller.name("t"), schema=[ID])
     table.max_staleness = "0-0 0 0:15:0"
     made = caller.tables.create_table(table)
@@ -187,7 +187,7 @@ def test_max_staleness_is_set_by_a_statement_and_by_nothing_else(caller: Caller)
 
 
 @pytest.mark.parametrize("statement", ["SELECT 1", "ALTER TABLE `double.sales.t` SET DEFAULT COLLATE ''", "nonsense"])
-def test_no_other_statement_is_known(caller: Caller, statement: str) -> None:
+def test_other_statements_are_not_supported(caller: Caller, statement: str) -> None:
     caller.make("t", ID)
     with pytest.raises(BadRequest) as raised:
         caller.tables.query(statement, job_retry=None).result()
@@ -197,7 +197,7 @@ def test_no_other_statement_is_known(caller: Caller, statement: str) -> None:
         caller.tables.query(statement, job_config=legacy, job_retry=None)
 
 
-def test_a_statement_that_cannot_be_done_fails_as_a_job(caller: Caller) -> None:
+def test_a_statement_that_fails_is_a_failed_job(caller: Caller) -> None:
     with pytest.raises(NotFound, match="Not found: Table"):
         alter(caller, "max_staleness = INTERVAL 1 HOUR", "none")
     caller.make("t", ID)
@@ -208,7 +208,7 @@ def test_a_statement_that_cannot_be_done_fails_as_a_job(caller: Caller) -> None:
         caller.tables.query(statement, location="EU", job_retry=None).result()
 
 
-def test_a_jobs_id_is_used_up_by_its_first_use(caller: Caller) -> None:
+def test_a_jobs_id_can_be_used_only_once(caller: Caller) -> None:
     caller.make("t", ID)
     statement = f"ALTER TABLE `{caller.name('t')}` SET OPTIONS (max_staleness = INTERVAL 1 MINUTE)"
     caller.tables.query(statement, job_id="once", job_retry=None).result()
@@ -222,7 +222,7 @@ def test_a_jobs_id_is_used_up_by_its_first_use(caller: Caller) -> None:
         caller.tables.query(statement, job_id="a b", job_retry=None)
 
 
-def test_what_is_denied_is_403_until_it_is_allowed(caller: Caller) -> None:
+def test_a_denied_resource_is_403_until_it_is_allowed(caller: Caller) -> None:
     caller.make("t", ID)
     caller.double.deny(DATASET, "t")
     with pytest.raises(Forbidden, match=r"Access Denied: Table double:sales\.t") as raised:
@@ -239,7 +239,7 @@ def test_what_is_denied_is_403_until_it_is_allowed(caller: Caller) -> None:
         caller.tables.get_dataset(DATASET)
 
 
-def test_a_table_is_deleted_by_a_client_or_a_stranger(caller: Caller) -> None:
+def test_a_table_can_be_deleted_by_a_client_or_by_the_test(caller: Caller) -> None:
     caller.make("t", ID)
     caller.tables.delete_table(caller.name("t"))
     with pytest.raises(NotFound):
@@ -254,7 +254,7 @@ def test_a_table_is_deleted_by_a_client_or_a_stranger(caller: Caller) -> None:
     ("status", "error", "reason"),
     [(503, ServiceUnavailable, "backendError"), (429, TooManyRequests, "rateLimitExceeded")],
 )
-def test_a_request_fails_once_where_it_is_told_to(
+def test_an_injected_failure_affects_one_request(
     caller: Caller, status: int, error: type[GoogleAPICallError], reason: str
 ) -> None:
     caller.make("t", ID)
@@ -268,7 +268,7 @@ def test_a_request_fails_once_where_it_is_told_to(
     assert caller.double.failures_left() == 0
 
 
-def test_an_answer_can_be_lost_when_the_work_is_done(caller: Caller) -> None:
+def test_a_response_can_be_lost_after_the_request_is_carried_out(caller: Caller) -> None:
     caller.double.fail_next(503, method="tables.insert", after=True)
     with pytest.raises(Conflict):
         caller.make("t", ID)  # the client tries again
@@ -276,7 +276,7 @@ def test_an_answer_can_be_lost_when_the_work_is_done(caller: Caller) -> None:
     assert caller.double.counts.requests["tables.insert"] == 2
 
 
-def test_what_the_double_does_not_know_is_not_implemented(caller: Caller) -> None:
+def test_unsupported_requests_are_not_implemented(caller: Caller) -> None:
     with pytest.raises(MethodNotImplemented):
         caller.tables.list_models(DATASET).pages.__next__()
     table = bigquery.Table(caller.name("t"), schema=[ID])
@@ -291,7 +291,7 @@ def test_what_the_double_does_not_know_is_not_implemented(caller: Caller) -> Non
 
 
 @pytest.mark.parametrize("field", ["gone", "id"])
-def test_a_table_is_partitioned_by_a_column_of_time_that_it_has(caller: Caller, field: str) -> None:
+def test_a_table_can_be_partitioned_by_a_time_column(caller: Caller, field: str) -> None:
     table = bigquery.Table(caller.name("t"), schema=[ID, bigquery.SchemaField("at", "TIMESTAMP")])
     table.time_partitioning = bigquery.TimePartitioning(field=field)
     with pytest.raises(BadRequest, match="partition"):
@@ -300,12 +300,12 @@ def test_a_table_is_partitioned_by_a_column_of_time_that_it_has(caller: Caller, 
     assert caller.tables.create_table(table).time_partitioning.field == "at"
 
 
-def test_a_table_is_partitioned_by_ranges_of_a_whole_number_that_are_not_too_many(caller: Caller) -> None:
+def test_a_table_can_be_partitioned_by_a_limited_number_of_integer_ranges(caller: Caller) -> None:
     table = bigquery.Table(caller.name("t"), schema=[ID])
-    for end, taken in ((10_001, False), (10_000, True)):
+    for end, accepted in ((10_001, False), (10_000, True)):
         span = bigquery.PartitionRange(start=0, end=end, interval=1)
         table.range_partitioning = bigquery.RangePartitioning(span, field="id")
-        if taken:
+        if accepted:
             assert caller.tables.create_table(table).range_partitioning.range_.end == end
         else:
             with pytest.raises(BadRequest, match="partition"):

@@ -50,7 +50,7 @@ def delete(identity: int, sequence: str) -> dict[str, object]:
     return {"id": identity, "_CHANGE_TYPE": "DELETE", "_CHANGE_SEQUENCE_NUMBER": sequence}
 
 
-def test_rows_are_appended_with_null_for_what_is_missing(caller: Caller) -> None:
+def test_missing_fields_of_appended_rows_are_null(caller: Caller) -> None:
     uuid = SchemaField("uuid", "STRING")
     inner = message("Meta", uuid="string", keys=["string"])
     table = caller.make(
@@ -115,7 +115,7 @@ def test_rows_are_appended_with_null_for_what_is_missing(caller: Caller) -> None
     ],
 )
 @pytest.mark.parametrize("repeated", [False, True])
-def test_a_value_arrives_as_what_it_is(
+def test_values_are_converted_to_the_columns_type(
     caller: Caller, column: str, proto: str, value: object, held: object, repeated: bool
 ) -> None:
     table = caller.make("t", SchemaField("v", column, mode="REPEATED" if repeated else "NULLABLE"))
@@ -139,16 +139,16 @@ def test_a_value_arrives_as_what_it_is(
         ("TIMESTAMP", "string", "0001-01-01T00:00:00+01:00", "outside the years"),
         ("NUMERIC", "string", "NaN", "is not a NUMERIC"),
         ("NUMERIC", "string", "Infinity", "is not a NUMERIC"),
-        ("NUMERIC", "string", "1" + "0" * 29, "beyond the range"),
+        ("NUMERIC", "string", "1" + "0" * 29, "outside the range"),
         ("NUMERIC", "string", "0.0000000001", "more than 9 decimals"),
         ("NUMERIC", "bytes", b"\x00" * 17, "at most 16 bytes"),
-        ("BIGNUMERIC", "string", "6e38", "beyond the range"),
+        ("BIGNUMERIC", "string", "6e38", "outside the range"),
         ("JSON", "string", "{bad", "is not JSON"),
         ("JSON", "string", "NaN", "is not JSON"),
         ("JSON", "string", "", "is not JSON"),
     ],
 )
-def test_a_bad_value_is_a_row_error(caller: Caller, column: str, proto: str, value: object, why: str) -> None:
+def test_an_invalid_value_is_a_row_error(caller: Caller, column: str, proto: str, value: object, why: str) -> None:
     table = caller.make("t", SchemaField("v", column))
     answer = caller.append(default(table), message(v=proto), {"v": value})
     assert answer.error.code == INVALID
@@ -157,7 +157,7 @@ def test_a_bad_value_is_a_row_error(caller: Caller, column: str, proto: str, val
     assert answer.row_errors[0].message.startswith("v: ")
 
 
-def test_of_a_request_with_bad_rows_nothing_is_applied_and_each_is_named(caller: Caller) -> None:
+def test_a_request_with_invalid_rows_applies_nothing_and_names_each(caller: Caller) -> None:
     inner = SchemaField("m", "RECORD", fields=[SchemaField("j", "JSON")])
     table = caller.make("t", ID, inner)
     schema = message(id="int64", m=message("M", j="string"))
@@ -171,7 +171,7 @@ def test_of_a_request_with_bad_rows_nothing_is_applied_and_each_is_named(caller:
     assert caller.rows("t") == []
 
 
-def test_only_the_first_hundred_bad_rows_are_named(caller: Caller) -> None:
+def test_only_the_first_hundred_invalid_rows_are_named(caller: Caller) -> None:
     table = caller.make("t", ID, NAME)
     answer = caller.append(default(table), PERSON, *[{"name": "x"}] * 150)
     assert len(answer.row_errors) == 100
@@ -181,11 +181,11 @@ def test_only_the_first_hundred_bad_rows_are_named(caller: Caller) -> None:
     ("raw", "why"),
     [
         (b"\x12\x01\xff\x08\x01", "name: the string is not UTF-8"),
-        (b"\x08\x01\x18\x01", "that the writer's schema has not"),
+        (b"\x08\x01\x18\x01", "that is not in the writer's schema"),
         (b"\x08", "not a message of the writer's schema"),
     ],
 )
-def test_bytes_that_are_no_row_are_a_row_error(caller: Caller, raw: bytes, why: str) -> None:
+def test_bytes_that_are_not_a_row_are_a_row_error(caller: Caller, raw: bytes, why: str) -> None:
     table = caller.make("t", ID, NAME)
     [answer] = caller.send([request(default(table), PERSON, raw)])
     assert why in answer.row_errors[0].message
@@ -206,7 +206,7 @@ def test_a_field_that_the_writers_schema_requires_is_required(caller: Caller) ->
         ("BYTES", "string"), ("DATE", "uint32"), ("TIMESTAMP", "double"), ("NUMERIC", "double"), ("JSON", "bytes"),
     ],
 )  # fmt: skip
-def test_types_that_do_not_go_together_are_refused(caller: Caller, column: str, proto: str) -> None:
+def test_incompatible_types_are_rejected(caller: Caller, column: str, proto: str) -> None:
     table = caller.make("t", SchemaField("v", column))
     answer = caller.append(default(table), message(v=proto))  # refused before there is a row
     assert answer.error.code == INVALID
@@ -229,7 +229,7 @@ def test_types_that_do_not_go_together_are_refused(caller: Caller, column: str, 
         (DescriptorProto(name=""), "Invalid proto schema", None),
     ],
 )
-def test_a_writers_schema_that_does_not_fit_is_refused(
+def test_a_writers_schema_that_does_not_fit_the_table_is_rejected(
     caller: Caller, schema: DescriptorProto, why: str, code: StorageCode | None
 ) -> None:
     inner = SchemaField("m", "RECORD", fields=[SchemaField("j", "JSON")])
@@ -259,12 +259,12 @@ def test_a_request_is_small_and_has_rows_and_at_first_a_schema(caller: Caller) -
         "",
         "",
         "Rows must be specified",
-        "The double takes rows as protocol buffers, and a request has some",
+        "The double supports only rows as protocol buffers, and a request must have some",
     ]
     assert [row["id"] for row in caller.rows("t")] == [2, 3]
 
 
-def test_a_connection_is_told_of_columns_that_are_new(caller: Caller) -> None:
+def test_a_connection_receives_the_schema_with_new_columns(caller: Caller) -> None:
     table = caller.make("t", ID)
     stream = default(table)
 
@@ -276,15 +276,15 @@ def test_a_connection_is_told_of_columns_that_are_new(caller: Caller) -> None:
         yield request(stream, message(id="int64"), {"id": 2})
         yield request(stream, PERSON, {"id": 3, "name": "c"})
 
-    told = [
+    updated = [
         [field.name for field in answer.updated_schema.fields]
         for answer in caller.write.append_rows(requests(), retry=None)
     ]
-    assert told == [[], ["id", "name"], []]
+    assert updated == [[], ["id", "name"], []]
     assert caller.rows("t")[-2:] == [{"id": 2, "name": None}, {"id": 3, "name": "c"}]
 
 
-def test_of_a_keys_changes_the_highest_number_holds_in_any_order(caller: Caller) -> None:
+def test_the_change_with_the_highest_number_wins_in_any_order(caller: Caller) -> None:
     table = caller.make("t", ID, NAME, key=["id"])
     stream = default(table)
     caller.append(stream, CHANGE, upsert(1, "b", "0/2"), upsert(1, "a", "0/1"), upsert(2, "x", "5"))
@@ -294,7 +294,7 @@ def test_of_a_keys_changes_the_highest_number_holds_in_any_order(caller: Caller)
     assert caller.rows("t") == [{"id": 1, "name": "c"}, {"id": 2, "name": "y"}]
 
 
-def test_an_older_upsert_does_not_bring_a_deleted_row_back(caller: Caller) -> None:
+def test_an_older_upsert_does_not_restore_a_deleted_row(caller: Caller) -> None:
     table = caller.make("t", ID, NAME, key=["ID"])
     stream = default(table)
     caller.append(stream, CHANGE, delete(1, "2"), upsert(1, "old", "1"), upsert(2, "kept", "1"))
@@ -303,7 +303,7 @@ def test_an_older_upsert_does_not_bring_a_deleted_row_back(caller: Caller) -> No
     assert caller.rows("t") == [{"id": 1, "name": "new"}]
 
 
-def test_a_replay_changes_nothing_and_two_changes_of_one_number_are_counted(caller: Caller) -> None:
+def test_a_replay_changes_nothing_and_different_changes_with_one_number_are_conflicts(caller: Caller) -> None:
     table = caller.make("t", ID, NAME, key=["id"])
     changes = [upsert(1, "a", "1"), delete(1, "2"), upsert(2, "b", "1"), upsert(1, "c", "3")]
     for _ in range(2):
@@ -338,7 +338,7 @@ def test_without_numbers_a_later_request_wins_and_in_one_request_the_first_row(c
     assert caller.rows("t") == [{"id": 1, "name": "c"}]
 
 
-def test_changes_are_for_the_default_stream_of_a_table_with_a_key(caller: Caller) -> None:
+def test_changes_need_the_default_stream_and_a_table_with_a_key(caller: Caller) -> None:
     plain = caller.make("plain", ID, NAME)
     keyed = caller.make("keyed", ID, NAME, key=["id"])
     for stream in (default(plain), caller.pend(keyed)):
@@ -363,16 +363,16 @@ def test_changes_are_for_the_default_stream_of_a_table_with_a_key(caller: Caller
         (upsert(1, "a", "1\n"), "one to four sections"),
     ],
 )
-def test_a_change_that_bigquery_does_not_take_is_a_row_error(caller: Caller, row: dict[str, object], why: str) -> None:
+def test_an_invalid_change_is_a_row_error(caller: Caller, row: dict[str, object], why: str) -> None:
     table = caller.make("t", ID, NAME, key=["id"])
     answer = caller.append(default(table), CHANGE, upsert(2, "b", "1"), row)
     assert [(error.index, why in error.message) for error in answer.row_errors] == [(1, True)]
     assert caller.rows("t") == []
 
 
-def test_a_row_is_refused_where_it_is_told_to(caller: Caller) -> None:
+def test_a_row_with_an_injected_invalid_value_is_rejected(caller: Caller) -> None:
     table = caller.make("t", ID, NAME)
-    caller.double.refuse("name", "poison", "cannot be taken")
+    caller.double.refuse("name", "poison", "cannot be accepted")
     answer = caller.append(default(table), PERSON, {"id": 1, "name": "a"}, {"id": 2, "name": "poison"})
-    assert [(error.index, error.message) for error in answer.row_errors] == [(1, "name: cannot be taken")]
+    assert [(error.index, error.message) for error in answer.row_errors] == [(1, "name: cannot be accepted")]
     assert not caller.append(default(table), PERSON, {"id": 1, "name": "a"}).error.code

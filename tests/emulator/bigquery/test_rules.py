@@ -1,4 +1,4 @@
-"""What the double refuses and forgets as Google's pages say that BigQuery does; each rule with the page it is from."""
+"""The double follows the rules in BigQuery's documentation; each test names its page."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ PLAIN = message(id="int64", name="string")
 
 
 class Clock:
-    """A clock that stands still unless it is set forward."""
+    """A clock that only a test advances."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ def delete(identity: int, sequence: str) -> dict[str, object]:
 # https://cloud.google.com/bigquery/docs/change-data-capture
 
 
-def test_a_delete_is_remembered_for_two_days_and_an_older_upsert_after_them_brings_the_row_back(
+def test_a_delete_is_kept_for_two_days_after_which_an_older_upsert_restores_the_row(
     caller: Caller, clock: Clock
 ) -> None:
     """change-data-capture, deleted data considerations."""
@@ -70,7 +70,7 @@ def test_a_delete_is_remembered_for_two_days_and_an_older_upsert_after_them_brin
     assert caller.rows("t") == [{"id": 1, "name": "b"}]
 
 
-def test_of_two_changes_of_one_number_the_one_that_came_last_holds(caller: Caller) -> None:
+def test_of_two_changes_with_the_same_number_the_last_wins(caller: Caller) -> None:
     """change-data-capture, manage custom ordering."""
     table = caller.make("t", ID, NAME, key=["id"])
     caller.append(default(table), CHANGE, upsert(1, "a", "7"))
@@ -82,7 +82,7 @@ def test_of_two_changes_of_one_number_the_one_that_came_last_holds(caller: Calle
     assert caller.double.conflicts(DATASET, "t") == 2
 
 
-def test_changes_with_and_without_a_number_are_counted_for_their_order_is_unpredictable(caller: Caller) -> None:
+def test_mixing_changes_with_and_without_numbers_counts_as_a_conflict(caller: Caller) -> None:
     """change-data-capture, manage custom ordering."""
     table = caller.make("t", ID, NAME, key=["id"])
     caller.append(default(table), CHANGE, upsert(1, "a", "7"))
@@ -90,7 +90,7 @@ def test_changes_with_and_without_a_number_are_counted_for_their_order_is_unpred
     assert caller.double.conflicts(DATASET, "t") == 1
 
 
-def test_numbers_are_compared_section_by_section_as_the_page_has_it(caller: Caller) -> None:
+def test_numbers_are_compared_section_by_section_as_documented(caller: Caller) -> None:
     """change-data-capture, format of change sequence numbers: its four examples."""
     table = caller.make("t", ID, NAME, key=["id"])
     pairs = [("77", "7B"), ("FFF/B", "FFF/ABC"), ("BA/FFFFFFFF", "ABC"), ("ABC", "FFF/ABC")]
@@ -100,7 +100,7 @@ def test_numbers_are_compared_section_by_section_as_the_page_has_it(caller: Call
     assert [row["name"] for row in caller.rows("t")] == ["higher"] * 4
 
 
-def test_changes_and_other_rows_are_not_mixed_in_one_connection(caller: Caller) -> None:
+def test_changes_and_other_rows_cannot_be_mixed_in_one_connection(caller: Caller) -> None:
     """change-data-capture, limitations."""
     table = caller.make("t", ID, NAME, key=["id"])
     stream = default(table)
@@ -111,7 +111,7 @@ def test_changes_and_other_rows_are_not_mixed_in_one_connection(caller: Caller) 
     assert not caller.append(stream, PLAIN, {"id": 2}).error.code
 
 
-def test_a_table_of_more_than_2000_columns_takes_no_changes(caller: Caller) -> None:
+def test_a_table_of_more_than_2000_columns_accepts_no_changes(caller: Caller) -> None:
     """change-data-capture, limitations."""
     columns = [SchemaField(f"c{number}", "INT64") for number in range(1999)]
     table = caller.make("t", ID, NAME, *columns, key=["id"])
@@ -128,7 +128,7 @@ def test_a_table_of_more_than_2000_columns_takes_no_changes(caller: Caller) -> N
         "MERGE {} t USING s ON FALSE WHEN MATCHED THEN",
     ],
 )
-def test_a_table_with_changes_takes_no_dml(caller: Caller, statement: str) -> None:
+def test_a_table_with_changes_accepts_no_dml(caller: Caller, statement: str) -> None:
     """change-data-capture, limitations."""
     table = caller.make("t", ID, NAME, key=["id"])
     with pytest.raises(MethodNotImplemented):
@@ -146,7 +146,7 @@ def test_a_table_with_changes_takes_no_dml(caller: Caller, statement: str) -> No
 @pytest.mark.parametrize(
     "action", ["DROP COLUMN {}", "RENAME COLUMN {} TO other", "ALTER COLUMN {} SET DATA TYPE NUMERIC"]
 )
-def test_a_column_of_the_key_or_of_the_clustering_stays_as_it_is(caller: Caller, column: str, action: str) -> None:
+def test_a_column_of_the_key_or_of_the_clustering_cannot_be_changed(caller: Caller, column: str, action: str) -> None:
     """data-definition-language, DROP COLUMN and RENAME COLUMN; primary-foreign-keys, limitations."""
     caller.make("t", ID, REGION, NAME, key=["id"], clustering=["region"])
     before = caller.double.table(DATASET, "t")
@@ -157,7 +157,7 @@ def test_a_column_of_the_key_or_of_the_clustering_stays_as_it_is(caller: Caller,
     assert caller.double.table(DATASET, "t") == before
 
 
-def test_another_column_is_renamed_dropped_and_added_again(caller: Caller) -> None:
+def test_other_columns_can_be_renamed_dropped_and_added_again(caller: Caller) -> None:
     """data-definition-language."""
     table = caller.make("t", ID, NAME, COUNT, key=["id"])
     caller.append(default(table), CHANGE, upsert(1, "a", "1"))
@@ -172,14 +172,14 @@ def test_another_column_is_renamed_dropped_and_added_again(caller: Caller) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "to", "taken"),
+    ("kind", "to", "accepted"),
     [("INT64", "NUMERIC", True), ("INT64", "FLOAT64", True), ("NUMERIC", "BIGNUMERIC", True),
      ("INT64", "STRING", False), ("STRING", "BYTES", False), ("FLOAT64", "INT64", False)],
 )  # fmt: skip
-def test_a_type_is_widened_and_nothing_else(caller: Caller, kind: str, to: str, taken: bool) -> None:
+def test_a_type_can_only_be_widened(caller: Caller, kind: str, to: str, accepted: bool) -> None:
     """data-definition-language, ALTER COLUMN SET DATA TYPE."""
     caller.make("t", ID, SchemaField("v", kind), key=["id"])
-    if not taken:
+    if not accepted:
         with pytest.raises(BadRequest, match="can be coerced"):
             run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
     else:
@@ -187,9 +187,7 @@ def test_a_type_is_widened_and_nothing_else(caller: Caller, kind: str, to: str, 
         assert caller.double.table(DATASET, "t").schema[1] == Column("v", to)
 
 
-def test_a_table_with_a_primary_key_is_not_renamed_and_another_some_hours_after_the_last_rows(
-    caller: Caller, clock: Clock
-) -> None:
+def test_a_table_can_be_renamed_without_a_key_and_hours_after_the_last_rows(caller: Caller, clock: Clock) -> None:
     """primary-foreign-keys, limitations; managing-tables, limitations on renaming tables."""
     caller.make("keyed", ID, NAME, key=["id"])
     with pytest.raises(BadRequest, match="primary key constraints can't be renamed"):
@@ -204,8 +202,8 @@ def test_a_table_with_a_primary_key_is_not_renamed_and_another_some_hours_after_
     assert caller.double.tables(DATASET) == ["keyed", "other"]
 
 
-def test_a_key_is_added_and_stays_once_there_are_changes_by_it(caller: Caller) -> None:
-    """data-definition-language, ADD PRIMARY KEY; that it stays no page says (pulumi-gcp, issue 1175)."""
+def test_a_key_can_be_added_and_not_removed_once_there_are_changes(caller: Caller) -> None:
+    """data-definition-language, ADD PRIMARY KEY; its removal: pulumi-gcp, issue 1175."""
     table = caller.make("t", ID, NAME)
     caller.append(default(table), PLAIN, {"id": 1})
     run(caller, "ALTER TABLE {} ADD PRIMARY KEY (id) NOT ENFORCED")
@@ -218,7 +216,7 @@ def test_a_key_is_added_and_stays_once_there_are_changes_by_it(caller: Caller) -
     assert [row["id"] for row in caller.rows("t")] == [1, 2]
 
 
-def test_a_copy_that_a_query_makes_has_the_rows_and_no_key(caller: Caller) -> None:
+def test_a_copy_by_a_query_has_the_rows_but_no_key(caller: Caller) -> None:
     """data-definition-language, CREATE TABLE AS SELECT and DROP TABLE."""
     table = caller.make("t", ID, NAME, key=["id"], clustering=["id"])
     caller.append(default(table), CHANGE, upsert(1, "a", "1"), upsert(2, "b", "1"), delete(2, "2"))
@@ -230,7 +228,7 @@ def test_a_copy_that_a_query_makes_has_the_rows_and_no_key(caller: Caller) -> No
     assert caller.double.tables(DATASET) == ["copy"]
 
 
-def test_a_primary_key_may_be_of_bytes_and_a_clustering_may_not(caller: Caller) -> None:
+def test_a_primary_key_may_have_bytes_but_a_clustering_may_not(caller: Caller) -> None:
     """primary-foreign-keys, limitations; clustered-tables."""
     data = SchemaField("data", "BYTES")
     caller.make("t", data, key=["data"])

@@ -1,4 +1,4 @@
-"""The commands tell exactly what was committed, on whichever server it was."""
+"""The commands return exactly what was committed, on both servers."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_tail_prints_exactly_what_was_committed(subject: Subject) -> None:
     assert delivered == committed, differences(committed, delivered)
 
 
-def test_read_fills_a_spool_with_exactly_what_was_committed_of_which_check_approves(
+def test_read_fills_a_spool_with_exactly_what_was_committed_and_check_accepts_it(
     subject: Subject, tmp_path: Path
 ) -> None:
     bounds = {"start": format_rfc3339(subject.start), "end": format_rfc3339(subject.end)}
@@ -38,7 +38,7 @@ def test_read_fills_a_spool_with_exactly_what_was_committed_of_which_check_appro
 
 
 @pytest.mark.emulator
-def test_discover_tells_the_same(pair: Pair) -> None:
+def test_discover_prints_the_same_on_both_servers(pair: Pair) -> None:
     official, scripted = (run("discover", *options(subject.sample), "--json") for subject in pair)
     assert official.code == scripted.code == 0
     assert official.out == scripted.out

@@ -1,4 +1,4 @@
-"""What both servers can do, they do alike: what clients see, and what is refused. Each is asked, neither is quoted."""
+"""The official emulator and the scripted server answer clients alike, and reject the same calls."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ Pair = tuple[Subject, Subject]
 
 
 def refusal(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
-    """What a call was refused with."""
+    """Returns the error of a rejected call."""
     with pytest.raises(grpc.RpcError) as refused:
         call()
     return refused.value.code(), refused.value.details()
 
 
-def test_a_session_is_made_found_and_deleted_and_then_is_not_found(subject: Subject) -> None:
+def test_a_session_is_created_found_and_deleted_and_then_not_found(subject: Subject) -> None:
     caller = subject.caller
     session = caller.create_session()
     assert session.startswith(f"{subject.sample.path}/sessions/")
@@ -47,7 +47,7 @@ def test_a_session_is_made_found_and_deleted_and_then_is_not_found(subject: Subj
     caller.delete_session(session)  # which there is no harm in
 
 
-def test_a_database_or_an_instance_that_is_not_there_is_not_found(subject: Subject) -> None:
+def test_a_missing_database_or_instance_is_not_found(subject: Subject) -> None:
     caller, path = subject.caller, f"{subject.sample.path}x"
     assert refusal(lambda: caller.create_session(path)) == (NOT_FOUND, f"Database not found: {path}")
     elsewhere = path.replace("/instances/", "/instances/no-")
@@ -56,21 +56,21 @@ def test_a_database_or_an_instance_that_is_not_there_is_not_found(subject: Subje
     assert refusal(lambda: caller.create_session("nonsense")) == (INVALID, "Invalid project uri: nonsense")
 
 
-def test_the_servers_time_is_about_ours_and_does_not_go_back(subject: Subject) -> None:
+def test_the_servers_time_is_close_to_this_machines_and_does_not_decrease(subject: Subject) -> None:
     moments = [subject.caller.now() for _ in range(3)]
     assert moments == sorted(moments)
     assert abs(time.time_ns() - moments[-1]) < 5 * SECOND
 
 
 @pytest.mark.emulator
-def test_simple_statements_are_described_alike(pair: Pair) -> None:
+def test_simple_statements_have_the_same_metadata_on_both_servers(pair: Pair) -> None:
     for sql in (
         "SELECT 1",
         "SELECT CURRENT_TIMESTAMP",
         "SELECT change_stream_name FROM information_schema.change_streams",
     ):
         official, scripted = (subject.caller.run(sql).messages[0].metadata.row_type.fields for subject in pair)
-        # GoogleSQL tells no case apart
+        # GoogleSQL ignores the case
         assert [(field.name.lower(), field.type_.code) for field in official] == [
             (field.name.lower(), field.type_.code) for field in scripted
         ]
@@ -100,7 +100,7 @@ def test_rows_of_a_change_stream_have_the_same_type(pair: Pair) -> None:
     assert official.metadata.row_type.fields
 
 
-def test_google_cloud_spanner_reads_what_was_committed(subject: Subject) -> None:
+def test_google_cloud_spanner_reads_the_committed_mods(subject: Subject) -> None:
     with subject.sample.database.snapshot() as snapshot:
         (row,) = snapshot.execute_sql(
             "SELECT @p1" if subject.sample.dialect == "googlesql" else "SELECT $1",
@@ -126,8 +126,8 @@ def test_google_cloud_spanner_reads_what_was_committed(subject: Subject) -> None
 
 
 def _some_partition(subject: Subject) -> str:
-    """A partition that has given way to others long ago."""
-    return next(life.token for life in subject.lives().values() if life.announced)
+    """Returns a partition that ended long ago."""
+    return next(one.token for one in subject.read_partitions().values() if one.announced)
 
 
 def _other_function(subject: Subject) -> str:
@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[Callable[[Subject], Asked], grpc.StatusCode, str]] = {
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_query_is_refused_with_the_same_code_and_words(what: str, pair: Pair) -> None:
+def test_an_invalid_query_is_rejected_with_the_same_code_and_message(what: str, pair: Pair) -> None:
     asked, code, words = REFUSED[what]
     for subject in pair:
         answer = subject.caller.ask(asked(subject))
@@ -218,9 +218,9 @@ def test_a_query_is_refused_with_the_same_code_and_words(what: str, pair: Pair) 
 
 
 @pytest.mark.emulator
-def test_a_child_is_refused_a_tick_before_its_start_and_not_at_it(pair: Pair) -> None:
+def test_a_child_can_be_queried_from_its_start_but_not_before(pair: Pair) -> None:
     for subject in pair:
-        child = next(life for life in subject.lives().values() if life.parents)
+        child = next(one for one in subject.read_partitions().values() if one.parents)
         early = subject.caller.query(child.token, child.start - 1, subject.end)
         assert early.code is OUT_OF_RANGE
         assert early.details.startswith(
@@ -274,7 +274,7 @@ STATEMENTS: dict[str, dict[str, tuple[str, grpc.StatusCode, str]]] = {
 
 
 @pytest.mark.emulator
-def test_a_statement_is_refused_with_the_same_code_and_words(pair: Pair) -> None:
+def test_an_invalid_statement_is_rejected_with_the_same_code_and_message(pair: Pair) -> None:
     for subject in pair:
         for sql, code, words in STATEMENTS[subject.sample.dialect].values():
             answer = subject.caller.ask(Asked(None, subject.start, subject.end, sql=sql))
@@ -282,7 +282,7 @@ def test_a_statement_is_refused_with_the_same_code_and_words(pair: Pair) -> None
 
 
 @pytest.mark.emulator
-def test_a_change_stream_is_read_by_strong_streaming_reads_only(pair: Pair) -> None:
+def test_a_change_stream_accepts_only_strong_streaming_reads(pair: Pair) -> None:
     asked = [Asked(None, subject.start, subject.end) for subject in pair]
     official, scripted = (subject.caller.stale(query) for subject, query in zip(pair, asked, strict=True))
     assert (official.code, official.details) == (scripted.code, scripted.details)

@@ -23,7 +23,7 @@ def no_emulator_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def processes_with(text: str) -> list[str]:
-    """Command lines of this machine's live processes that hold the text."""
+    """Returns the command lines of running processes that contain the text."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -46,7 +46,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
 
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[str]]:
-    """A process that owns an emulator, as the command line starts it."""
+    """Starts a process that owns an emulator, as the command line does."""
     process = subprocess.Popen(
         [sys.executable, "-m", "emulator", "start", "--churn-seconds", "7"],
         cwd=ROOT,
@@ -99,7 +99,7 @@ def test_the_emulator_ends_with_the_process_that_owns_it(owner: subprocess.Popen
 
 
 @pytest.mark.emulator
-def test_the_emulator_ends_with_its_context_though_its_supervisor_was_killed() -> None:
+def test_the_emulator_ends_with_its_context_even_if_its_supervisor_was_killed() -> None:
     with start_binary() as emulator:
         port = emulator.host.rpartition(":")[2]
         (supervisor,) = (
@@ -127,7 +127,7 @@ def test_the_churn_setting_and_the_database_limit_reach_the_emulator() -> None:
 
 
 @pytest.mark.emulator
-def test_two_emulators_and_their_clients_live_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_emulators_can_be_used_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with start_binary() as first, start_binary() as second:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", first.host)
         sample = SampleDatabase.create(second.host)
@@ -148,17 +148,17 @@ def test_the_environments_emulator_is_used_and_left_running(monkeypatch: pytest.
         assert answers(running.host, seconds=1)
 
 
-def test_an_emulator_of_the_environment_that_does_not_answer_is_told_in_one_line(
+def test_an_emulator_of_the_environment_that_does_not_answer_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{closed.getsockname()[1]}"
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", host)
-    with pytest.raises(EmulatorNotFoundError) as told, find_or_start(environment_seconds=0.5):
+    with pytest.raises(EmulatorNotFoundError) as raised, find_or_start(environment_seconds=0.5):
         pass
-    assert host in str(told.value)
-    assert "\n" not in str(told.value)
+    assert host in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_without_program_and_engine_one_line_says_how_to_get_an_emulator(
@@ -168,9 +168,9 @@ def test_without_program_and_engine_one_line_says_how_to_get_an_emulator(
     monkeypatch.setenv("CLOUDSDK_ROOT_DIR", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setattr(binary, "_SDK_FOLDERS", ())
-    with pytest.raises(EmulatorNotFoundError) as told, find_or_start():
+    with pytest.raises(EmulatorNotFoundError) as raised, find_or_start():
         pass
-    message = str(told.value)
+    message = str(raised.value)
     assert "\n" not in message
     for way_out in (
         "gcloud components install",
@@ -181,7 +181,7 @@ def test_without_program_and_engine_one_line_says_how_to_get_an_emulator(
         assert way_out in message
 
 
-def test_a_program_without_its_sibling_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_gateway_without_emulator_main_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     alone, whole = tmp_path / "alone", tmp_path / "bin" / "cloud_spanner_emulator"
     for folder, names in ((alone, ["gateway_main"]), (whole, ["gateway_main", "emulator_main"])):
         folder.mkdir(parents=True)
@@ -193,7 +193,7 @@ def test_a_program_without_its_sibling_is_passed_over(monkeypatch: pytest.Monkey
     assert binary.find_binary() == whole / "gateway_main"
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_program_that_ends_at_once_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     program = tmp_path / "gateway_main"
     program.write_text("#!/bin/sh\necho the disk is full >&2\nexit 3\n")
     program.chmod(0o755)
@@ -214,11 +214,11 @@ def test_a_program_that_never_answers_is_ended_at_the_deadline(tmp_path: Path) -
 
 
 @pytest.mark.emulator
-def test_a_port_that_was_taken_meanwhile_is_exchanged_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+def test_a_port_in_use_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
         free_ports = binary._free_ports
         ports = iter([(port, free_ports()[1]), free_ports()])
         monkeypatch.setattr(binary, "_free_ports", lambda: next(ports))
@@ -227,10 +227,10 @@ def test_a_port_that_was_taken_meanwhile_is_exchanged_for_another(monkeypatch: p
 
 
 @pytest.mark.parametrize("settings", [{"churn_seconds": 0}, {"database_limit": -1}])
-def test_settings_below_one_are_refused(settings: dict[str, int]) -> None:
+def test_settings_below_one_are_rejected(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         binary.flags(settings.get("churn_seconds"), settings.get("database_limit"))
 
 
-def test_the_launchers_names_are_the_packages() -> None:
+def test_the_launcher_exports_the_packages_names() -> None:
     assert launcher.find_or_start is find_or_start

@@ -1,4 +1,4 @@
-"""A gRPC client of a scripted server that adds nothing of its own."""
+"""A plain gRPC client of a scripted server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,12 +45,12 @@ class RawClient:
         return request
 
     def query(self, token: str | None = None, start: float = 0.0, end: float | None = None) -> types.ExecuteSqlRequest:
-        """A change stream query; times are seconds after the origin."""
+        """Builds a change stream query; times are seconds after the origin."""
         asked = Asked(self.server.engine.scenario, token, start, end)
         return self.request(asked.sql, asked.parameters)
 
     def stream(self, request: types.ExecuteSqlRequest) -> grpc.Call:
-        """The messages of a streaming statement, to be iterated over."""
+        """Returns the messages of a streaming statement as an iterator."""
         return self.channel.unary_stream(
             f"{_SERVICE}ExecuteStreamingSql",
             request_serializer=_ExecuteSqlRequest.SerializeToString,
@@ -60,7 +60,7 @@ class RawClient:
     def read(
         self, token: str | None = None, start: float = 0.0, end: float | None = None
     ) -> tuple[int, grpc.StatusCode, str]:
-        """How many messages a query gives, its code and its details."""
+        """Returns how many messages a query returns, its code and its details."""
         count, call = 0, self.stream(self.query(token, start, end))
         try:
             for _ in call:

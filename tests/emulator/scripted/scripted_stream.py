@@ -1,7 +1,7 @@
-"""A small change stream made by hand, in every form, and what reads it without gRPC.
+"""A small hand-written change stream in both dialects and modes, and functions that read it without gRPC.
 
-Times are in seconds after ORIGIN. In the IMMUTABLE_KEY_RANGE mode `left` gives way to `west` and `east` at 20, in the
-MUTABLE_KEY_RANGE mode it starts them at 20 and ends at 25; `right` goes on for ever.
+Times are in seconds after ORIGIN. In the IMMUTABLE_KEY_RANGE mode `left` splits into `west` and `east` at 20, in the
+MUTABLE_KEY_RANGE mode it starts them at 20 and ends at 25; `right` does not end.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -64,7 +64,7 @@ _DIALECT_NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"
 
 
 def at(seconds: float) -> int:
-    """That many seconds after the origin."""
+    """The timestamp so many seconds after the origin."""
     return ORIGIN + round(seconds * SECOND)
 
 
@@ -112,17 +112,17 @@ def scenario(dialect: Dialect = "googlesql", mode: PartitionMode = "IMMUTABLE_KE
 
 
 def engine(
-    told: Scenario, *, now: float = 0.0, faults: FaultPlan | None = None, framing: Framing | None = None
+    script: Scenario, *, now: float = 0.0, faults: FaultPlan | None = None, framing: Framing | None = None
 ) -> ScriptedSpanner:
-    """A server of it whose clock shows `now` seconds after the origin at first."""
-    return ScriptedSpanner(told, clock=ScriptedClock(at(now)), faults=faults, framing=framing)
+    """Serves it, with a clock that starts `now` seconds after the origin."""
+    return ScriptedSpanner(script, clock=ScriptedClock(at(now)), faults=faults, framing=framing)
 
 
 @dataclass
 class Asked:
-    """A change stream query as a client sends it: its statement, and its parameters by name."""
+    """Returns a change stream query as a client sends it: its statement, and its parameters by name."""
 
-    told: Scenario
+    script: Scenario
     token: str | None = None
     start: float | None = 0.0
     end: float | None = None
@@ -130,8 +130,8 @@ class Asked:
 
     @property
     def sql(self) -> str:
-        dialect = DIALECTS[_DIALECT_NAMES[self.told.dialect]]
-        return dialect.query(self.told.change_stream, self.told.mode)
+        dialect = DIALECTS[_DIALECT_NAMES[self.script.dialect]]
+        return dialect.query(self.script.change_stream, self.script.mode)
 
     @property
     def parameters(self) -> dict[str, str | None]:
@@ -141,12 +141,12 @@ class Asked:
             self.token,
             None if self.heartbeat is None else str(self.heartbeat),
         )
-        return dict(zip(DIALECTS[_DIALECT_NAMES[self.told.dialect]].parameters, values, strict=True))
+        return dict(zip(DIALECTS[_DIALECT_NAMES[self.script.dialect]].parameters, values, strict=True))
 
 
 @dataclass
 class Answer:
-    """What came of a query: each record with the server's time at which it came, and how the query ended."""
+    """The result of a query: each record with the server's time at its arrival, and how the query ended."""
 
     records: list[Record] = field(default_factory=list)
     came: list[float] = field(default_factory=list)
@@ -156,7 +156,7 @@ class Answer:
 
     @property
     def shown(self) -> list[str]:
-        """Each record in a word, with the seconds after the origin that it tells."""
+        """Each record as a word, with its timestamp in seconds after the origin."""
         return [shown(record) for record in self.records]
 
     @property
@@ -166,30 +166,30 @@ class Answer:
 
 def shown(record: Record) -> str:
     match record:
-        case DataChangeRecord(commit_timestamp=moment):
+        case DataChangeRecord(commit_timestamp=instant):
             word = "change"
-        case HeartbeatRecord(timestamp=moment):
+        case HeartbeatRecord(timestamp=instant):
             word = "heartbeat"
-        case ChildPartitionsRecord(start_timestamp=moment, children=children):
+        case ChildPartitionsRecord(start_timestamp=instant, children=children):
             word = "children " + ",".join(child.token for child in children)
-        case PartitionStartRecord(start_timestamp=moment, tokens=tokens):
+        case PartitionStartRecord(start_timestamp=instant, tokens=tokens):
             word = "start " + ",".join(tokens)
-        case PartitionEndRecord(end_timestamp=moment):
+        case PartitionEndRecord(end_timestamp=instant):
             word = "end"
-        case PartitionEventRecord(commit_timestamp=moment):
+        case PartitionEventRecord(commit_timestamp=instant):
             word = "event"
-    return f"{word} {round((moment - ORIGIN) / SECOND, 3):g}"
+    return f"{word} {round((instant - ORIGIN) / SECOND, 3):g}"
 
 
-async def records_of(messages: AsyncIterator[bytes], told: Scenario) -> AsyncIterator[list[Record]]:
-    """The records that each message completes, by the connector's decoder."""
-    decode = decoder(DIALECTS[_DIALECT_NAMES[told.dialect]], told.mode)()
+async def records_of(messages: AsyncIterator[bytes], script: Scenario) -> AsyncIterator[list[Record]]:
+    """Decodes the records that each message completes with the connector's decoder."""
+    decode = decoder(DIALECTS[_DIALECT_NAMES[script.dialect]], script.mode)()
     async for message in messages:
         yield loose(decode([message], 0))
 
 
 def loose(items: Iterable[Item]) -> list[Record]:
-    """What was decoded, each record as an object."""
+    """Returns the decoded records as objects."""
     return [record for item in items for record in (item.records() if isinstance(item, Changes) else [item])]
 
 
@@ -202,7 +202,7 @@ async def ask(
     heartbeat: int | None = 1000,
     until: float | None = None,
 ) -> Answer:
-    """Read a query to its end, or until a record comes at `until` seconds or later of the server's time."""
+    """Read a query to its end, or until a record arrives at `until` seconds of the server's time or later."""
     asked, answer = Asked(served.scenario, token, start, end, heartbeat), Answer()
     try:
         async with aclosing(served.execute(asked.sql, asked.parameters)) as messages:
@@ -220,6 +220,6 @@ async def ask(
 
 
 def refusal(answer: Answer) -> tuple[grpc.StatusCode, str]:
-    """What a refused query was told."""
+    """Returns the error of a rejected query."""
     assert answer.error is not None
     return answer.error.code, answer.error.message

@@ -9,7 +9,7 @@ from tests.property import virtual_time
 _ORIGIN = 1_790_000_000 * SECOND + 1
 
 
-def test_it_stands_at_its_origin_until_a_loop_runs() -> None:
+def test_the_clock_shows_its_origin_until_a_loop_runs() -> None:
     clock = ScriptedClock(_ORIGIN)
     assert clock.now() == _ORIGIN
 
@@ -22,7 +22,7 @@ def test_it_stands_at_its_origin_until_a_loop_runs() -> None:
     assert virtual_time.run(later()) == 2 * SECOND
 
 
-def test_it_goes_as_fast_as_it_is_told_to() -> None:
+def test_the_clock_runs_at_its_speed() -> None:
     async def main() -> tuple[int, float]:
         clock = ScriptedClock(_ORIGIN, speed=60)
         clock.start()
@@ -57,7 +57,7 @@ def test_every_nanosecond_can_be_slept_until() -> None:
     virtual_time.run(main())
 
 
-def test_it_can_be_asked_from_outside_its_loop() -> None:
+def test_the_clock_can_be_read_outside_its_loop() -> None:
     clock = ScriptedClock(_ORIGIN)
 
     async def start() -> None:
@@ -68,6 +68,6 @@ def test_it_can_be_asked_from_outside_its_loop() -> None:
     assert clock.now() == _ORIGIN + 5 * SECOND
 
 
-def test_a_clock_that_stands_still_is_refused() -> None:
+def test_a_speed_of_zero_or_less_is_rejected() -> None:
     with pytest.raises(ValueError, match="speed"):
         ScriptedClock(_ORIGIN, speed=0)

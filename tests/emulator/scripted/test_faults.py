@@ -39,7 +39,7 @@ _CODES = {
 
 @pytest.mark.parametrize("kind", _CODES, ids=str)
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_an_error_strikes_after_so_many_messages_and_the_next_query_is_whole(kind: FaultKind, after: int) -> None:
+def test_an_error_is_injected_after_its_messages_and_the_next_query_succeeds(kind: FaultKind, after: int) -> None:
     plan = FaultPlan().rule(Fault(kind, after), token="left")
     served = engine(scenario(), now=30, faults=plan)
     broken = run(ask(served, "left"))
@@ -49,7 +49,7 @@ def test_an_error_strikes_after_so_many_messages_and_the_next_query_is_whole(kin
     assert plan.struck == {kind.value: 1}
 
 
-def test_every_recoverable_error_is_one_that_the_connector_asks_again_after() -> None:
+def test_the_connector_retries_after_every_recoverable_error() -> None:
     def action(kind: FaultKind) -> Action:
         served = engine(scenario(), now=30, faults=FaultPlan().rule(Fault(kind)))
         code, message = refusal(run(ask(served)))
@@ -66,13 +66,13 @@ def test_the_text_of_an_error_can_be_chosen() -> None:
     assert "stream terminated" in refusal(run(ask(engine(scenario(), now=30, faults=plan))))[1]
 
 
-def test_the_shell_is_told_of_sessions_and_connections_by_the_errors_class() -> None:
+def test_expired_sessions_and_resets_have_their_own_error_classes() -> None:
     for kind, error in ((FaultKind.SESSION_EXPIRED, SessionExpiredError), (FaultKind.CONNECTION_RESET, ResetError)):
         served = engine(scenario(), now=30, faults=FaultPlan().rule(Fault(kind)))
         assert isinstance(run(ask(served)).error, error)
 
 
-def test_a_clean_end_comes_before_anything_was_announced() -> None:
+def test_a_query_ends_cleanly_before_partitions_are_announced() -> None:
     for after, shown in ((0, []), (2, ["change 5", "change 10"])):
         plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, after))
         answer = run(ask(engine(scenario(), now=30, faults=plan), "left"))
@@ -80,7 +80,7 @@ def test_a_clean_end_comes_before_anything_was_announced() -> None:
         assert plan.struck == {"clean end": 1}
 
 
-def test_a_clean_end_does_not_come_once_children_were_announced() -> None:
+def test_a_query_does_not_end_cleanly_once_children_are_announced() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, 4))
     answer = run(ask(engine(scenario(), now=30, faults=plan), "left"))
     assert answer.shown[-2:] == ["children west 20", "children east 20"]
@@ -96,7 +96,7 @@ def test_an_initial_query_may_end_cleanly_with_nothing() -> None:
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_a_clean_end_never_proves_a_bound_that_is_not_reached(dialect: Dialect, mode: PartitionMode) -> None:
+def test_a_clean_end_never_proves_an_end_that_was_not_reached(dialect: Dialect, mode: PartitionMode) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END), times=2)
     passed = run(ask(engine(scenario(dialect, mode), now=12, faults=plan), "left", start=4, end=12))
     assert passed.shown == ["change 5", "change 10", "change 10.5"]
@@ -115,7 +115,7 @@ def test_a_clean_end_waits_until_a_row_is_whole() -> None:
             assert answer.shown == ["change 5", "change 10", "change 10.5"][: len(answer.shown)]
 
 
-def test_silence_does_not_end_and_sends_nothing() -> None:
+def test_silence_sends_nothing_and_does_not_end() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.SILENCE, 1))
     served = engine(scenario(), now=4, faults=plan)
     asked = Asked(served.scenario, "left", 3)
@@ -142,9 +142,7 @@ def test_slowness_pauses_before_each_message() -> None:
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_an_omission_leaves_announcements_out_of_a_query_over_the_past_alone(
-    dialect: Dialect, mode: PartitionMode
-) -> None:
+def test_an_omission_omits_announcements_only_from_a_query_over_the_past(dialect: Dialect, mode: PartitionMode) -> None:
     plan = FaultPlan().rule(Fault(FaultKind.OMISSION), token="left")
     served = engine(scenario(dialect, mode), now=30, faults=plan)
     ahead = run(ask(served, "left", start=12, end=31))
@@ -158,7 +156,7 @@ def test_an_omission_leaves_announcements_out_of_a_query_over_the_past_alone(
     assert len(whole.shown) >= len(omitted.shown) + 2
 
 
-def test_lateness_pauses_before_the_first_message_alone() -> None:
+def test_lateness_pauses_only_before_the_first_message() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.LATENESS, after=3, pause=90 * SECOND), token="left")
     served = engine(scenario(), now=30, faults=plan)
     assert run(ask(served, "left")).came == [120] * 5
@@ -183,7 +181,7 @@ def test_the_initial_query_can_break_between_two_children(dialect: Dialect, mode
     assert not broken.ok
 
 
-def test_what_does_not_strike_is_left_for_the_next_query_of_its_token() -> None:
+def test_a_fault_that_is_not_injected_is_left_for_the_tokens_next_query() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.ABORTED, 4), token="left")
     served = engine(scenario(), now=30, faults=plan)
     assert run(ask(served, "right", end=20)).ok
@@ -192,7 +190,7 @@ def test_what_does_not_strike_is_left_for_the_next_query_of_its_token() -> None:
     assert run(ask(served, "left")).ok
 
 
-def test_a_rule_strikes_as_often_as_it_says_and_for_any_token_if_it_names_none() -> None:
+def test_a_rule_applies_as_often_as_it_says_and_to_any_token_by_default() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.ABORTED), times=3)
     served = engine(scenario(), now=30, faults=plan)
     assert [run(ask(served, token, end=20)).ok for token in (None, "left", "right", "left")] == [
@@ -212,13 +210,13 @@ def test_a_seeded_plan_is_the_same_for_a_seed_whatever_the_order_of_tokens() -> 
     assert drawn(5, ["a"]) != drawn(6, ["a"])
 
 
-def test_a_token_suffers_a_bounded_number_of_drawn_faults() -> None:
+def test_a_token_has_a_bounded_number_of_drawn_faults() -> None:
     plan = FaultPlan(5, share=1.0, most=4)
     faults = [plan.next(token).fault for _ in range(50) for token in ("a", None)]
     assert sum(found is not None for found in faults) == 8
 
 
-def test_a_seeded_plan_draws_every_kind_but_those_that_stop_a_reader() -> None:
+def test_a_seeded_plan_draws_every_kind_except_those_that_stop_a_reader() -> None:
     plan = FaultPlan(1, share=1.0, most=10_000)
     kinds = {found.kind for _ in range(500) if (found := plan.next("a").fault)}
     assert kinds == RECOVERABLE
@@ -226,7 +224,7 @@ def test_a_seeded_plan_draws_every_kind_but_those_that_stop_a_reader() -> None:
         FaultPlan(1, kinds=[FaultKind.EXPIRED_START])
 
 
-def test_a_plan_knows_whether_it_may_reset_connections() -> None:
+def test_a_plan_says_whether_it_may_reset_connections() -> None:
     assert FaultPlan(1).may_reset
     assert not FaultPlan(1, kinds=[FaultKind.ABORTED]).may_reset
     assert not FaultPlan().rule(Fault(FaultKind.ABORTED)).may_reset
@@ -235,18 +233,18 @@ def test_a_plan_knows_whether_it_may_reset_connections() -> None:
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("seed", range(10))
-def test_a_reader_that_keeps_to_the_rules_gets_all_through_any_drawn_faults(
+def test_a_correct_reader_receives_everything_despite_drawn_faults(
     dialect: Dialect, mode: PartitionMode, seed: int
 ) -> None:
-    told = Scenario.generate(seed, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=60)
-    served = engine(told, now=3, faults=FaultPlan(seed), framing=Framing.drawn(seed))
+    script = Scenario.generate(seed, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=60)
+    served = engine(script, now=3, faults=FaultPlan(seed), framing=Framing.drawn(seed))
     seen = run(_read_all(served, 40))
-    expected = {(c.commit_timestamp, c.server_transaction_id, c.record_sequence) for c in told.history.changes()}
+    expected = {(c.commit_timestamp, c.server_transaction_id, c.record_sequence) for c in script.history.changes()}
     assert seen == expected
 
 
 async def _read_all(served: ScriptedSpanner, until: float) -> set[tuple[int, str, str]]:
-    """The simplest reader that loses nothing: it asks each partition from its start until it has an end that counts."""
+    """The simplest reader that loses nothing: it queries each partition until an end proves that it is complete."""
     seen: set[tuple[int, str, str]] = set()
     starts: dict[str | None, float] = {None: 0.0}
     waiting: list[str | None] = [None]
@@ -286,7 +284,7 @@ async def _patiently(served: ScriptedSpanner, token: str | None, start: float, u
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_the_order_is_broken_as_often_as_the_plan_says_and_nothing_is_left_out(
+def test_records_are_out_of_order_as_often_as_the_plan_says_and_none_is_missing(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     plan = FaultPlan().disorder(1)
@@ -300,7 +298,7 @@ def test_the_order_is_broken_as_often_as_the_plan_says_and_nothing_is_left_out(
     assert plan.struck == {"out of order": 1}
 
 
-def test_a_record_that_comes_alone_comes_after_a_heartbeat_that_has_proved_it() -> None:
+def test_a_single_record_out_of_order_follows_a_premature_heartbeat() -> None:
     plan = FaultPlan().disorder(1)
     answer = run(ask(engine(scenario(), now=30, faults=plan), "west", start=20, end=30))
     heartbeat, late = answer.records[:2]
@@ -309,7 +307,7 @@ def test_a_record_that_comes_alone_comes_after_a_heartbeat_that_has_proved_it() 
     assert heartbeat.timestamp == late.commit_timestamp + 1
 
 
-def test_no_order_is_broken_in_a_query_that_suffers_a_fault() -> None:
+def test_a_query_with_a_fault_keeps_its_order() -> None:
     plan = FaultPlan().disorder(1).rule(Fault(FaultKind.UNAVAILABLE, after=2), token="left")
     served = engine(scenario(), now=30, faults=plan)
     assert run(ask(served, "left")).shown == ["change 5", "change 10"]

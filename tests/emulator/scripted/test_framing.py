@@ -41,7 +41,7 @@ def _value(content: object) -> Value:
 
 
 @given(_JSON, st.integers())
-def test_the_chunks_of_any_value_merge_to_it_again(content: object, seed: int) -> None:
+def test_the_chunks_of_any_value_merge_to_the_same_value(content: object, seed: int) -> None:
     first, *others = chunks(_value(content), Random(seed))
     for other in others:
         first = merged([first, other])
@@ -62,10 +62,10 @@ def test_a_number_cannot_be_cut() -> None:
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("framing", _FRAMINGS, ids=str)
-def test_every_framing_gives_the_same_rows(dialect: Dialect, mode: PartitionMode, framing: Framing) -> None:
-    told = Scenario.generate(3, origin=ORIGIN, seconds=5, dialect=dialect, mode=mode, transactions=15)
+def test_every_framing_returns_the_same_rows(dialect: Dialect, mode: PartitionMode, framing: Framing) -> None:
+    script = Scenario.generate(3, origin=ORIGIN, seconds=5, dialect=dialect, mode=mode, transactions=15)
     form = row_encoder(dialect, mode)
-    rows = [form(change) for change in told.history.changes()]
+    rows = [form(change) for change in script.history.changes()]
     frames = framing.of_query(metadata(dialect, mode, "Everything"), "a query")
     messages = [_PartialResultSet.FromString(m) for part in (rows[:1], rows[1:]) for m in frames.messages(part)]
     _assert_framed(messages, [Value.FromString(row) for row in rows])
@@ -82,7 +82,7 @@ def _assert_framed(messages: Sequence[types.PartialResultSet], rows: list[Value]
     assert not any(message.chunked_value and message.resume_token for message in messages)
 
 
-def test_a_plain_framing_puts_so_many_rows_in_a_message_with_a_resume_token() -> None:
+def test_a_plain_framing_puts_a_fixed_number_of_rows_and_a_resume_token_in_a_message() -> None:
     frames = Framing.plain(2).of_query(b"", "a query")
     messages = [_PartialResultSet.FromString(message) for message in frames.messages([b"\x20\x01"] * 5)]
     assert [len(message.values) for message in messages] == [2, 2, 1]
@@ -106,16 +106,16 @@ def test_a_drawn_framing_has_messages_without_rows_and_without_tokens() -> None:
     assert any(message.chunked_value for message in messages)
 
 
-def test_a_message_holds_a_row_at_least() -> None:
+def test_a_message_holds_at_least_one_row() -> None:
     with pytest.raises(ValueError, match="rows is 0"):
         Framing.plain(0)
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_a_query_is_read_alike_through_every_framing(dialect: Dialect, mode: PartitionMode) -> None:
-    told = scenario(dialect, mode)
-    plain = run(ask(engine(told, now=12), "left", start=0, end=27))
+def test_the_connector_reads_the_same_from_every_framing(dialect: Dialect, mode: PartitionMode) -> None:
+    script = scenario(dialect, mode)
+    plain = run(ask(engine(script, now=12), "left", start=0, end=27))
     for framing in _FRAMINGS:
-        framed = run(ask(engine(told, now=12, framing=framing), "left", start=0, end=27))
+        framed = run(ask(engine(script, now=12, framing=framing), "left", start=0, end=27))
         assert framed.records == plain.records, framing
         assert framed.ok

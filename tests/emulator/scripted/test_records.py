@@ -38,9 +38,9 @@ def _value(encoded: bytes) -> Value:
 def test_the_connector_decodes_every_field_of_every_change_as_the_history_has_it(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
-    told = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
+    script = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
     form, decode = row_encoder(dialect, mode), walk(DIALECTS[_NAMES[dialect]], mode)
-    for truth in [*told.history.changes(), change(1), change(2, 2)]:
+    for truth in [*script.history.changes(), change(1), change(2, 2)]:
         (got,) = decode(_value(form(truth)), 0)
         assert isinstance(got, DataChangeRecord)
         _assert_same(got, truth)
@@ -66,7 +66,7 @@ def _assert_same(got: DataChangeRecord, truth: Change) -> None:
         assert [json.loads(text) for text in (got_mod.keys, got_mod.new_values, got_mod.old_values)] == list(rows)
 
 
-def test_a_googlesql_row_has_the_official_emulators_shape() -> None:
+def test_a_googlesql_row_has_the_structure_of_the_official_emulators() -> None:
     row = _value(row_encoder("googlesql", "IMMUTABLE_KEY_RANGE")(change(1)))
     ((data, heartbeats, children),) = (struct.list_value.values for struct in row.list_value.values)
     (cells,) = (item.list_value.values for item in data.list_value.values)
@@ -122,11 +122,11 @@ def test_a_mutable_row_is_a_change_stream_record_in_base64(dialect: Dialect) -> 
     assert data.ModType.Name(data.mod_type) == "UPDATE"
 
 
-def test_notices_of_the_mutable_mode_keep_their_fields() -> None:
+def test_partition_records_of_the_mutable_mode_keep_their_fields() -> None:
     form = row_encoder("googlesql", "MUTABLE_KEY_RANGE")
-    told = scenario(mode="MUTABLE_KEY_RANGE").history.partitions["left"].events
+    script = scenario(mode="MUTABLE_KEY_RANGE").history.partitions["left"].events
     event, start, _, end = (
-        _ChangeStreamRecord.FromString(base64.b64decode(_value(form(record)).string_value)) for record in told[3:]
+        _ChangeStreamRecord.FromString(base64.b64decode(_value(form(record)).string_value)) for record in script[3:]
     )
     moved = event.partition_event_record
     assert [source.source_partition_token for source in moved.move_in_events] == ["right"]
@@ -135,7 +135,7 @@ def test_notices_of_the_mutable_mode_keep_their_fields() -> None:
     assert (end.partition_end_record.partition_token, end.partition_end_record.record_sequence) == ("left", "00000001")
 
 
-def test_a_mode_refuses_the_other_modes_records() -> None:
+def test_a_mode_rejects_the_records_of_the_other_mode() -> None:
     for dialect in ("googlesql", "postgresql"):
         with pytest.raises(ValueError, match="has no PartitionStart"):
             row_encoder(dialect, "IMMUTABLE_KEY_RANGE")(PartitionStart(ORIGIN, "1", ("a",)))
@@ -143,29 +143,29 @@ def test_a_mode_refuses_the_other_modes_records() -> None:
         row_encoder("googlesql", "MUTABLE_KEY_RANGE")(Children(ORIGIN, "1", ()))
 
 
-def test_a_number_that_json_does_not_know_is_refused_rather_than_served() -> None:
+def test_a_number_that_is_not_valid_in_json_is_rejected() -> None:
     broken = ReportedMod({"SingerId": "1"}, {"Scores": [float("nan")]}, {})
     with pytest.raises(ValueError, match="JSON"):
         row_encoder("googlesql", "IMMUTABLE_KEY_RANGE")(replace(change(1), mods=(broken,)))
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_a_record_of_fifty_mods_that_others_share_costs_far_below_100_microseconds(
+def test_a_record_with_fifty_shared_mods_is_encoded_in_less_than_100_microseconds(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     form, shared = row_encoder(dialect, mode), replace(change(1), mods=MODS * 25)
     form(shared)
 
     def seconds() -> float:
-        began = time.thread_time()
+        started_at = time.thread_time()
         for _ in range(200):
             form(shared)
-        return time.thread_time() - began
+        return time.thread_time() - started_at
 
     assert min(seconds() for _ in range(5)) / 200 < 100e-6
 
 
-def test_the_end_of_a_partition_is_told_in_seconds_and_nanoseconds() -> None:
+def test_the_end_of_a_partition_has_seconds_and_nanoseconds() -> None:
     row = _value(row_encoder("googlesql", "MUTABLE_KEY_RANGE")(PartitionEnd(ORIGIN, "1", "t")))
     end = _ChangeStreamRecord.FromString(base64.b64decode(row.string_value)).partition_end_record
     assert (end.end_timestamp.seconds * SECOND + end.end_timestamp.nanos) == ORIGIN

@@ -30,7 +30,9 @@ def _columns(served: ScriptedSpanner, sql: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_it_tells_its_dialect_and_the_options_that_are_not_the_default(dialect: Dialect, mode: PartitionMode) -> None:
+def test_the_schema_has_the_dialect_and_the_options_that_are_not_the_default(
+    dialect: Dialect, mode: PartitionMode
+) -> None:
     served = engine(scenario(dialect, mode))
     (name,) = _rows(
         served,
@@ -43,12 +45,12 @@ def test_it_tells_its_dialect_and_the_options_that_are_not_the_default(dialect: 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(86_400, None), (7 * 86_400, "7d"), (36 * 3600, "36h"), (90 * 60, "90m"), (1, "1s")]
+    ("seconds", "option"), [(86_400, None), (7 * 86_400, "7d"), (36 * 3600, "36h"), (90 * 60, "90m"), (1, "1s")]
 )
-def test_retention_is_told_as_it_would_be_set(seconds: int, told: str | None) -> None:
+def test_retention_is_formatted_as_it_would_be_set(seconds: int, option: str | None) -> None:
     served = engine(replace(scenario(), retention=seconds * SECOND, value_capture_type="OLD_AND_NEW_VALUES"))
     sql = "SELECT option_name, option_value FROM information_schema.change_stream_options"
-    assert _rows(served, sql) == ([["retention_period", told]] if told else [])
+    assert _rows(served, sql) == ([["retention_period", option]] if option else [])
 
 
 def test_booleans_are_bool_in_googlesql_and_yes_in_postgresql() -> None:
@@ -65,7 +67,7 @@ def test_a_stream_for_all_lists_neither_tables_nor_columns() -> None:
         assert _rows(engine(scenario()), f"SELECT * FROM INFORMATION_SCHEMA.{table.upper()}") == []
 
 
-def test_columns_are_told_with_their_types_in_both_dialects() -> None:
+def test_columns_have_their_types_in_both_dialects() -> None:
     sql = (
         "SELECT c.column_name, c.ordinal_position, c.spanner_type, c.is_nullable, c.is_generated"
         " FROM information_schema.columns AS c JOIN information_schema.tables AS t ON c.table_name = t.table_name"
@@ -82,13 +84,13 @@ def test_columns_are_told_with_their_types_in_both_dialects() -> None:
     assert ("Tracks", "5", "character varying[]", "YES", "NEVER") in postgres
 
 
-def test_a_named_schema_stands_beside_the_unnamed_one() -> None:
+def test_a_named_schema_is_listed_beside_the_unnamed_one() -> None:
     sql = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'Invoices' OR table_name = 'Order'"
     assert sorted(_rows(engine(scenario("googlesql")), sql)) == [[""], ["sales"]]
     assert sorted(_rows(engine(scenario("postgresql")), sql)) == [["public"], ["sales"]]
 
 
-def test_keys_are_told_in_their_order() -> None:
+def test_keys_are_listed_in_their_order() -> None:
     sql = (
         "SELECT column_name, ordinal_position FROM information_schema.index_columns"
         " WHERE index_type = 'PRIMARY_KEY' AND table_name = 'Albums' ORDER BY ordinal_position"
@@ -97,7 +99,7 @@ def test_keys_are_told_in_their_order() -> None:
     assert _columns(engine(scenario()), sql) == [("COLUMN_NAME", "STRING"), ("ORDINAL_POSITION", "INT64")]
 
 
-def test_the_time_is_the_servers() -> None:
+def test_current_timestamp_is_the_servers_time() -> None:
     served = engine(scenario(), now=1.5)
     for sql in ("SELECT CURRENT_TIMESTAMP", "select current_timestamp();", "SELECT CURRENT_TIMESTAMP AS now"):
         assert _rows(served, sql) == [["2026-09-21T14:13:21.623456789Z"]]
@@ -124,7 +126,7 @@ def test_parameters_are_bound_by_name_and_by_number() -> None:
         *("ATTACH '/nowhere/file' AS x", "PRAGMA database_list", "BEGIN", "SELECT @missing"),
     ],
 )
-def test_any_other_statement_is_refused_and_changes_nothing(sql: str) -> None:
+def test_any_other_statement_is_rejected_and_changes_nothing(sql: str) -> None:
     served = engine(scenario())
     with pytest.raises(ScriptedError) as refused:
         served.describe(sql, {})

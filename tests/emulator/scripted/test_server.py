@@ -40,15 +40,15 @@ _LATE = at(30)
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("framing", [None, Framing(3, rows=3, chunked=1.0, tokens=0.5, bare=0.1)], ids=["plain", "cut"])
-def test_the_connector_reads_what_the_engine_tells(
+def test_the_connector_reads_what_the_engine_sends(
     dialect: Dialect, mode: PartitionMode, framing: Framing | None
 ) -> None:
-    told = scenario(dialect, mode)
-    with ScriptedServer.started(told, begins=_LATE, framing=framing) as server:
+    script = scenario(dialect, mode)
+    with ScriptedServer.started(script, begins=_LATE, framing=framing) as server:
         found = asyncio.run(_read_with_connector(server, ["left", "right"]))
     assert found == {
-        INITIAL_TOKEN: run(ask(engine(told, now=30), None, 0, 29)).shown,
-        **{token: run(ask(engine(told, now=30), token, 0, 29)).shown for token in ("left", "right")},
+        INITIAL_TOKEN: run(ask(engine(script, now=30), None, 0, 29)).shown,
+        **{token: run(ask(engine(script, now=30), token, 0, 29)).shown for token in ("left", "right")},
     }
 
 
@@ -76,10 +76,10 @@ async def _read_with_connector(server: ScriptedServer, tokens: list[str]) -> dic
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_google_cloud_spanner_reads_the_schema_and_the_stream(dialect: Dialect, mode: PartitionMode) -> None:
-    told = scenario(dialect, mode)
+    script = scenario(dialect, mode)
     framing = Framing(3, rows=3, chunked=1.0, tokens=0.5)
-    with ScriptedServer.started(told, begins=_LATE, framing=framing) as server:
-        database = connect(server.host, told.project).instance(told.instance).database(told.database)
+    with ScriptedServer.started(script, begins=_LATE, framing=framing) as server:
+        database = connect(server.host, script.project).instance(script.instance).database(script.database)
         with database.snapshot() as snapshot:
             (found,) = snapshot.execute_sql("SELECT change_stream_name FROM information_schema.change_streams")
             assert found == ["Everything"]
@@ -92,8 +92,8 @@ def test_google_cloud_spanner_reads_the_schema_and_the_stream(dialect: Dialect, 
                 "p1 p2 p3 p4",
             ),
         }[dialect]
-        moment = dt.datetime.fromtimestamp(ORIGIN // SECOND + 1, dt.UTC)
-        values = (moment, moment + dt.timedelta(seconds=28), "left", 1000)
+        instant = dt.datetime.fromtimestamp(ORIGIN // SECOND + 1, dt.UTC)
+        values = (instant, instant + dt.timedelta(seconds=28), "left", 1000)
         types_ = (param_types.TIMESTAMP, param_types.TIMESTAMP, param_types.STRING, param_types.INT64)
         with database.snapshot() as snapshot:
             rows = snapshot.execute_sql(
@@ -107,22 +107,22 @@ def test_google_cloud_spanner_reads_the_schema_and_the_stream(dialect: Dialect, 
             list(snapshot.execute_sql("SELECT * FROM nowhere"))
 
 
-def test_it_is_alive_for_whoever_waits_for_an_emulator() -> None:
+def test_it_answers_the_readiness_check_of_an_emulator() -> None:
     with ScriptedServer.started(scenario()) as server:
         assert answers(server.host, seconds=10)
 
 
-def test_its_time_begins_where_it_is_told_to_and_goes_as_fast() -> None:
+def test_its_time_starts_where_requested_and_runs_at_the_requested_speed() -> None:
     with ScriptedServer.started(scenario()) as server:
         assert at(0) <= server.now < at(30)
     with ScriptedServer.started(scenario(), begins=_LATE, speed=1e6) as server:
-        began, moment = time.monotonic(), server.now
-        assert moment >= _LATE
-        while server.now < moment + 3600 * SECOND:
-            assert time.monotonic() < began + 20
+        started_at, instant = time.monotonic(), server.now
+        assert instant >= _LATE
+        while server.now < instant + 3600 * SECOND:
+            assert time.monotonic() < started_at + 20
 
 
-def test_live_records_come_over_the_wire_as_the_clock_passes_them() -> None:
+def test_live_records_are_sent_as_the_clock_reaches_them() -> None:
     with ScriptedServer.started(scenario(), begins=at(3), speed=20) as server, connected(server) as client:
         count, code, _ = client.read("left")
         assert count > 5  # heartbeats came too
@@ -167,7 +167,7 @@ def test_silence_leaves_the_query_open() -> None:
         call.cancel()
 
 
-def test_a_session_that_expired_stays_unknown_until_there_is_a_new_one() -> None:
+def test_an_expired_session_is_not_found_until_a_new_one_is_created() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.SESSION_EXPIRED, after=1), token="left")
     with ScriptedServer.started(scenario(), begins=_LATE, faults=plan) as server, connected(server) as client:
         expired = client.session
@@ -178,7 +178,7 @@ def test_a_session_that_expired_stays_unknown_until_there_is_a_new_one() -> None
         assert client.read("left")[:2] == (5, grpc.StatusCode.OK)
 
 
-def test_a_reset_takes_a_whole_connection_and_no_other() -> None:
+def test_a_reset_closes_one_connection_and_no_other() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CONNECTION_RESET, after=1), token="left")
     with ScriptedServer.started(scenario(), begins=_LATE, faults=plan) as server:
         with connected(server) as client, connected(server) as other:
@@ -199,7 +199,7 @@ def test_a_reset_takes_a_whole_connection_and_no_other() -> None:
         assert plan.struck == {"connection reset": 1}
 
 
-def test_a_connection_carries_so_many_queries_and_the_next_one_waits() -> None:
+def test_queries_beyond_a_connections_limit_wait() -> None:
     limited = ScriptedServer.started(scenario(), begins=_LATE, max_streams_per_connection=3)
     with limited as server, connected(server) as client, connected(server) as other:
         calls = [client.stream(client.query("right")) for _ in range(3)]
@@ -215,12 +215,12 @@ def test_a_connection_carries_so_many_queries_and_the_next_one_waits() -> None:
             call.cancel()
 
 
-def test_a_reader_that_does_not_read_holds_its_query_back() -> None:
+def test_backpressure_pauses_the_query_of_a_reader_that_does_not_read() -> None:
     large = replace(change(1), mods=MODS * 50)
     events: list[Event] = [replace(large, commit_timestamp=at(1) + number) for number in range(3000)]
     history = History("IMMUTABLE_KEY_RANGE", ORIGIN, at(2), {"one": Partition("one", ORIGIN, events=events)})
-    told = replace(scenario(), history=history)
-    with ScriptedServer.started(told, begins=_LATE) as server, connected(server) as client:
+    script = replace(scenario(), history=history)
+    with ScriptedServer.started(script, begins=_LATE) as server, connected(server) as client:
         held = client.stream(client.query("one", end=29))
         next(held)
         assert client.read(None)[1] is grpc.StatusCode.OK
@@ -234,7 +234,7 @@ def _refused(client: RawClient, request: types.ExecuteSqlRequest) -> tuple[grpc.
     return refused.value.code(), refused.value.details()
 
 
-def test_a_change_stream_is_read_by_strong_single_use_streaming_reads_only() -> None:
+def test_a_change_stream_accepts_only_strong_single_use_streaming_reads() -> None:
     with ScriptedServer.started(scenario(), begins=_LATE) as server, connected(server) as client:
         stale = client.query("left")
         stale.transaction.single_use.read_only.return_read_timestamp = True
@@ -256,7 +256,7 @@ def test_metadata_is_answered_at_once_too() -> None:
         assert server.engine.statements == 1
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_missing_resources_are_not_found() -> None:
     with ScriptedServer.started(scenario()) as server, connected(server) as client:
         for database, message in (
             (f"{server.database}x", f"Database not found: {server.database}x"),
@@ -288,7 +288,7 @@ def test_sessions_can_be_looked_up_and_deleted() -> None:
             client.call("GetSession", lookup)
 
 
-def test_it_ends_though_queries_are_open() -> None:
+def test_it_ends_while_queries_are_open() -> None:
     with ScriptedServer.started(scenario(), begins=_LATE, faults=FaultPlan(1)) as server:
         client = RawClient(server)
         calls = [client.stream(client.query("right")) for _ in range(5)]
@@ -306,7 +306,7 @@ def test_it_can_be_served_in_the_loop_of_its_reader() -> None:
     assert asyncio.run(main())["right"][0] == "change 2"
 
 
-def test_thousands_of_queries_that_come_at_once_are_all_answered() -> None:
+def test_thousands_of_simultaneous_queries_are_all_answered() -> None:
     async def main() -> int:
         async with (
             ScriptedServer.serving(scenario(), begins=_LATE) as server,

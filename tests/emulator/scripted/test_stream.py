@@ -13,7 +13,7 @@ IMMUTABLE, MUTABLE = FORMS[:2], FORMS[2:]
 
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_the_initial_query_gives_the_partitions_alive_at_its_start_and_ends(
+def test_the_initial_query_returns_the_partitions_that_cover_its_start_and_ends(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     word = "children" if mode == "IMMUTABLE_KEY_RANGE" else "start"
@@ -25,7 +25,7 @@ def test_the_initial_query_gives_the_partitions_alive_at_its_start_and_ends(
 
 
 @pytest.mark.parametrize(("dialect", "mode"), IMMUTABLE)
-def test_a_partition_that_is_over_gives_all_it_had_at_once_its_children_last(
+def test_a_finished_partition_returns_all_records_at_once_its_children_last(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
     answer = run(ask(engine(scenario(dialect, mode), now=30), "left"))
@@ -51,12 +51,12 @@ def test_both_bounds_of_a_query_are_inclusive(dialect: Dialect, mode: PartitionM
     assert answer.ok
 
 
-def test_a_query_whose_end_is_the_partitions_end_gives_its_children() -> None:
+def test_a_query_that_ends_at_the_partitions_end_returns_its_children() -> None:
     answer = run(ask(engine(scenario(), now=30), "left", start=20, end=20))
     assert answer.shown == ["children west 20", "children east 20"]
 
 
-def test_records_come_as_the_clock_passes_them_with_heartbeats_between() -> None:
+def test_records_are_sent_as_the_clock_reaches_them_with_heartbeats_between() -> None:
     answer = run(ask(engine(scenario(), now=4), "left", start=3, heartbeat=2000))
     assert list(zip(answer.shown, answer.came, strict=True)) == [
         ("change 5", 5.0),
@@ -78,16 +78,16 @@ def test_a_query_ends_once_the_clock_has_passed_its_end(dialect: Dialect, mode: 
     assert answer.ended == 10
 
 
-def test_no_record_at_or_before_a_heartbeat_comes_after_it() -> None:
+def test_no_record_at_or_before_a_heartbeat_is_sent_after_it() -> None:
     answer = run(ask(engine(scenario(), now=1), "left", start=0, heartbeat=100))
-    told = [float(text.rpartition(" ")[2]) for text in answer.shown]
-    assert told == sorted(told)
+    timestamps = [float(text.rpartition(" ")[2]) for text in answer.shown]
+    assert timestamps == sorted(timestamps)
     for text, before in zip(answer.shown[1:], answer.shown, strict=False):
         if before.startswith("heartbeat"):
             assert float(text.rpartition(" ")[2]) > float(before.rpartition(" ")[2])
 
 
-def test_a_slow_reader_holds_its_query_back_and_misses_nothing() -> None:
+def test_backpressure_of_a_slow_reader_loses_nothing() -> None:
     async def main() -> Answer:
         served = engine(scenario(), now=4)
         answer = Answer()
@@ -100,7 +100,7 @@ def test_a_slow_reader_holds_its_query_back_and_misses_nothing() -> None:
     assert run(main()).shown[-3:] == ["change 10.5", "children west 20", "children east 20"]
 
 
-def test_a_query_without_a_row_gives_its_metadata_and_ends() -> None:
+def test_a_query_without_rows_returns_its_metadata_and_ends() -> None:
     answer = run(ask(engine(scenario(), now=30), "left", start=6, end=7))
     assert (answer.messages, answer.records, answer.ok) == (1, [], True)
 
@@ -119,7 +119,7 @@ def test_ten_thousand_idle_queries_wake_for_their_heartbeats_only() -> None:
     assert served.open == 0
 
 
-def test_it_counts_what_was_asked() -> None:
+def test_it_counts_statements_and_queries() -> None:
     served = engine(scenario(), now=30)
 
     async def main() -> None:
@@ -194,7 +194,7 @@ INVALID, OUT_OF_RANGE, NOT_FOUND = (
     ],
 )
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
-def test_what_the_emulator_refuses_is_refused_with_its_code_and_text(
+def test_an_invalid_query_is_rejected_with_the_emulators_code_and_message(
     dialect: Dialect, mode: PartitionMode, asked: dict[str, float | str | None], code: grpc.StatusCode, message: str
 ) -> None:
     query = {"end": 29.0} | asked
@@ -227,18 +227,18 @@ def test_a_query_that_starts_in_the_future_waits_until_then(dialect: Dialect, mo
     assert (answer.shown, answer.ended) == (["heartbeat 9", "change 10"], 10.25)
 
 
-def test_a_partition_is_not_known_before_it_starts() -> None:
+def test_a_partition_does_not_exist_before_it_starts() -> None:
     answer = run(ask(engine(scenario(), now=19), "west", start=18))
     assert refusal(answer)[1].startswith("Specified partition_token is invalid")
 
 
-def test_the_bounds_of_a_partitions_life_may_both_be_asked_from() -> None:
+def test_a_query_may_start_at_a_partitions_start_and_at_its_end() -> None:
     served = engine(scenario(), now=30)
     assert run(ask(served, "left", start=0, end=1)).ok
     assert run(ask(served, "left", start=20)).ok
 
 
-def test_what_retention_has_taken_is_out_of_range_in_both_its_meanings() -> None:
+def test_an_expired_start_and_an_expired_partition_are_out_of_range() -> None:
     day = 86_400.0
     served = engine(scenario(), now=day + 21)
     code, message = refusal(run(ask(served, "left", start=20)))
@@ -251,12 +251,12 @@ def test_what_retention_has_taken_is_out_of_range_in_both_its_meanings() -> None
     assert run(ask(served, "west", start=22, end=23)).shown == ["change 22"]
 
 
-def test_a_mutable_stream_wants_windows_of_half_an_hour_at_most() -> None:
-    told = scenario(mode="MUTABLE_KEY_RANGE")
-    code, message = refusal(run(ask(engine(told, now=30), "left")))
+def test_a_query_of_a_mutable_stream_ends_within_half_an_hour() -> None:
+    script = scenario(mode="MUTABLE_KEY_RANGE")
+    code, message = refusal(run(ask(engine(script, now=30), "left")))
     assert (code, message.partition(" for ")[0]) == (INVALID, "end_timestamp must not be null")
-    assert run(ask(engine(told, now=30), "left", end=30 + 1800)).ok
-    code, message = refusal(run(ask(engine(told, now=30), "left", end=30.001 + 1800)))
+    assert run(ask(engine(script, now=30), "left", end=30 + 1800)).ok
+    code, message = refusal(run(ask(engine(script, now=30), "left", end=30.001 + 1800)))
     assert code is INVALID
     assert "at most 30 minutes past" in message
 
@@ -317,7 +317,7 @@ def test_a_mutable_stream_wants_windows_of_half_an_hour_at_most() -> None:
         ),
     ],
 )
-def test_a_statement_that_does_not_read_this_stream_is_refused(
+def test_a_statement_that_does_not_read_this_stream_is_rejected(
     dialect: Dialect, mode: PartitionMode, sql: str, code: grpc.StatusCode, message: str
 ) -> None:
     answer = run(_statement(sql, dialect, mode))
@@ -358,7 +358,7 @@ async def _statement(sql: str, dialect: Dialect, mode: PartitionMode) -> Answer:
     return answer
 
 
-def test_a_heartbeat_tells_the_servers_time() -> None:
+def test_a_heartbeat_has_the_servers_time() -> None:
     answer = run(ask(engine(scenario(), now=4), "right", start=3, heartbeat=300, until=5))
     assert at(4.3) == at(4) + 300_000_000
     assert answer.shown[0] == "heartbeat 4.3"

@@ -52,6 +52,6 @@ def test_ddl_can_be_run_on_a_sample(emulator: Emulator, dialect: str) -> None:
     sample.drop()
 
 
-def test_an_unknown_dialect_is_refused(emulator: Emulator) -> None:
+def test_an_unknown_dialect_is_rejected(emulator: Emulator) -> None:
     with pytest.raises(ValueError, match="googlesql or postgresql"):
         SampleDatabase.create(emulator.host, dialect="mysql")

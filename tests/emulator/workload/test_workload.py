@@ -16,7 +16,7 @@ pytestmark = pytest.mark.emulator
 
 
 def wanted(mod: CommittedMod, capture: str) -> str:
-    """What the change stream has to say of a committed mod, as text that can be compared."""
+    """Returns what the change stream must report of a committed mod, as text that can be compared."""
     new = mod.row if capture == "NEW_ROW" else mod.new_values
     old: Any = {}
     if capture == "OLD_AND_NEW_VALUES":
@@ -29,20 +29,20 @@ def found(mod: SeenMod) -> str:
 
 
 def differences(lost: Counter[str], foreign: Counter[str]) -> list[object]:
-    """The first few mods that differ, and of two that are of one row only the columns that do."""
-    told: list[object] = []
+    """Returns the first few mods that differ; of two mods of one row only the columns that differ."""
+    reported: list[object] = []
     for mine in sorted(lost.elements())[:3]:
         parts = json.loads(mine)
         theirs = next((other for other in map(json.loads, foreign) if other[:4] == parts[:4]), None)
-        told.append(parts[:4])
+        reported.append(parts[:4])
         for mine_values, their_values in zip(parts[4:], theirs[4:] if theirs else (), strict=False):
             names = {*mine_values, *their_values}
-            told += [
+            reported += [
                 (name, mine_values.get(name), their_values.get(name))
                 for name in sorted(names)
                 if mine_values.get(name, "absent") != their_values.get(name, "absent")
             ]
-    return told + sorted(foreign.elements())[:1]
+    return reported + sorted(foreign.elements())[:1]
 
 
 def text(*parts: Any) -> str:
@@ -108,7 +108,7 @@ def test_transactions_are_of_one_to_many_mods_in_several_tables(emulator: Emulat
     sample.drop()
 
 
-def test_a_deleted_parent_takes_its_children_along_in_the_record(emulator: Emulator) -> None:
+def test_deleting_a_parent_reports_its_children_too(emulator: Emulator) -> None:
     sample = SampleDatabase.create(emulator.host)
     workload = Workload(sample, seed=15, rows_per_table=30)
     workload.run(mods=800)
@@ -125,7 +125,7 @@ def test_a_deleted_parent_takes_its_children_along_in_the_record(emulator: Emula
     sample.drop()
 
 
-def test_a_journal_tells_what_was_committed_and_what_is_in_doubt(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_journal_has_the_committed_mods_and_those_in_doubt(emulator: Emulator, tmp_path: Path) -> None:
     sample = SampleDatabase.create(emulator.host)
     path = tmp_path / "journal.jsonl"
     workload = Workload(sample, seed=16, journal=path)
@@ -177,7 +177,7 @@ def test_a_run_can_be_stopped_and_watched_from_another_thread(emulator: Emulator
     sample.drop()
 
 
-def test_a_rate_in_mods_per_second_is_kept_to() -> None:
+def test_a_run_keeps_its_rate_in_mods_per_second() -> None:
     ticks = iter(range(10_000))
     times: list[float] = []
 
@@ -202,7 +202,7 @@ def test_a_rate_in_mods_per_second_is_kept_to() -> None:
     assert Stopwatch.waited > 0
 
 
-def test_a_run_without_an_end_is_refused() -> None:
+def test_a_run_without_a_bound_is_rejected() -> None:
     sample = SampleDatabase("h", "p", "i", "d", "googlesql", "s", "NEW_ROW", None, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs an end"):
         Workload(sample, seed=1).run()

@@ -39,7 +39,7 @@ def avro_rows(data: bytes) -> Iterator[dict[str, object]]:
 
 
 def filled(bucket: str) -> SpoolMaker:
-    """A spool of all epochs; a row's id tells its minute, epoch and place."""
+    """A spool of all epochs; a row's id consists of its minute, epoch and position."""
     spool = SpoolMaker(f"{bucket}/spool")
     at = START
     for minute in range(MINUTES):
