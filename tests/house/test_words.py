@@ -13,6 +13,7 @@ EXCEPTIONS = {
     "letter*": [
         r"[Dd]ead[ _-]?[Ll]etters?",  # the standard term
         r"[Ll]etters, digits",  # of which characters an identifier consists
+        r"letters, numbers|letter or underscore",  # an error message of BigQuery's, which the double quotes
         r"(?:capital|lower-case|upper-case|small) letters?",
     ],
     "begun": [
