@@ -76,12 +76,14 @@ _MODULES = {
 """Where a name is defined; a name of ``__all__`` that is not here is an error of :mod:`connector.errors`."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else type checkers would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

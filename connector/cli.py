@@ -26,7 +26,7 @@ from connector.commands.tail import tail
 from connector.config.loading import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339, parse
-from connector.errors import ConfigurationError, line_and_exit_code
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
 from connector.spool import gaps
@@ -127,7 +127,7 @@ def cli() -> None:
     show_default=True,
     help="Format of the events.",
 )
-@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only tables that match; repeatable.")
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Tables to print; repeatable.")
 @click.option("--database-role", help="Database role, for fine-grained access control.")
 @click.option("--endpoint", help="Regional or private endpoint of Spanner.")
 @click.option("--workers", default=1, show_default=True, help="Number of processes that read.")
@@ -174,11 +174,16 @@ def _position(text: str) -> Position:
 @click.option("--stdin-lifeline", is_flag=True, help="Drain and exit when standard input ends.", hidden=True)
 @_common
 def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None:
-    """Reads the change stream of CONFIG into its spool: the daemon."""
+    """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config)
     stop = Stop(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, emulator_host=common.emulator_host)
-    sys.exit(asyncio.run(_until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    try:
+        sys.exit(asyncio.run(_until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    except SpoolInUseError as error:
+        if not stdin_lifeline:
+            raise
+        _fail(str(error), TRANSIENT, verbose=common.verbose)  # the daemon of a killed Spark query soon ends
 
 
 @cli.command("run")
@@ -210,7 +215,10 @@ def run_command(*, common: _Common, config: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_common
 def discover_command(*, common: _Common, as_json: bool, **source: object) -> None:
-    """Lists the change streams of a database, their options, and the tables, columns and keys that they watch."""
+    """Lists the change streams of a database.
+
+    With their options, and the tables, columns and keys that they watch.
+    """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
     streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
     click.echo(orjson.dumps(streams, option=orjson.OPT_INDENT_2) if as_json else reports.streams_text(streams))
@@ -220,7 +228,10 @@ def discover_command(*, common: _Common, as_json: bool, **source: object) -> Non
 @click.argument("config", type=click.Path(path_type=Path))
 @_common
 def check_command(*, common: _Common, config: Path) -> None:
-    """Checks CONFIG and everything it points at; prints all errors at once, warnings, and estimated quotas."""
+    """Checks CONFIG and all that it points at.
+
+    Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
+    """
     loaded = load(config)
     found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host))
     for warning in found.warnings:
@@ -239,7 +250,10 @@ def check_command(*, common: _Common, config: Path) -> None:
 @click.option("--restart-at", metavar="TIMESTAMP", help="Record a gap up to this RFC 3339 timestamp.")
 @_common
 def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
-    """Describes the spool at PATH: ranges, rows and bytes of its epochs, gaps, consumers and their lag."""
+    """Describes the spool at PATH.
+
+    Prints the ranges, rows and bytes of its epochs, its gaps, and its consumers and their lag.
+    """
     spool = Spool.at(path)
     if forgotten is not None and restart_at is not None:
         raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
@@ -287,7 +301,10 @@ def list_dead_letters_command(*, common: _Common, config: Path, as_json: bool) -
 @click.option("--table", help="Only dead letters of this table.")
 @_common
 def replay_dead_letters_command(*, common: _Common, config: Path, table: str | None) -> None:
-    """Writes the dead letters of CONFIG's sink again; exits with 1 if some are rejected again, which are kept."""
+    """Writes the dead letters of CONFIG's sink again.
+
+    Those that are rejected again are kept, and the exit code is 1.
+    """
     selected = [f"--table={table}"] if table is not None else []
     sys.exit(dead_letters.run(config, "replay", *selected, verbose=common.verbose))
 

@@ -7,7 +7,10 @@ commands promise: 1 failed, 2 invalid usage or configuration, 3 data no longer r
 from typing import ClassVar
 
 TRANSIENT = 75
-"""The exit code of a sink's process after an error of Spark, which a new process may not have: EX_TEMPFAIL."""
+"""The exit code of a child process that may be started again: EX_TEMPFAIL of sysexits.h.
+
+A sink's process ends with it after an error of Spark's, the daemon of a Spark job if another one writes the spool.
+"""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""

@@ -6,7 +6,7 @@
     events = spark.readStream.format("spanner-change-stream").option("spool", path).load()
     singers = spark_sink.typed(events, "Singers")
 
-Spark is imported when it is first needed, so that its absence is an error of one line.
+Spark is imported on first use, so that a missing PySpark is reported in one line.
 """
 
 from typing import TYPE_CHECKING

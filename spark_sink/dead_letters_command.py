@@ -22,7 +22,7 @@ from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
 from connector.errors import line_and_exit_code
 from connector.storage.locations import absolute
-from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
+from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sink.sink_type import spark_sink_type
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -75,23 +75,23 @@ def _store_of(config: Config) -> DeadLetters:
     return DeadLetters(absolute(config.sink.dead_letters), next(filter(None, endpoints), ""))
 
 
-def _files_of(store: DeadLetters, config: Config, table: str | None = None) -> list[LetterFile]:
+def _files_of(store: DeadLetters, config: Config, table: str | None = None) -> list[DeadLetterFile]:
     """The sink's own files: another sink of the same spool may use the same store."""
     kind = spark_sink_type(config)
     return [file for file in store.files(table) if kind.owns_dead_letters(file.name)]
 
 
-def _list(store: DeadLetters, files: Sequence[LetterFile], *, as_json: bool) -> int:
+def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
     entries = _entries(files)
     if as_json:
-        _print(orjson.dumps(entries, option=orjson.OPT_INDENT_2).decode())
+        _print(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
         return 0
     if not entries:
         _print(f"{store.root}: no dead letters")
         return 0
-    _print(f"{store.root}: {_counted(sum(file.letters for file in files), 'dead letter')} in {_files(len(files))}")
+    _print(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
-        many = f"{_counted(entry.letters, 'dead letter')} in {_files(entry.files)}"
+        many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
         _print(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
     return 0
 
@@ -102,11 +102,15 @@ class ListLine:
 
     table: str
     reason: str
-    letters: int
+    count: int
     files: int
 
+    def to_json(self) -> dict[str, str | int]:
+        """With the names of ``spanner-cdc dead-letters list --json``."""
+        return {"table": self.table, "reason": self.reason, "letters": self.count, "files": self.files}
 
-def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
+
+def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
     """By table; the most frequent reason first."""
     counts, holding = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for file in files:
@@ -114,7 +118,7 @@ def _entries(files: Sequence[LetterFile]) -> list[ListLine]:
             counts[file.table, reason] += count
             holding[file.table, reason] += 1
     entries = [ListLine(*key, count, holding[key]) for key, count in counts.items()]
-    return sorted(entries, key=lambda entry: (entry.table, -entry.letters, entry.reason))
+    return sorted(entries, key=lambda entry: (entry.table, -entry.count, entry.reason))
 
 
 def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
@@ -154,7 +158,7 @@ class Replayed:
     left: int = 0
 
 
-def replayed(store: DeadLetters, files: Sequence[LetterFile], replay: Replay, received: Signals) -> Replayed:
+def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, received: Signals) -> Replayed:
     """Writes the dead letters of files in turn, until a signal is received, and prints the result.
 
     Raises:
@@ -163,7 +167,7 @@ def replayed(store: DeadLetters, files: Sequence[LetterFile], replay: Replay, re
     done = Replayed(left=len(files))
     there = Counter[str]()
     for file in files:
-        there[file.table] += file.letters
+        there[file.table] += file.count
     try:
         for file in files:
             if received:
@@ -179,12 +183,12 @@ def replayed(store: DeadLetters, files: Sequence[LetterFile], replay: Replay, re
     return done
 
 
-def _send(store: DeadLetters, file: LetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
+def _send(store: DeadLetters, file: DeadLetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
     """Writes the dead letters of a file; ``there`` counts those of each table that are in the store."""
     try:
         rows, _ = store.read(file)
     except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
-        there[file.table] -= file.letters
+        there[file.table] -= file.count
         return
     refused = replay.send(file.name, rows)
     if refused is None:

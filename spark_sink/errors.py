@@ -1,8 +1,6 @@
 """Errors of the sinks, and what an error means that Spark has wrapped; the others are in :mod:`connector.errors`."""
 
-import errno
 import re
-from pathlib import Path
 
 from connector.errors import SpannerCdcError, SpoolInUseError
 
@@ -58,18 +56,6 @@ class TableError(SinkError):
 
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
-
-
-def refused(path: Path, error: OSError) -> SinkError:
-    """The error for a file of the destination that cannot be written."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            hint = "Free space on that disk and start again: nothing is lost, the epochs are in the spool."
-        case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
-            hint = "Give this user write access to that path, or choose another with sink.path."
-        case _:
-            hint = "Repair the disk, or choose another path with sink.path."
-    return SinkError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 def is_own(error: BaseException) -> bool:

@@ -1,7 +1,7 @@
-"""A Cloud Storage server for tests, and a proxy before it that refuses, cuts connections and loses answers.
+"""A Cloud Storage server for tests, and a proxy in front of it that injects faults: errors, cuts, lost answers.
 
-The server is fake-gcs-server. It guards creates and replaces by generation; it does not guard deletes, nor uploads in
-chunks, which the real one does.
+The server is fake-gcs-server. It checks generation preconditions of creates and replaces, but not of deletes and of
+uploads in chunks, as the real one does.
 """
 
 import gc
@@ -37,7 +37,7 @@ class CloudStorage:
         )
 
     def new_bucket(self) -> str:
-        """A bucket of its own, as `gs://bucket`."""
+        """Creates a bucket; its URL, `gs://bucket`."""
         name = f"bucket-{secrets.token_hex(6)}"
         self._client.create_bucket(name)
         return f"gs://{name}"
@@ -55,12 +55,12 @@ class CloudStorage:
         return [blob.name for blob in self._client.list_blobs(bucket, prefix=prefix)]
 
     def put(self, url: str, data: bytes) -> None:
-        """Writes an object, as a stranger would."""
+        """Writes an object, as another program would."""
         bucket, _, name = url.removeprefix("gs://").partition("/")
         self._client.bucket(bucket).blob(name).upload_from_string(data)
 
     def delete(self, url: str) -> None:
-        """Deletes an object, as a stranger would."""
+        """Deletes an object, as another program would."""
         bucket, _, name = url.removeprefix("gs://").partition("/")
         self._client.bucket(bucket).blob(name).delete()
 
@@ -70,7 +70,7 @@ class CloudStorage:
 
 @pytest.fixture(scope="session")
 def cloud_storage() -> Iterator[CloudStorage]:
-    """The server, for the whole session; the environment names it."""
+    """The server, for the whole session; the environment variable has its address."""
     with _started() as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv(EMULATOR, url)
         server = CloudStorage(url)
@@ -134,7 +134,7 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
 
 
 @dataclass(slots=True)
-class Trouble:
+class Fault:
     """What happens to requests that `meets` chooses by method and path, `times` times.
 
     With a `status` it is the answer, with `body`, or as Cloud Storage tells an error; with `takes` the server has taken
@@ -150,11 +150,11 @@ class Trouble:
     after: int = 0
     passes: bool = False
     times: int = 10**9
-    struck: int = field(default=0, init=False)
+    hits: int = field(default=0, init=False)
 
 
 class Proxy(ThreadingHTTPServer):
-    """A proxy before the server, while its context is open; `url` is its address."""
+    """A proxy in front of the server; `url` is its address."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -162,7 +162,7 @@ class Proxy(ThreadingHTTPServer):
     def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Forward)
         self.upstream = upstream.removeprefix("http://")
-        self.troubles: list[Trouble] = []
+        self.faults: list[Fault] = []
         self.requests: list[str] = []
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="gcs-proxy")
@@ -176,18 +176,18 @@ class Proxy(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{self.host}"
 
-    def met(self, method: str, path: str) -> Trouble | None:
+    def met(self, method: str, path: str) -> Fault | None:
         with self._lock:
             self.requests.append(f"{method} {path}")
-            for trouble in self.troubles:
-                if trouble.times > 0 and trouble.meets(method, path):
-                    trouble.times -= 1
-                    trouble.struck += 1
-                    return trouble
+            for fault in self.faults:
+                if fault.times > 0 and fault.meets(method, path):
+                    fault.times -= 1
+                    fault.hits += 1
+                    return fault
         return None
 
     def handle_error(self, *_: object) -> None:
-        """Nothing: a client that goes away is part of the tests."""
+        """Ignores a client that has closed its connection: that is part of the tests."""
 
     def close(self) -> None:
         self.shutdown()
@@ -201,20 +201,20 @@ class _Forward(BaseHTTPRequestHandler):
     _hop: ClassVar[set[str]] = {"connection", "transfer-encoding", "content-length", "host", "date", "server"}
 
     def _pass(self) -> None:
-        trouble = self.server.met(self.command, self.path)
+        fault = self.server.met(self.command, self.path)
         size = int(self.headers.get("Content-Length") or 0)
-        if trouble is not None and not trouble.status and not trouble.takes and not trouble.passes:
-            self.rfile.read(min(size, trouble.after))
+        if fault is not None and not fault.status and not fault.takes and not fault.passes:
+            self.rfile.read(min(size, fault.after))
             self._cut()
             return
         body = self.rfile.read(size)
-        if trouble is not None and trouble.takes:
-            self._answer(308, {"Range": f"bytes=0-{trouble.takes - 1}"}, b"")
+        if fault is not None and fault.takes:
+            self._answer(308, {"Range": f"bytes=0-{fault.takes - 1}"}, b"")
             return
-        if trouble is not None and trouble.status:
-            error = {"code": trouble.status, "message": trouble.message, "errors": [{"message": trouble.message}]}
-            body = trouble.body or orjson.dumps({"error": error})
-            self._answer(trouble.status, {"Content-Type": "application/json"}, body)
+        if fault is not None and fault.status:
+            error = {"code": fault.status, "message": fault.message, "errors": [{"message": fault.message}]}
+            body = fault.body or orjson.dumps({"error": error})
+            self._answer(fault.status, {"Content-Type": "application/json"}, body)
             return
         upstream = http.client.HTTPConnection(self.server.upstream, timeout=60)
         try:
@@ -228,7 +228,7 @@ class _Forward(BaseHTTPRequestHandler):
             data = answer.read()
         finally:
             upstream.close()
-        if trouble is not None:
+        if fault is not None:
             self._cut()
             return
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in self._hop}
@@ -256,10 +256,10 @@ class _Forward(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def proxied(server: CloudStorage, *troubles: Trouble) -> Iterator[Proxy]:
-    """A proxy before the server; the environment names it."""
+def proxied(server: CloudStorage, *faults: Fault) -> Iterator[Proxy]:
+    """A proxy in front of the server; the environment variable has its address."""
     proxy = Proxy(server.url)
-    proxy.troubles += troubles
+    proxy.faults += faults
     before = os.environ[EMULATOR]
     os.environ[EMULATOR] = proxy.url
     try:
@@ -271,7 +271,7 @@ def proxied(server: CloudStorage, *troubles: Trouble) -> Iterator[Proxy]:
 
 @pytest.fixture
 def gcs_proxy(cloud_storage: CloudStorage) -> Iterator[Proxy]:
-    """A proxy without troubles yet."""
+    """A proxy without faults at first."""
     with proxied(cloud_storage) as between:
         yield between
     with warnings.catch_warnings():  # Google's library drops the connections of answers that it retries

@@ -1,8 +1,8 @@
 """A BigQuery server for tests: local-bigquery, which runs BigQuery's SQL on DuckDB.
 
-It needs a Python of its own kind, 3.13, and gets a virtual environment of its own, made once and kept inside the one
-the tests run in. It has tables, load jobs, MERGE and the Storage Write API with pending streams; it does no change data
-capture and has no `max_staleness`, for which there is `emulator.bigquery.double`.
+It needs Python 3.13 and has a virtual environment of its own, which is created once inside that of the tests. It has
+tables, load jobs, MERGE and the Storage Write API with pending streams. It lacks change data capture and
+`max_staleness`, which `emulator.bigquery.double` has.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _MADE = "made-of.txt"
 
 @dataclass(frozen=True, slots=True)
 class LocalBigQuery:
-    """A server that runs: its one project, and the addresses of its REST and gRPC interfaces."""
+    """A running server: its only project, and the addresses of its REST and gRPC interfaces."""
 
     project: str
     endpoint: str
@@ -45,7 +45,7 @@ class LocalBigQuery:
 
 @pytest.fixture(scope="session")
 def local_bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBigQuery]:
-    """The server, for the whole session; skips where it cannot be had."""
+    """The server, for the whole session; skips where it cannot be installed."""
     folder = Path(sys.prefix) / "local-bigquery"
     _make(folder)
     with _started(folder, tmp_path_factory.mktemp("local-bigquery")) as server:
@@ -53,7 +53,7 @@ def local_bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBi
 
 
 def _make(folder: Path) -> None:
-    """Makes the virtual environment, unless it is there and whole."""
+    """Creates the virtual environment, unless it exists and is complete."""
     made = "\n".join(_REQUIREMENTS)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,7 +76,7 @@ def _make(folder: Path) -> None:
 
 
 def _find_python() -> str:
-    """A Python 3.13 that runs; pyenv's stand-ins for others' versions are on PATH and do not."""
+    """A Python 3.13 that runs; pyenv's shims of other versions are on PATH and do not."""
     on_path = shutil.which("python3.13")
     found = [on_path] if on_path else []
     found += sorted(map(str, (Path.home() / ".pyenv" / "versions").glob("3.13*/bin/python3.13")))
@@ -87,7 +87,7 @@ def _find_python() -> str:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """The environment without what is this Python's; DuckDB keeps its extensions in the home folder."""
+    """The environment without this Python's variables; DuckDB keeps its extensions in the home folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     return kept | {"HOME": home}
 
@@ -122,7 +122,7 @@ def _started(folder: Path, data: Path) -> Iterator[LocalBigQuery]:
         _wait_for(port, process, log)
         yield server
     finally:
-        process.communicate()  # its standard input ends, upon which the supervisor ends the group
+        process.communicate()  # closes its standard input, so that the supervisor ends the group
 
 
 def _free_ports() -> tuple[int, int]:

@@ -8,7 +8,7 @@ control holds Spanner back.
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
 from connector.api.threads import in_thread
-from connector.config import Config
+from connector.config import Config, SourceConfig
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
@@ -140,44 +140,30 @@ async def read_epochs(
     """
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
-    async with AsyncExitStack() as stack:
-        stream = await stack.enter_async_context(
-            opened(source, emulator_host=emulator_host(), started=after is not None)
-        )
+    async with opened(source, emulator_host=emulator_host(), started=resumed is not None) as stream:
+        stream.warn_of_tables()
         handover = _Handover(stream, config, resumed.epoch + 1 if resumed else 1)
-        start = stream.resolve(source.start) if resumed is None else resumed.watermark + 1
-        end = None if source.end is None else stream.resolve(source.end)
-        if resumed is not None and end is not None and end <= resumed.watermark:
+        span = _range(stream, source, resumed)
+        if span is None:
             yield handover
             return
-        stream.warn_of_tables()
-        await _check_start(stream, start, end, resumed)
-        metrics = ReaderMetrics()
-        span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
-        scheduler = await stack.enter_async_context(
-            stream.scheduler(span, handover, seal_interval=config.spool.seal_interval, metrics=metrics)
-        )
-        await stack.enter_async_context(reporting(metrics))
-        follower = await stack.enter_async_context(reader_stop(stop, config.drain_timeout))
-        reader = asyncio.create_task(_read(scheduler, follower), name="reader")
-        handover.reads(reader)
-        try:
+        await _check_start(stream, span, resumed)
+        async with _reading(stream, config, span, handover, stop):
             yield handover
-        finally:
-            reader.cancel()
-            await asyncio.wait({reader})
-            if not reader.cancelled():
-                reader.exception()  # asked for, so that asyncio does not report it a second time
 
 
-async def _read(scheduler: Scheduler, stop: stopping.Stop) -> None:
-    async with stop.draining(scheduler):
-        await scheduler.run()
+def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
+    """What is read, by an initial query at its start; None if the checkpoint has reached the end already."""
+    start = stream.resolve(source.start) if resumed is None else resumed.watermark + 1
+    end = None if source.end is None else stream.resolve(source.end)
+    if resumed is not None and end is not None and end <= resumed.watermark:
+        return None
+    return Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
 
 
-async def _check_start(stream: OpenStream, start: int, end: int | None, resumed: Checkpoint | None) -> None:
+async def _check_start(stream: OpenStream, span: Range, resumed: Checkpoint | None) -> None:
     try:
-        await stream.check_start(start, end)
+        await stream.check_start(span.watermark + 1, span.end)
     except DataLostError as error:
         if resumed is None:
             raise
@@ -187,3 +173,30 @@ async def _check_start(stream: OpenStream, start: int, end: int | None, resumed:
             hint="Nothing was skipped. To continue without it, start without a checkpoint, at a later source.start.",
             earliest=error.earliest,
         ) from error
+
+
+@asynccontextmanager
+async def _reading(
+    stream: OpenStream, config: Config, span: Range, handover: _Handover, stop: Stop | None
+) -> AsyncIterator[None]:
+    """Runs the reader in a task, which has ended when the context is left."""
+    metrics = ReaderMetrics()
+    async with (
+        stream.scheduler(span, handover, seal_interval=config.spool.seal_interval, metrics=metrics) as scheduler,
+        reporting(metrics),
+        reader_stop(stop, config.drain_timeout) as follower,
+    ):
+        reader = asyncio.create_task(_run(scheduler, follower), name="reader")
+        handover.reads(reader)
+        try:
+            yield
+        finally:
+            reader.cancel()
+            await asyncio.wait({reader})
+            if not reader.cancelled():
+                reader.exception()  # retrieved, so that asyncio does not report it a second time
+
+
+async def _run(scheduler: Scheduler, stop: stopping.Stop) -> None:
+    async with stop.draining(scheduler):
+        await scheduler.run()

@@ -26,7 +26,7 @@ from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
-from connector.storage.local import contents
+from connector.storage.store import contents
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.status import serving
@@ -107,7 +107,15 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         pass
     start = stream.resolve(config.start)
     await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
-    return initialize(spool, config.name, start, config.start, stream.stream.tables, before=before)
+    return initialize(
+        spool,
+        config.name,
+        start,
+        config.start,
+        stream.stream.tables,
+        default_schema=stream.source.default_schema,
+        before=before,
+    )
 
 
 def _checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
@@ -159,7 +167,7 @@ async def _reader(
     )
     sink.watermark = at.watermark
     cut = await finished_in_thread(
-        functools.partial(with_announced_late, spool, at.watermark, at.cut, goes_on=sink.continues)
+        functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
     )
     async with stream.scheduler(
         Range(cut, at.watermark, start.end),

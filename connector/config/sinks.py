@@ -141,13 +141,15 @@ def sink_type(name: str) -> "SinkType[SinkConfig]":
         ConfigurationError: there is none, or it cannot be imported.
     """
     entry = _entry_points().get(name)
-    if entry is None:
+    if not _entry_points():
         raise ConfigurationError(
-            [f"sink.type: {name!r} is none of {', '.join(sink_names()) or 'the registered sinks'}"]
+            [f"sink.type: no entry point of the group {GROUP} is installed: install spanner-cdc-spark with pip"]
         )
+    if entry is None:
+        raise ConfigurationError([f"sink.type: {name!r} is none of {', '.join(sink_names())}"])
     try:
         kind: object = entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ConfigurationError(
             [f"sink.type: sink {name!r} cannot be imported from {entry.value}: {error}"]
         ) from error

@@ -1,6 +1,6 @@
-"""Rows of bytes made of columns: each row is the same sequence of literals and of a column's value. Pure.
+"""Rows of bytes built from columns: each row is the same sequence of literals and column values. Pure.
 
-What is equal in every row becomes part of the literals, so a row costs what varies in it.
+A column with one value becomes a literal, so the cost of a row depends on the columns that vary.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _COMMA = pa.scalar(",", pa.string())
 
 
 class Pieces:
-    """Collects what each of some rows is made of, in order.
+    """Collects the literals and columns that the rows consist of, in order.
 
     Args:
-        rows: how many rows there are.
+        rows: the number of rows.
     """
 
     def __init__(self, rows: int) -> None:
@@ -29,11 +29,11 @@ class Pieces:
         self._literal = bytearray()
 
     def literal(self, data: bytes) -> None:
-        """The same bytes in every row."""
+        """Appends the same bytes to every row."""
         self._literal += data
 
     def column(self, values: pa.Array) -> None:
-        """Each row's own bytes; ``values`` are binary or text, and none is null."""
+        """Appends its own bytes to each row; ``values`` are binary or text, and none is null."""
         if is_constant(values):
             self.literal(values.cast(pa.binary())[0].as_py())
             return
@@ -41,7 +41,7 @@ class Pieces:
         self._columns.append(values.view(pa.binary()))
 
     def joined(self) -> pa.BinaryArray:
-        """The rows."""
+        """The rows, as a column."""
         self._end_literal()
         if any(isinstance(column, pa.Array) for column in self._columns):
             return pc.binary_join_element_wise(*self._columns, _NOTHING)
@@ -62,10 +62,14 @@ def is_constant(values: pa.Array) -> bool:
 
 
 def text_array(texts: Sequence[bytes], lengths: Int64s) -> pa.StringArray:
-    """Texts, given as bytes of these lengths, as an array.
+    """An Arrow array of texts.
+
+    Args:
+        texts: parts of the concatenated texts, in UTF-8.
+        lengths: the length of each text in bytes.
 
     Raises:
-        ValueError: one of them is not UTF-8 (Arrow's errors are ValueErrors).
+        ValueError: a text is not UTF-8 (Arrow's errors are ValueErrors).
     """
     data = b"".join(texts)
     offsets = np.zeros(len(texts) + 1, np.int32)
@@ -77,13 +81,13 @@ def text_array(texts: Sequence[bytes], lengths: Int64s) -> pa.StringArray:
 
 
 def joined(texts: pa.Array) -> memoryview:
-    """All texts of a column, with commas between them."""
+    """All texts of a column in one buffer, separated by commas."""
     whole = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), texts)
     return memoryview(pc.binary_join(whole, _COMMA)[0].as_buffer())
 
 
 def bytes_of(values: pa.Array) -> memoryview:
-    """All of a column's bytes or text, one value after another; none is null."""
+    """All values of a column in one buffer, one after another; none is null."""
     offsets = offsets_of(values)
     return memoryview(values.buffers()[2] or b"")[offsets[0] : offsets[-1]]
 
@@ -96,5 +100,5 @@ def ends_of(values: pa.Array) -> Int64s:
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each value begins in its array's buffer, and where the last one ends."""
+    """Where each value begins in the array's buffer, and where the last one ends."""
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)

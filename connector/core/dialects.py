@@ -1,10 +1,12 @@
-"""What differs between Spanner's two dialects, in one table each; nothing else asks which dialect it is."""
+"""The differences between Spanner's two dialects, in one table each; no other module tests which dialect it is."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
+
+from connector.core.column_kinds import GOOGLESQL_ARRAY, GOOGLESQL_TYPES, POSTGRESQL_ARRAY, POSTGRESQL_TYPES
 
 IMMUTABLE, MUTABLE = "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"
 """The partition modes of change streams."""
@@ -15,8 +17,8 @@ class Dialect:
     """A dialect's texts.
 
     ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
-    and heartbeat, in that order. ``default_schema`` is what the unnamed schema is called in events, or None where it is
-    called like the database.
+    and heartbeat, in that order. ``default_schema`` is the name of the unnamed schema in events, or None where that is
+    the name of the database.
     """
 
     name: str
@@ -32,9 +34,9 @@ class Dialect:
         return self.queries[partition_mode].format(change_stream)
 
     def column_type(self, spanner_type: str) -> str | None:
-        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is an unknown one.
+        """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is unknown.
 
-        Lengths, of strings, of numbers and of vectors, are no part of it.
+        Lengths of strings, numbers and vectors are not part of the type object.
         """
         match = self.array.fullmatch(spanner_type)
         node = self._scalar(match[1]) if match else self._scalar(spanner_type)
@@ -51,10 +53,6 @@ class Dialect:
         return self.types.get(bare)
 
 
-def _codes(*names: str) -> dict[str, Mapping[str, object]]:
-    return {name: {"code": name} for name in names}
-
-
 _GOOGLESQL_QUERY = (
     "SELECT ChangeRecord FROM READ_{}(start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
     " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
@@ -66,12 +64,9 @@ GOOGLESQL = Dialect(
     parameters=("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds"),
     unnamed_schema="",
     default_schema=None,
-    types=_codes(
-        "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP", "JSON", "UUID",
-        "INTERVAL",
-    ),
-    array=re.compile(r"ARRAY<(.+)>(?:\(vector_length\s*=>\s*\d+\))?"),
-)  # fmt: skip
+    types=GOOGLESQL_TYPES,
+    array=GOOGLESQL_ARRAY,
+)
 
 POSTGRESQL = Dialect(
     name="postgresql",
@@ -82,24 +77,8 @@ POSTGRESQL = Dialect(
     parameters=("p1", "p2", "p3", "p4"),
     unnamed_schema="public",
     default_schema="public",
-    types={
-        "boolean": {"code": "BOOL"},
-        "bigint": {"code": "INT64"},
-        "real": {"code": "FLOAT32"},
-        "double precision": {"code": "FLOAT64"},
-        "numeric": {"code": "NUMERIC", "type_annotation": "PG_NUMERIC"},
-        "character varying": {"code": "STRING"},
-        "text": {"code": "STRING"},
-        "bytea": {"code": "BYTES"},
-        "date": {"code": "DATE"},
-        "timestamp with time zone": {"code": "TIMESTAMP"},
-        "spanner.commit_timestamp": {"code": "TIMESTAMP"},
-        "jsonb": {"code": "JSON", "type_annotation": "PG_JSONB"},
-        "oid": {"code": "INT64", "type_annotation": "PG_OID"},
-        "uuid": {"code": "UUID"},
-        "interval": {"code": "INTERVAL"},
-    },
-    array=re.compile(r"(.+)\[\](?: vector length \d+)?", re.IGNORECASE),
+    types=POSTGRESQL_TYPES,
+    array=POSTGRESQL_ARRAY,
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

@@ -1,9 +1,9 @@
 """Buffers records until the watermark has passed them, and cuts them into epochs. Pure: no clock, no I/O.
 
-An epoch is all the data change records committed in (low, high], sorted into the database's history. Since all
-records of a transaction share one commit timestamp, an epoch never splits a transaction. An epoch is bounded: it
-holds about :data:`MAX_BYTES` at most (only the records of one commit timestamp may exceed it), and all of it lies
-in one minute of commit time, so that a sink can write a minute's file once the watermark has passed it.
+An epoch is all data change records committed in (low, high], in commit order. All records of a transaction share one
+commit timestamp, so an epoch never splits a transaction. An epoch is bounded: it has at most about :data:`MAX_BYTES`
+(only the records of one commit timestamp may exceed it), and lies in one minute of commit time, so that a sink can
+write a minute's file once the watermark has passed it.
 """
 
 from collections import deque
@@ -20,10 +20,10 @@ from connector.core.records import DataChangeRecord
 from connector.core.timestamps import MINUTE
 
 MAX_BYTES = 64 * 1024 * 1024
-
+"""The size of an epoch, at most, unless one commit timestamp has more."""
 
 Part = DataChangeRecord | Changes
-"""Records are held as they come: as one object, or many as columns, in the order of their commit timestamps."""
+"""Records as they were received: one as an object, or many as columns in the order of their commit timestamps."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Epoch:
 
     @cached_property
     def records(self) -> tuple[DataChangeRecord, ...]:
-        """Each record as an object: dear where there are many."""
+        """Each record as an object: expensive for many records."""
         return tuple(record for part in self.parts for record in _records(part))
 
 
 @dataclass(frozen=True, slots=True)
 class IncompleteTransaction:
-    """A transaction of which another number of records came than it says it has: records were lost."""
+    """A transaction that does not have the number of records that its records state: records were lost."""
 
     server_transaction_id: str
     commit_timestamp: int
@@ -57,7 +57,7 @@ class IncompleteTransaction:
 
 
 def incomplete_transactions(changes: Changes) -> list[IncompleteTransaction]:
-    """The transactions in ``changes`` that do not have as many records as they say.
+    """The transactions in ``changes`` that do not have the number of records that they state.
 
     ``changes`` are whole transactions, in commit order, before tables are filtered.
     """
@@ -86,10 +86,10 @@ def minute_end(timestamp: int) -> int:
 
 
 class EpochBuffer:
-    """Holds what was received and is not yet sealed.
+    """Holds records that are received and not yet sealed.
 
     Args:
-        watermark: what was committed at or before it is delivered already, and dropped when it comes again.
+        watermark: what was committed at or before it is delivered already, and dropped when it is returned again.
         max_bytes: the size at which an epoch is cut.
     """
 
@@ -104,14 +104,14 @@ class EpochBuffer:
         self._before: int | None = None
         """No epoch reaches this timestamp."""
         self.bytes = 0
-        """What is held, in bytes."""
+        """Bytes of all records held."""
         self.ready_bytes = 0
-        """What is held of records that the watermark has passed, in bytes."""
+        """Bytes of the records held that the watermark has passed."""
 
     def add(self, token: str, record: DataChangeRecord, *, progress: int) -> bool:
-        """Holds a record of a partition; returns False where it was known already and is dropped.
+        """Holds a record of a partition; returns False if it was known already and is dropped.
 
-        ``progress`` is the partition's: what was committed at or before it has come before.
+        ``progress`` is the partition's: what was committed at or before it has been received before.
         """
         if record.commit_timestamp <= max(progress, self._ready_to):
             return False
@@ -121,8 +121,8 @@ class EpochBuffer:
     def add_all(self, token: str, changes: Changes, *, progress: int) -> tuple[Changes, Changes]:
         """Holds records of a partition that are in the order of their commit timestamps.
 
-        Returns those that are held, and those that came too late: they were not known, yet the watermark had passed
-        them. What was known already is dropped.
+        Returns those that are held, and those that are late: they were not known, yet the watermark had passed them.
+        What was known already is dropped.
         """
         known = changes.passed(progress)
         late = max(changes.passed(self._ready_to), known)
@@ -140,7 +140,7 @@ class EpochBuffer:
         self.bytes += size
 
     def discard(self, token: str, *, beyond: int) -> None:
-        """Drops what is held of a partition beyond its progress; the query that is sent next returns it again."""
+        """Drops the records of a partition beyond its progress; its next query returns them again."""
         held = self._partitions.get(token)
         while held and _last(held[-1]) > beyond:
             part = held.pop()
@@ -156,7 +156,7 @@ class EpochBuffer:
                 heapify(self._firsts)
 
     def advance(self, watermark: int) -> None:
-        """The watermark has moved: sorts what it has passed to the end of what is ready."""
+        """The watermark has moved: appends the records that it has passed to what is ready, in order."""
         if watermark <= self._ready_to:
             return
         passed: list[Part] = []
@@ -182,26 +182,26 @@ class EpochBuffer:
 
     @property
     def sealed(self) -> int:
-        """Up to where epochs have been taken, inclusive."""
+        """The timestamp up to which epochs have been taken, inclusive."""
         return self._sealed
 
     def seal_before(self, timestamp: int) -> None:
-        """No epoch that is taken from now on holds or passes ``timestamp``: what was committed then may be missing."""
+        """Ends sealing before ``timestamp``: no later epoch holds or passes it, since records of it may be missing."""
         self._before = timestamp if self._before is None else min(self._before, timestamp)
 
     @property
     def overdue(self) -> bool:
-        """Whether an epoch is full, or a minute has passed, so that one should be sealed at once if one can be."""
+        """Whether an epoch is full, or a minute has passed, so that one should be sealed at once."""
         full = self.ready_bytes >= self._max_bytes or self._ready_to >= minute_end(self._sealed + 1)
         return full and self._reached > self._sealed
 
     @property
     def _reached(self) -> int:
-        """Up to where epochs may be taken, inclusive."""
+        """The timestamp up to which epochs may be taken, inclusive."""
         return self._ready_to if self._before is None else min(self._ready_to, self._before - 1)
 
     def take(self) -> Epoch | None:
-        """The next epoch, of all that is ready or as much as an epoch may hold; None if there is nothing new.
+        """Takes the next epoch, with all that is ready or as much as an epoch may hold; None if there is nothing new.
 
         The epoch may be empty: it then moves nothing but the checkpoint.
         """
@@ -225,9 +225,9 @@ class EpochBuffer:
         return Epoch(low, high, tuple(parts), size)
 
     def _next_instants(self, high: int, room: int, *, whole: bool) -> tuple[list[Part], Part | None]:
-        """Takes what is ready of one commit timestamp or of several, as long as it has room, from the front.
+        """Takes ready records of one commit timestamp or of several, as many as fit, from the front.
 
-        Returns it with what is left of the part that it was cut from. ``whole``: the first timestamp needs no room.
+        Returns them with the rest of the part that they were cut from. ``whole``: the first timestamp always fits.
         """
         part = self._ready[0]
         if isinstance(part, Changes):
@@ -246,7 +246,7 @@ class EpochBuffer:
 
 
 def _fitting(changes: Changes, high: int, room: int, *, whole: bool) -> int:
-    """How many up to ``high`` have room, without splitting the records of one commit timestamp."""
+    """How many records up to ``high`` fit, without splitting those of one commit timestamp."""
     at = changes.commit_timestamps[: changes.passed(high)]
     fitting = int(np.searchsorted(np.cumsum(changes.sizes[: len(at)]), room, "right"))
     if fitting < len(at):
@@ -257,7 +257,7 @@ def _fitting(changes: Changes, high: int, room: int, *, whole: bool) -> int:
 
 
 def _in_order(parts: list[Part]) -> list[Part]:
-    """The parts as the history of the database; all that share a commit timestamp are next to each other."""
+    """The parts in commit order; all that share a commit timestamp are adjacent."""
     if any(isinstance(part, Changes) for part in parts):
         return [Changes.joined(parts).in_order()]
     return sorted(parts, key=_order)

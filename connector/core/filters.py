@@ -1,4 +1,4 @@
-"""Which records become events: by table and by transaction tag. Asked only once transactions are complete."""
+"""Decides which records become events, by table and by transaction tag. Applied to complete transactions."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ class RecordFilter:
     Args:
         include: shell patterns over table names; empty for all.
         exclude: shell patterns over table names.
-        skip_transaction_tags: prefixes of tags to leave out, against replication loops.
+        skip_transaction_tags: prefixes of tags to omit, against replication loops.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RecordFilter:
         return not any(fnmatchcase(table, pattern) for pattern in self._exclude)
 
     def unmatched(self, tables: Iterable[str]) -> list[str]:
-        """The patterns that no table fits: typing errors, most likely."""
+        """The patterns that match no table: most likely typing errors."""
         names = list(tables)
         patterns = (*self._include, *self._exclude)
         return [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]

@@ -1,11 +1,11 @@
-"""Which records come too late: behind what their own query has proved, or behind the watermark. Pure: no clock, no I/O.
+"""Finds late records: behind what their own query has proved, or behind the watermark. Pure: no clock, no I/O.
 
-What a query has proved binds the server. A data change record at t proves that everything before t has come, and so do
-a heartbeat at t and an announcement that starts at t; a partition end record proves its own timestamp too. Whatever the
-same query returns at or before what it has proved breaks that promise, and may be missing from an epoch that is sealed.
-What an earlier query has proved does not count: a query begins where the last one ended, inclusive, and repeats it.
+What a query has proved binds the server. A data change record at t proves that everything before t was returned, and so
+do a heartbeat at t and an announcement that starts at t; a partition end record proves its own timestamp too. Whatever
+the same query returns at or before what it has proved breaks that promise, and may be missing from a sealed epoch. What
+an earlier query has proved does not count: a query starts where the last one ended, inclusive, and repeats that.
 
-The initial query proves nothing before it has finished, and so nothing that it returns is late.
+The initial query proves nothing before it has finished, so nothing that it returns is late.
 """
 
 from dataclasses import dataclass
@@ -37,10 +37,10 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class LateRecord:
-    """A record that came after everything at or before ``passed`` had been proved complete.
+    """A record that was returned after everything at or before ``passed`` had been proved complete.
 
     ``partition`` is the token of the partition whose query returned it. Timestamps are nanoseconds since the epoch;
-    ``watermark`` is the reader's when it came, and ``delivered`` up to where epochs had been delivered then.
+    ``watermark`` is the reader's when it was returned, and epochs up to ``delivered`` had been delivered then.
     """
 
     partition: str
@@ -51,7 +51,7 @@ class LateRecord:
 
     @property
     def kind(self) -> str:
-        """What it is, in words."""
+        """The name of its kind, for messages."""
         return _KINDS[type(self.record)]
 
     @property
@@ -66,14 +66,15 @@ class LateRecord:
 
     @property
     def missed(self) -> bool:
-        """Whether epochs that it, or what it announces, belongs to were delivered without it: it is not read again."""
+        """Whether the epochs it belongs to, or what it announces, were delivered without it: it is not read again."""
         return self.at <= self.delivered
 
     @property
     def incomplete(self) -> tuple[int, int] | None:
-        """What may be missing, both inclusive: of partitions announced too late, what they have up to the watermark.
+        """The range that may be incomplete, both ends inclusive; None where nothing is missing.
 
-        None where nothing is: they start after it, and are read from their start.
+        Partitions that are announced late may miss records up to the watermark. If they start after it, they are read
+        from their start and miss nothing.
         """
         if isinstance(self.record, DataChangeRecord):
             return self.at, self.at
@@ -83,8 +84,8 @@ class LateRecord:
 def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
     """Rows of a query that has proved everything up to ``proved``: those in time, and those that are late.
 
-    Those in time are in the order of their commit timestamps; each row proves everything before it. Beside the late
-    ones stands what had been proved when each came.
+    Rows in time are in the order of their commit timestamps; each row proves everything before it. The third value is
+    what had been proved when each late row was returned.
     """
     at = changes.commit_timestamps
     if int(at[0]) > proved and not bool((at[1:] < at[:-1]).any()):
@@ -95,9 +96,9 @@ def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
 
 
 def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | None:
-    """What had been proved before a record of a partition's query came, if it is late; the graph has not seen it yet.
+    """What had been proved before a record was returned, if it is late or else None; the graph has not received it yet.
 
-    Children that nobody has heard of and that start behind the watermark are late too: no earlier query, of this run or
+    Undiscovered children that start behind the watermark are late too: no earlier query, of this run or
     of the one before, can have returned them, for their parent holds the watermark below them until then.
     """
     if isinstance(record, HeartbeatRecord):

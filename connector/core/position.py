@@ -1,8 +1,8 @@
-"""Where a mod stands in its change stream's history: what an OpenCDC record carries, and reading goes on after.
+"""The position of a mod in its change stream's history, which an OpenCDC record has and reading can resume after. Pure.
 
-A position is a small JSON document with a version and a checksum. It holds nothing but what is the mod's own, so it is
-the same on every replay, and enough to resume from: read from its commit timestamp on, inclusive, and drop what is at
-or before it in the order of the history. Written as text it is base64. Pure.
+A position is a small JSON document with a version and a checksum. It has only properties of the mod, so it is the same
+on every replay, and enough to resume from: read from its commit timestamp, inclusive, and drop what is at or before the
+position in commit order. As text it is base64.
 """
 
 from base64 import b64decode, b64encode
@@ -33,7 +33,7 @@ class Position:
 
     @property
     def order(self) -> tuple[int, str, int, str, int]:
-        """Sorts positions of a stream as the history of the database."""
+        """Sorts the positions of a stream in commit order."""
         sequence = self.record_sequence
         return (self.commit_timestamp, self.transaction, sequence_number(sequence), sequence, self.mod_index)
 
@@ -51,7 +51,7 @@ class Position:
         """Reads what :meth:`to_text` wrote.
 
         Raises:
-            ValueError: it is damaged, or of a newer version; its message is a line for people.
+            ValueError: it is damaged, or has a newer version; the message can be shown to users.
         """
         try:
             node = orjson.loads(_unsealed(b64decode(text.strip(), validate=True)))
@@ -64,13 +64,13 @@ class Position:
                     node["mod_index"],
                 )
         except (ValueError, KeyError, TypeError):
-            raise ValueError("it is no position, or a damaged one: copy it whole, as a record has it") from None
+            raise ValueError("it is not a valid position: copy the whole position of a record") from None
         raise ValueError(
-            f"it is of version {node['version']}, newer than this program's {VERSION}: use the program that wrote it"
+            f"it has version {node['version']}, newer than this program's {VERSION}: use the program that wrote it"
         )
 
     def rest_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Of the envelope's columns, in the order of the history, the rows after this one."""
+        """The rows of the envelope's columns, in commit order, that are after this position."""
         at_or_before = 0
         for position in positions(rows):
             if position.order > self.order:
@@ -122,7 +122,7 @@ def _sealed(body: bytes) -> bytes:
 def _unsealed(document: bytes) -> bytes:
     body, _, _ = document.rpartition(_MARK)
     if document != _sealed(body + b"}"):
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     return body + b"}"
 
 

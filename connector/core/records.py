@@ -1,4 +1,4 @@
-"""What a change stream query returns: data change, heartbeat and child partitions records, and their like.
+"""The records that a change stream query returns: data change, heartbeat and child partitions records, and others.
 
 The fields are those of https://cloud.google.com/spanner/docs/change-streams/details, and for streams of partition mode
 MUTABLE_KEY_RANGE those of the protocol buffer google.spanner.v1.ChangeStreamRecord. Values are frozen, and payloads
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 INITIAL_TOKEN = ""
-"""Stands for the NULL token of the first query, which is a partition like any other; Spanner's are never empty."""
+"""Stands for the NULL token of the initial query, a partition like any other; Spanner's tokens are never empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class DataChangeRecord:
 
     @property
     def order(self) -> tuple[int, str, int, str]:
-        """Sorts records into the history of the database (record sequences count as numbers)."""
+        """Sorts records in commit order (record sequences count as numbers)."""
         return (
             self.commit_timestamp,
             self.server_transaction_id,
@@ -103,7 +103,7 @@ class ChildPartitionsRecord:
     """Partitions that take over at ``start_timestamp`` (nanoseconds).
 
     Raises:
-        ValueError: it names none; its partition would end, and nobody would read on.
+        ValueError: it names none, so that nothing would be read after its partition.
     """
 
     start_timestamp: int
@@ -163,10 +163,10 @@ def timestamp_of(record: Record) -> int:
 
 
 def sequence_number(record_sequence: str) -> int:
-    """The record sequence as a number; 0 where it is none, so that the text itself decides."""
+    """The record sequence as a number; 0 where it is not a number, so that its text decides the order."""
     return int(record_sequence) if record_sequence.isdecimal() else 0
 
 
 def partition_name(token: str) -> str:
-    """What messages call a partition: tokens are long, and alike in their middle."""
+    """The name of a partition in messages: its token, shortened, since tokens are long and differ at their ends."""
     return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"

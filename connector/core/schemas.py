@@ -1,9 +1,9 @@
-"""The columns known of each table, and the key that names a schema. Pure.
+"""The known columns of each table, and the key that identifies a schema. Pure.
 
-A record's ``column_types`` is not its table's schema: capture types that hold only changes list just the keys and
-the modified columns. So a table's schema is all the columns known of it, filled from INFORMATION_SCHEMA when a
-spool begins and widened by records in commit order; a record that names fewer columns is no schema change, only a
-new column or a changed type is. Equal schemas have equal keys, on every replay.
+A record's ``column_types`` is not its table's schema: value capture types that hold only changes list the key columns
+and the modified columns. So a table's schema is every column known of the table. It comes from INFORMATION_SCHEMA when
+a spool is created, and records widen it in commit order. A new column or a changed type is a schema change; a record
+with fewer columns is not. Equal schemas have equal keys, on every replay.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from connector.core.records import ColumnType
 
 
 def canonical_type(text: str | bytes) -> str:
-    """Spanner's type object as canonical JSON text: sorted keys, the field names of the protobuf, no spaces."""
+    """Spanner's type object as canonical JSON text: sorted keys, protobuf's field names, no spaces."""
     return orjson.dumps(_snake(orjson.loads(text)), option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -39,7 +39,7 @@ def _snake(node: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """All columns known of a table, by ordinal position; ``primary_keys`` are names in the order of the key."""
+    """All known columns of a table, by ordinal position; ``primary_keys`` are column names in the order of the key."""
 
     table: str
     columns: tuple[ColumnType, ...]
@@ -47,21 +47,21 @@ class TableSchema:
 
     @property
     def key(self) -> str:
-        """40 hex digits of the table's name and its whole schema."""
+        """The schema key: a hash of the table's name and all columns, as 40 hex digits."""
         return blake2b(self.to_json(), digest_size=20).hexdigest()
 
     @classmethod
     def of(cls, table: str, columns: Iterable[ColumnType], primary_keys: Iterable[str] = ()) -> Self:
-        """A schema with its columns in order; without ``primary_keys`` the key columns' ordinals order them."""
+        """A schema with its columns in order; without ``primary_keys`` the positions of the columns order the key."""
         ordered = tuple(sorted(columns, key=lambda column: (column.ordinal_position, column.name)))
         keys = tuple(primary_keys) or tuple(column.name for column in ordered if column.is_primary_key)
         return cls(table, ordered, keys)
 
     def widened(self, column_types: Iterable[ColumnType], declared: Iterable[str] = ()) -> "TableSchema":
-        """This schema with the columns that are new or have another type or spelling; itself where there are none.
+        """This schema with the columns that are new, or whose type or spelling has changed; itself if there are none.
 
-        Every record names all columns of its key: where they are others, the table was made anew, and has that key, in
-        the order of ``declared`` if that is of the same columns.
+        Every record lists all columns of its key. Where the key has other columns, the table was dropped and created
+        again with that key. Its order is that of ``declared`` if ``declared`` has the same columns.
         """
         named = tuple(column_types)
         known = {column.name.lower(): column for column in self.columns}
@@ -77,7 +77,7 @@ class TableSchema:
         return TableSchema.of(self.table, columns, keys)
 
     def to_json(self) -> bytes:
-        """The bytes of ``schemas/<key>.json``, equal for equal schemas."""
+        """The content of ``schemas/<key>.json``; equal schemas have equal bytes."""
         return orjson.dumps(
             {
                 "version": 1,
@@ -98,10 +98,10 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Reads what :meth:`to_json` wrote.
+        """Reads the result of :meth:`to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: the content is not such a schema.
         """
         node = orjson.loads(data)
         columns = [
@@ -122,7 +122,7 @@ def _first_schema(table: str, column_types: tuple[ColumnType, ...], declared: tu
 
 
 def _key_columns(column_types: Iterable[ColumnType]) -> tuple[str, ...]:
-    """The names of a record's key columns, by their positions."""
+    """The names of a record's key columns, in the order of their positions."""
     return tuple(column.name for column in sorted(column_types, key=_ordinal) if column.is_primary_key)
 
 
@@ -135,7 +135,7 @@ def _ordinal(column: ColumnType) -> int:
 
 
 class SchemaRegistry:
-    """The schema of each table as known at one point of the history; records are shown to it in commit order."""
+    """The schema of each table as of one commit timestamp; it observes the records in commit order."""
 
     def __init__(self, schemas: Iterable[TableSchema] = ()) -> None:
         self._schemas = {schema.table: schema for schema in schemas}
@@ -143,13 +143,13 @@ class SchemaRegistry:
         self._by_key = {self._keys[table]: schema for table, schema in self._schemas.items()}
         self._seen: dict[str, tuple[ColumnType, ...]] = {}
         self._declared: dict[str, tuple[str, ...]] = {}
-        """The keys of tables that were not known, or had another key, as INFORMATION_SCHEMA has them."""
+        """By table, the key in INFORMATION_SCHEMA, for tables that were unknown or had another key."""
 
     def unordered(self, changes: Changes) -> dict[str, tuple[str, ...]]:
-        """The tables of records whose key has several columns in an order that is not known.
+        """The tables of these records whose key has several columns in an unknown order.
 
-        Beside each stand the key's columns by their positions, which is the order that it gets unless another is
-        declared before :meth:`observe` sees the table.
+        The values are the key's columns in the order of their positions. The key gets this order unless another one is
+        declared before :meth:`observe` is called for the table.
         """
         keys = {code: _key_columns(shape.column_types) for code, shape in enumerate(changes.shapes)}
         unknown = {code for code, key in keys.items() if not self._knows(changes.shapes[code].table_name, key)}
@@ -164,11 +164,11 @@ class SchemaRegistry:
         return len(key) < 2 or any(set(order) == set(key) for order in orders)
 
     def declare(self, table: str, key: Iterable[str]) -> None:
-        """The columns of a table's key, in its order: those of a record that names the same ones are in it."""
+        """Declares the order of a table's key; it applies to records whose key has the same columns."""
         self._declared[table] = tuple(key)
 
     def observe(self, table: str, column_types: tuple[ColumnType, ...]) -> tuple[TableSchema, str]:
-        """The schema of a table, widened by what a record of it names, and its key."""
+        """Widens the schema of a table by a record's columns; returns the schema and its key."""
         if self._seen.get(table) is not column_types:
             self._seen[table] = column_types
             known = self._schemas.get(table)
@@ -181,9 +181,9 @@ class SchemaRegistry:
         return self._schemas[table], self._keys[table]
 
     def observed(self, changes: Changes) -> tuple[list[tuple[TableSchema, str]], Int64s]:
-        """Shows it records in commit order: the different schemas that they meet, and for each the number of its own.
+        """Observes records in commit order; returns their different schemas, and each record's index among these.
 
-        Only where the next record is of another shape can a schema change.
+        A schema can only change where a record has another record schema than the one before it.
         """
         if len(changes) == 0:
             return [], np.empty(0, np.int64)
@@ -207,21 +207,21 @@ class SchemaRegistry:
 
     @property
     def schemas(self) -> Mapping[str, TableSchema]:
-        """Every schema that a table has had here, by its key; an epoch may hold rows of several of one table."""
+        """Every schema that was observed, by its key; an epoch may hold rows of several schemas of one table."""
         return self._by_key
 
     def by_key(self, key: str) -> TableSchema:
-        """The schema that a key of :meth:`observe` names.
+        """The schema with a key that :meth:`observe` returned.
 
         Raises:
-            KeyError: no table has had it here.
+            KeyError: no such schema was observed.
         """
         return self._by_key[key]
 
     def schema(self, table: str) -> TableSchema:
-        """The schema of a table that is known.
+        """The newest schema of a table.
 
         Raises:
-            KeyError: nothing is known of the table.
+            KeyError: the table is unknown.
         """
         return self._schemas[table]

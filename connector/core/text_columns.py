@@ -1,6 +1,6 @@
-"""Columns of text, made of whole columns of numbers or of JSON: what an event writes of each row, without a row.
+"""Columns of text, computed from whole columns of numbers or JSON instead of row by row. Pure.
 
-Texts of one width are written as a matrix of characters, a column of which is filled at a time.
+Texts of equal width are written as a matrix of characters, one column of the matrix at a time.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ _NO_TEXT, _QUOTE, _STRING_COMMA, _OPENING, _CLOSING = (
 
 
 def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64s) -> pa.Array:
-    """Three numbers of sixteen hex digits: sorted as text, a row's changes sort as the history of the database.
+    """Change sequence numbers: three numbers of 16 hex digits, whose order as text is the order of the changes.
 
     Args:
         times: commit timestamps, nanoseconds since the epoch, not before 1970.
         sequences: record sequences as numbers.
-        mod_indexes: of the mods within their records.
+        mod_indexes: the indexes of the mods within their records.
     """
     out = np.empty((len(times), 50), np.uint8)
     out[:, (16, 33)] = ord("/")
@@ -41,7 +41,7 @@ def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64
 
 
 def uuid_texts(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.Array:
-    """UUIDs of their two halves."""
+    """UUIDs as text, given as their high and low 64 bits."""
     digits = np.concatenate((_hex_digits(high, _LOWER_HEX), _hex_digits(low, _LOWER_HEX)), axis=1)
     out = np.empty((len(high), 36), np.uint8)
     out[:, (8, 13, 18, 23)] = ord("-")
@@ -51,7 +51,10 @@ def uuid_texts(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.
 
 
 def rfc3339_texts(times: Int64s) -> pa.Array:
-    """As :func:`connector.core.timestamps.format_rfc3339` writes them: six digits of a second, or nine where needed."""
+    """Timestamps as RFC 3339 text: six digits after the second, or nine where needed.
+
+    The same texts as :func:`connector.core.timestamps.format_rfc3339`, for a whole column of nanoseconds.
+    """
     seconds, nanos = np.divmod(times, SECOND)
     short = nanos % 1000 == 0
     if not short.any() or short.all():
@@ -74,7 +77,7 @@ _BRACES = np.frombuffer(b"{}", np.uint8)
 
 
 def are_objects(payloads: pa.Array) -> bool:
-    """Whether each text begins and ends as a JSON object does, which is all that can be looked at of every one."""
+    """Whether each text begins and ends with the braces of a JSON object; what is between them is not checked."""
     if payloads.null_count:
         return False
     offsets = np.frombuffer(payloads.buffers()[1], np.int32, len(payloads) + 1, payloads.offset * 4)
@@ -88,7 +91,7 @@ def are_objects(payloads: pa.Array) -> bool:
 
 
 def objects(payloads: pa.Array) -> pa.Array:
-    """The texts of JSON objects without what stands around them; JSON's null is one without members.
+    """The texts of JSON objects without white space around them; JSON's null becomes an empty object.
 
     Raises:
         ValueError: one is not the text of a JSON object.
@@ -108,7 +111,7 @@ def _object(text: str) -> str:
 
 
 def is_empty(objects: pa.Array) -> pa.Array:
-    """For the text of each JSON object whether it has no members."""
+    """Whether the JSON object in each text has no members."""
     some = pc.starts_with(objects, '{"')
     if some.true_count == len(some):
         return pc.invert(some)
@@ -116,9 +119,9 @@ def is_empty(objects: pa.Array) -> pa.Array:
 
 
 def splice(keys: pa.Array, values: pa.Array) -> pa.Array:
-    """For two JSON objects the text of one with the members of both, each byte for byte as it was.
+    """The text of one JSON object with the members of both, which are copied byte for byte.
 
-    They begin and end with their braces, as :func:`objects` gives them.
+    The texts begin and end with their braces, as those of :func:`objects` do.
     """
     keys_empty, values_empty = is_empty(keys), is_empty(values)
     head = pc.binary_slice(keys.cast(pa.binary()), 0, -1)
@@ -130,7 +133,7 @@ def splice(keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def json_texts(values: pa.Array) -> pa.Array:
-    """Each value as JSON: of a column of strings, whole numbers, truth values, or lists of strings."""
+    """Each value as JSON text, for a column of strings, integers, booleans, or lists of strings."""
     kind = values.type
     if pa.types.is_list(kind):
         offsets = pc.subtract(values.offsets, values.offsets[0])

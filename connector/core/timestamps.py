@@ -2,7 +2,7 @@
 
 Spanner writes commit timestamps as RFC 3339 text, with ``Z`` in GoogleSQL and an offset in the PostgreSQL
 dialect, and with as many digits of a second as they need. Floats and datetimes lose digits, so inside there
-are only integers; text is made at the edges, and gives back every digit that came.
+are only integers; they are formatted at the edges, with every digit that Spanner sent.
 """
 
 import re
@@ -22,7 +22,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     length = 29 if month == 2 and leap else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
     if not 1 <= day <= length:
-        raise ValueError(f"no such day: {year:04}-{month:02}-{day:02}")
+        raise ValueError(f"not a valid date: {year:04}-{month:02}-{day:02}")
     before = year - 1
     days = before * 365 + before // 4 - before // 100 + before // 400
     days += _DAYS_BEFORE_MONTH[month - 1] + (1 if leap and month > 2 else 0) + day - 1
@@ -34,16 +34,16 @@ def second(text: str) -> int:
     """Seconds since the epoch of ``YYYY-MM-DDTHH:MM:SS``; many records share one.
 
     Raises:
-        ValueError: the text is no such moment.
+        ValueError: the text is not a valid date and time.
     """
     if _SECOND.fullmatch(text) is None:
         raise ValueError(f"not an RFC 3339 timestamp: {text!r}")
     hour, minute, second = int(text[11:13]), int(text[14:16]), int(text[17:19])
     if hour > 23 or minute > 59 or second > 60:
-        raise ValueError(f"no such time: {text}")
+        raise ValueError(f"not a valid time: {text}")
     month = int(text[5:7])
     if not 1 <= month <= 12:
-        raise ValueError(f"no such month: {text}")
+        raise ValueError(f"not a valid month: {text}")
     days = _days_from_civil(int(text[0:4]), month, int(text[8:10]))
     return days * 86400 + hour * 3600 + minute * 60 + second
 
@@ -52,7 +52,7 @@ def parse(text: str) -> int:
     """Nanoseconds since the epoch of an RFC 3339 timestamp of up to nine fractional digits.
 
     Raises:
-        ValueError: the text is no RFC 3339 timestamp with a zone.
+        ValueError: the text is not an RFC 3339 timestamp with a zone.
     """
     if text[-1:] == "Z" and text[19:20] == "." and text[10:11] == "T":
         digits = text[20:-1]

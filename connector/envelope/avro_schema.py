@@ -1,18 +1,18 @@
-"""The Avro schema of a table's events, as Datastream's files have it. Pure.
+"""The Avro schema of a table's events, as in Datastream's files. Pure.
 
-A record named like the table, whose fields ``source_metadata`` and ``payload`` are records of those names. Every column
-may be null, for a change may leave it out. Avro's names hold letters, digits and underscores only; a table two of whose
-columns would have one name is refused.
+The schema is a record with the table's name; its fields ``source_metadata`` and ``payload`` are records, too. Every
+column may be null, because a change may omit it. Avro's names consist of letters, digits and underscores, so two
+columns may get the same name; such a table is rejected.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 
 import orjson
 import pyarrow as pa
 
+from connector.core.column_kinds import ColumnKind, Layout, SpannerType
 from connector.core.schemas import TableSchema
 from connector.envelope.source_metadata import written_fields
 
@@ -20,87 +20,57 @@ SOURCE, PAYLOAD = "source_metadata", "payload"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
-class Kind(Enum):
-    """How a column's values are written."""
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """The Avro type of a kind's values.
 
-    BOOLEAN = auto()
-    LONG = auto()
-    FLOAT = auto()
-    DOUBLE = auto()
-    DECIMAL = auto()
-    NUMBER = auto()
-    STRING = auto()
-    BYTES = auto()
-    DATE = auto()
-    TIMESTAMP = auto()
-    JSON = auto()
-    ARRAY = auto()
-    ARRAY_OF_LONG = auto()
-    ARRAY_OF_JSON = auto()
-    UNKNOWN = auto()
+    Attributes:
+        name: the type's part of the namespace of its record of arrays.
+        schema: the type in an Avro schema.
+    """
+
+    name: str
+    schema: object
 
 
 _JSON_TEXT = {"type": "string", "logicalType": "json"}
-_TYPES: Mapping[Kind, object] = {
-    Kind.BOOLEAN: "boolean",
-    Kind.LONG: "long",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.DECIMAL: {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
-    Kind.NUMBER: {"type": "string", "logicalType": "number"},
-    Kind.STRING: "string",
-    Kind.BYTES: "bytes",
-    Kind.DATE: {"type": "int", "logicalType": "date"},
-    Kind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
-    Kind.JSON: _JSON_TEXT,
-    Kind.ARRAY: _JSON_TEXT,
-    Kind.ARRAY_OF_LONG: _JSON_TEXT,
-    Kind.ARRAY_OF_JSON: _JSON_TEXT,
-    Kind.UNKNOWN: _JSON_TEXT,
+_LONG = AvroType("long", "long")
+_STRING = AvroType("string", "string")
+_BYTES = AvroType("bytes", "bytes")
+
+AVRO_TYPES: Mapping[ColumnKind, AvroType] = {
+    ColumnKind.BOOL: AvroType("boolean", "boolean"),
+    ColumnKind.INT64: _LONG,
+    ColumnKind.FLOAT32: AvroType("float", "float"),
+    ColumnKind.FLOAT64: AvroType("double", "double"),
+    ColumnKind.NUMERIC: AvroType("decimal", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}),
+    ColumnKind.PG_NUMERIC: AvroType("number", {"type": "string", "logicalType": "number"}),
+    ColumnKind.STRING: _STRING,
+    ColumnKind.BYTES: _BYTES,
+    ColumnKind.DATE: AvroType("date", {"type": "int", "logicalType": "date"}),
+    ColumnKind.TIMESTAMP: AvroType("timestamp", {"type": "long", "logicalType": "timestamp-micros"}),
+    ColumnKind.JSON: AvroType("json", _JSON_TEXT),
+    ColumnKind.UUID: _STRING,
+    ColumnKind.INTERVAL: _STRING,
+    ColumnKind.ENUM: _LONG,
+    ColumnKind.PROTO: _BYTES,
+    ColumnKind.UNKNOWN: AvroType("unknown", _JSON_TEXT),
 }
-_KINDS: Mapping[str, Kind] = {
-    "BOOL": Kind.BOOLEAN,
-    "INT64": Kind.LONG,
-    "ENUM": Kind.LONG,
-    "FLOAT32": Kind.FLOAT,
-    "FLOAT64": Kind.DOUBLE,
-    "NUMERIC": Kind.DECIMAL,
-    "STRING": Kind.STRING,
-    "UUID": Kind.STRING,
-    "INTERVAL": Kind.STRING,
-    "BYTES": Kind.BYTES,
-    "PROTO": Kind.BYTES,
-    "DATE": Kind.DATE,
-    "TIMESTAMP": Kind.TIMESTAMP,
-    "JSON": Kind.JSON,
-}
-"""By type code; a type that is not here is JSON text as Spanner gives it."""
+"""A value of an unknown type is its JSON text as Spanner gives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroColumn:
-    """A column of a table: its name in Spanner, its name in Avro, and its kind; its elements' if ``is_array``."""
+    """A column of a table: its name in Spanner, its name in Avro, the kind of its values, and how they are held."""
 
     name: str
     avro_name: str
-    kind: Kind
-    is_array: bool = False
-
-
-def kind_of(type_json: str) -> Kind:
-    """The kind of a Spanner type."""
-    node = orjson.loads(type_json)
-    code = node.get("code")
-    if code == "ARRAY":
-        element = _KINDS.get(node.get("array_element_type", {}).get("code"))
-        return {Kind.LONG: Kind.ARRAY_OF_LONG, Kind.JSON: Kind.ARRAY_OF_JSON}.get(element or Kind.ARRAY, Kind.ARRAY)
-    if node.get("type_annotation") == "PG_NUMERIC":  # it may be NaN, and has more digits than a decimal
-        return Kind.NUMBER
-    return _KINDS.get(code, Kind.UNKNOWN)
+    kind: ColumnKind
+    layout: Layout = Layout.VALUE
 
 
 def avro_name(name: str) -> str:
-    """A name as Avro may have it."""
+    """The name with an underscore in place of every character that Avro does not allow."""
     name = _NOT_IN_NAMES.sub("_", name)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -109,23 +79,25 @@ def columns_of(schema: TableSchema, *, timestamps: str = "micros", arrays: str =
     """The columns, in the schema's order.
 
     Args:
-        schema: the table's.
-        timestamps: numbers of ``micros``, or ``text`` with all digits.
-        arrays: ``json``, or ``multidimensional``: records of elements, each of its type.
+        schema: the schema of the table.
+        timestamps: ``micros`` for integers, or ``text`` for text with all digits.
+        arrays: ``json`` for the text of a JSON array, or ``multidimensional`` for Datastream's records of elements.
     """
     return [_column(column.name, column.type, timestamps, arrays) for column in schema.columns]
 
 
 def _column(name: str, type_json: str, timestamps: str, arrays: str) -> AvroColumn:
-    element = orjson.loads(type_json).get("array_element_type") if arrays == "multidimensional" else None
-    kind = kind_of(type_json if element is None else orjson.dumps(element).decode())
-    if kind is Kind.TIMESTAMP and timestamps == "text":
-        kind = Kind.STRING
-    return AvroColumn(name, avro_name(name), kind, element is not None)
+    column_type = SpannerType.parse(type_json)
+    kind, layout = column_type.kind, Layout.VALUE
+    if column_type.is_array:
+        layout = Layout.LIST if arrays == "multidimensional" else Layout.JSON_ARRAY
+    if kind is ColumnKind.TIMESTAMP and timestamps == "text":
+        kind = ColumnKind.STRING
+    return AvroColumn(name, avro_name(name), kind, layout)
 
 
 def collisions(schema: TableSchema) -> Iterator[str]:
-    """For each Avro name that several columns would have, what is wrong."""
+    """Messages about columns that would have the same name in Avro."""
     named: dict[str, list[str]] = {}
     for column in schema.columns:
         named.setdefault(avro_name(column.name), []).append(column.name)
@@ -139,12 +111,12 @@ def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool 
 
     Args:
         table: the table's name.
-        columns: the payload's.
-        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        columns: the columns of the payload.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
     """
     record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
-        record += "_"  # a name is defined once
+        record += "_"  # Avro allows one definition of a name
     types = _Types()
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     fields = {
@@ -172,31 +144,41 @@ def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool 
 
 
 ARRAY_RECORD = "multidimensionalArray"
-"""What Datastream calls the record of an array; there is one for each type of elements, in a namespace of its own."""
+"""Datastream's name of the record of an array; each type of elements has its own record, in its own namespace."""
+
+
+def _array_record(elements: AvroType) -> str:
+    return f"arrays.{elements.name}.{ARRAY_RECORD}"
+
+
+ARRAY_RECORDS_OF_JSON = frozenset(_array_record(found) for found in AVRO_TYPES.values() if found.schema is _JSON_TEXT)
+"""The full names of the records of arrays whose elements are JSON texts."""
 
 
 class _Types:
-    """The types of a payload's columns; the record of arrays of one type is defined where it is met first."""
+    """The Avro types of a payload's columns; a record of arrays is defined where it is first used."""
 
     def __init__(self) -> None:
-        self._defined: set[Kind] = set()
+        self._defined: set[str] = set()
 
     def of(self, column: AvroColumn) -> object:
-        value = _TYPES[column.kind]
-        if not column.is_array:
-            return value
-        namespace = f"arrays.{column.kind.name.lower()}"
-        if column.kind in self._defined:
-            return f"{namespace}.{ARRAY_RECORD}"
-        self._defined.add(column.kind)
-        elements = {"type": "array", "items": f"{namespace}.{ARRAY_RECORD}"}
+        value = AVRO_TYPES[column.kind]
+        if column.layout is Layout.JSON_ARRAY:
+            return _JSON_TEXT
+        if column.layout is Layout.VALUE:
+            return value.schema
+        name = _array_record(value)
+        if name in self._defined:
+            return name
+        self._defined.add(name)
+        elements = {"type": "array", "items": name}
         return {
             "type": "record",
             "name": ARRAY_RECORD,
-            "namespace": namespace,
+            "namespace": name.removesuffix(f".{ARRAY_RECORD}"),
             "fields": [
                 {"name": "nestedArray", "type": ["null", elements], "default": None},
-                {"name": "elementValue", "type": ["null", value], "default": None},
+                {"name": "elementValue", "type": ["null", value.schema], "default": None},
             ],
         }
 

@@ -1,7 +1,7 @@
-"""The columns of an event in Datastream's envelope, and how records become them.
+"""The columns of an event in Datastream's envelope, and how they are built from records. Pure.
 
-A spool's segments hold exactly these columns, and so does a Spark micro-batch: nothing is converted in between.
-Payloads stay in Spanner's own JSON encoding, spliced as text; types are converted where events are written
+The segments of a spool and the micro-batches of Spark have exactly these columns; nothing is converted in between.
+Payloads stay in Spanner's own JSON encoding, joined as text. Types are converted when events are written
 (:mod:`connector.envelope.events`). The fields are those of the Datastream event page
 (https://cloud.google.com/datastream/docs/events-and-streams) and of its Spanner source metadata.
 """
@@ -72,7 +72,7 @@ SCHEMA = pa.schema(
 
 DELETE = "DELETE"
 
-# A value that is no scalar yet is looked at for its type in every call, which costs as much as a hundred rows.
+# Arrow infers the type of a Python value in every call, which costs as much as a hundred rows.
 _DELETED = pa.scalar(DELETE, _STRING)
 _NOTHING = pa.scalar(None, _STRING)
 _SEPARATOR = pa.scalar("\0", _STRING)
@@ -80,7 +80,7 @@ _SEPARATOR = pa.scalar("\0", _STRING)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A change stream of a database; ``default_schema`` is what the database's unnamed schema is called."""
+    """A change stream of a database; ``default_schema`` is the name of the unnamed schema in events."""
 
     project: str
     instance: str
@@ -95,20 +95,20 @@ class Source:
 
     @property
     def stream_name(self) -> str:
-        """The name of the stream where none is configured."""
+        """The stream name of events if none is configured."""
         return f"projects/{self.project}/locations/global/streams/{self.change_stream}"
 
 
 class EnvelopeBuilder:
-    """Makes the envelope's columns of data change records.
+    """Builds the envelope's columns from data change records.
 
-    Each column is made by one operation on a whole column of the records, and repeated where a record has several
-    mods; constants are repeated, payloads spliced as bytes.
+    Each column is computed from a whole column of the records, and its values are repeated where a record has several
+    mods. Payloads are joined as bytes.
 
     Args:
-        source: where the records come from.
-        stream_name: as configured, or None for the source's.
-        read_method: ``spanner-cdc``, or as configured.
+        source: the change stream of the records.
+        stream_name: the configured stream name, or None for that of the source.
+        read_method: the configured read method; ``spanner-cdc`` by default.
     """
 
     def __init__(self, source: Source, *, stream_name: str | None, read_method: str) -> None:
@@ -118,7 +118,7 @@ class EnvelopeBuilder:
         self._origin = f"{source.database_name}\0{source.change_stream}\0".encode()
 
     def build(self, changes: Changes, registry: SchemaRegistry, epoch: int) -> pa.RecordBatch:
-        """One row a mod, in the order of the records, which are shown to ``registry``; columns are :data:`SCHEMA`."""
+        """One row of :data:`SCHEMA` for each mod, in the order of the records, which ``registry`` observes."""
         source = self._source
         at, counts = changes.commit_timestamps, changes.mod_counts
         row = _Rows(counts)
@@ -189,7 +189,7 @@ class EnvelopeBuilder:
         return (schema, name) if dot else (self._source.default_schema, table)
 
     def _uuids(self, changes: Changes, row: "_Rows") -> pa.Array:
-        """Version 8 UUIDs of the database, the change stream, the transaction, the record and the mod."""
+        """Version 8 UUIDs, derived from the database, the change stream, the transaction, the record and the mod."""
         origin = self._origin
         names = pc.binary_join_element_wise(
             changes.column("server_transaction_id"), changes.column("record_sequence"), _SEPARATOR
@@ -203,7 +203,7 @@ class EnvelopeBuilder:
 
 
 class _Rows:
-    """How many rows each record has, and what is made of that."""
+    """Repeats the values of records for their rows: a record has a row for each mod."""
 
     def __init__(self, counts: Int64s) -> None:
         self.counts = counts
@@ -213,7 +213,7 @@ class _Rows:
 
     @cached_property
     def mod_indexes(self) -> Int64s:
-        """For each row the mod's number in its record."""
+        """For each row, the index of the mod in its record."""
         firsts = np.cumsum(self.counts) - self.counts
         return np.arange(self._rows, dtype=np.int64) - np.repeat(firsts, self.counts)
 

@@ -1,16 +1,18 @@
-"""Events as JSON lines, as Datastream writes them: one object a mod, values in Datastream's unified types.
+"""Writes events as Datastream's JSON lines: one object for each mod, values in Datastream's unified types.
 
 The payload's values come in Spanner's own JSON encoding (https://cloud.google.com/spanner/docs/reference/rpc/
-google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. What each becomes is decided
-by the type of its column in the schema that the event names, never guessed from the value.
+google.spanner.v1#typecode), where INT64 is a string and JSON a string that holds JSON. The type of the column in
+the event's schema decides how a value is converted; the value itself never does.
 
-Rows are written a column at a time. Of the payloads, which are parsed all at once, only the values that change are
-looked at; all others are taken over as the bytes they are. A payload that this cannot do is parsed on its own
-(:meth:`EventWriter.payload`), to the same values.
+Rows are written a column at a time. The payloads of a batch are parsed together. Only the values that change are
+converted; all others are copied as bytes. If that is not possible, each payload is parsed alone
+(:meth:`EventWriter.payload`), with the same result.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import Pieces, bytes_of, ends_of, joined
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.core.text_columns import json_texts, rfc3339_texts
 from connector.envelope.source_metadata import REPEATED, written_columns
@@ -30,15 +33,15 @@ Converter = Callable[[object], object]
 def _integer(value: object) -> object:
     try:
         return int(value) if isinstance(value, str) else value
-    except ValueError:  # its text holds the value
+    except ValueError:  # the message of the cause contains the value
         raise EventError("a value of an integer type is not an integer") from None
 
 
 def json_object(text: str) -> dict[str, object]:
-    """The members of a payload.
+    """Parses a payload.
 
     Raises:
-        EventError: it is not a JSON object.
+        EventError: the text is not a JSON object.
     """
     try:
         row = orjson.loads(text)
@@ -50,7 +53,7 @@ def json_object(text: str) -> dict[str, object]:
 
 
 def _on_one_line(text: str) -> str:
-    # A line break in JSON stands between its tokens, never within one.
+    # Valid JSON has line breaks between tokens only.
     return text.replace("\n", " ").replace("\r", " ")
 
 
@@ -58,18 +61,48 @@ def _nested_json(value: object) -> object:
     return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
 
 
-_CONVERTERS: Mapping[str, Converter] = {"INT64": _integer, "ENUM": _integer, "JSON": _nested_json}
-"""By type code; a type that is not here is written as Spanner gives it, unknown ones too."""
+@dataclass(frozen=True, slots=True)
+class EventValue:
+    """How the values of one kind become Datastream's.
+
+    Attributes:
+        convert: turns a value of Spanner's JSON encoding into Datastream's; None where they are the same.
+        parsed: the Python type that msgspec parses the value to, so that many rows are converted at once.
+    """
+
+    convert: Converter | None
+    parsed: object
+
+
+_SAME = EventValue(None, None)
+_INTEGER = EventValue(_integer, int)
+
+EVENT_VALUES: Mapping[ColumnKind, EventValue] = {
+    ColumnKind.BOOL: _SAME,
+    ColumnKind.INT64: _INTEGER,
+    ColumnKind.FLOAT32: _SAME,
+    ColumnKind.FLOAT64: _SAME,
+    ColumnKind.NUMERIC: _SAME,
+    ColumnKind.PG_NUMERIC: _SAME,
+    ColumnKind.STRING: _SAME,
+    ColumnKind.BYTES: _SAME,
+    ColumnKind.DATE: _SAME,
+    ColumnKind.TIMESTAMP: _SAME,
+    ColumnKind.JSON: EventValue(_nested_json, str),
+    ColumnKind.UUID: _SAME,
+    ColumnKind.INTERVAL: _SAME,
+    ColumnKind.ENUM: _INTEGER,
+    ColumnKind.PROTO: _SAME,
+    ColumnKind.UNKNOWN: _SAME,
+}
 
 
 def converter(type_json: str) -> Converter | None:
-    """What turns a value of a Spanner type into Datastream's, or None where it is written as it came."""
-    code, element = _codes(type_json)
-    if code != "ARRAY":
-        return _CONVERTERS.get(code)
-    convert = _CONVERTERS.get(element)
-    if convert is None:
-        return None
+    """The function that turns values of a Spanner type into Datastream's; None where they are the same."""
+    column_type = SpannerType.parse(type_json)
+    convert = EVENT_VALUES[column_type.kind].convert
+    if convert is None or not column_type.is_array:
+        return convert
 
     def array(value: object) -> object:
         if not isinstance(value, list):
@@ -79,18 +112,12 @@ def converter(type_json: str) -> Converter | None:
     return array
 
 
-def _codes(type_json: str) -> tuple[str, str]:
-    """The type's code, and that of an array's elements."""
-    node = orjson.loads(type_json)
-    return str(node.get("code")), str(node.get("array_element_type", {}).get("code"))
-
-
 class EventWriter:
     """Writes events of the envelope's columns as JSON lines.
 
     Args:
-        schema_of: the schema that a schema key names.
-        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
+        schema_of: returns the schema with a schema key.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
     """
 
     def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
@@ -100,10 +127,10 @@ class EventWriter:
         self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
-        """The payload's JSON object with its values as Datastream writes them; what is absent stays absent.
+        """The payload's JSON object with its values as Datastream writes them; absent columns stay absent.
 
         Raises:
-            EventError: it is not a JSON object, or a value is not of its type.
+            EventError: the text is not a JSON object, or a value does not match its type.
         """
         converters = self._of(schema_key)
         row = json_object(text)
@@ -114,7 +141,7 @@ class EventWriter:
         return orjson.dumps(row)
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """One JSON object a row, with a line feed at its end."""
+        """One JSON object for each row, each with a line feed at its end."""
         rows = self.encoded(batch)
         data, first = bytes_of(rows), 0
         for end in ends_of(rows).tolist():
@@ -122,7 +149,7 @@ class EventWriter:
             first = end
 
     def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The lines, as a column."""
+        """The same lines as :meth:`lines`, as an Arrow column."""
         rows = Pieces(batch.num_rows)
         for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
             rows.literal(opening + _named(name))
@@ -187,29 +214,26 @@ def _named(name: str) -> bytes:
 
 _LINE_FEED = ord("\n")
 _Value = msgspec.Raw | msgspec.UnsetType
-_FIELDS: Mapping[str, object] = {
-    "INT64": int | None | msgspec.UnsetType,
-    "ENUM": int | None | msgspec.UnsetType,
-    "JSON": str | None | msgspec.UnsetType,
-}
-_ELEMENTS: Mapping[str, object] = {
-    "INT64": list[int | None] | None | msgspec.UnsetType,
-    "ENUM": list[int | None] | None | msgspec.UnsetType,
-    "JSON": list[str | None] | None | msgspec.UnsetType,
-}
+
+
+def _parsed_type(column_type: SpannerType) -> object:
+    """The Python type that msgspec parses a column's values to; those that stay the same are not parsed."""
+    value: Any = EVENT_VALUES[column_type.kind].parsed
+    if value is None:
+        return _Value
+    return (list[value | None] if column_type.is_array else value) | None | msgspec.UnsetType
 
 
 class _Payloads:
-    """Writes many payloads of one schema at once, the columns in the schema's order."""
+    """Writes many payloads of one schema at once, with the columns in the schema's order."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._nested: list[str] = []
         fields: list[tuple[str, object, object]] = []
         for number, column in enumerate(schema.columns):
-            code, element = _codes(column.type)
-            kind = _ELEMENTS.get(element, _Value) if code == "ARRAY" else _FIELDS.get(code, _Value)
-            fields.append((f"f{number}", kind, msgspec.UNSET))
-            if "JSON" in (code, element):
+            column_type = SpannerType.parse(column.type)
+            fields.append((f"f{number}", _parsed_type(column_type), msgspec.UNSET))
+            if column_type.kind is ColumnKind.JSON:
                 self._nested.append(f"f{number}")
         names = {f"f{number}": column.name for number, column in enumerate(schema.columns)}
         self._decoder: msgspec.json.Decoder[list[msgspec.Struct]] | None = None
@@ -219,7 +243,7 @@ class _Payloads:
         self._encoder = msgspec.json.Encoder()
 
     def written(self, payloads: pa.Array) -> pa.Array | None:
-        """The payloads as Datastream writes them; None if they are not all as they should be."""
+        """The payloads as Datastream writes them; None if one of them has to be parsed alone."""
         data = b"".join((b"[", joined(payloads), b"]"))
         if self._decoder is None or b"\n" in data or b"\r" in data:
             return None
@@ -241,7 +265,7 @@ class _Payloads:
 
 
 def _nest(rows: list[msgspec.Struct], field: str) -> None:
-    """Puts the JSON that a field's texts hold into their place."""
+    """Replaces the texts of a field by the JSON that they contain."""
     for row in rows:
         value = getattr(row, field)
         if isinstance(value, str):
@@ -254,17 +278,17 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
 def _raw(text: str) -> msgspec.Raw:
-    """The JSON of a text, which is checked: one that is not JSON would spoil its file.
+    """The JSON in a text. It is validated, because invalid JSON would make the whole line unreadable.
 
     Raises:
-        EventError: it is not JSON.
+        EventError: the text is not JSON.
     """
     text = _on_one_line(text)
     try:
         return _ANY.decode(text)
     except msgspec.MsgspecError:
         try:
-            json.loads(text, parse_constant=int)  # which takes half of a surrogate pair, and here no NaN
-        except ValueError:  # its text holds the value
+            json.loads(text, parse_constant=int)  # accepts a lone surrogate, and rejects NaN
+        except ValueError:  # the message of the cause contains the value
             raise EventError("a value of type JSON is not JSON") from None
         return msgspec.Raw(text.encode())

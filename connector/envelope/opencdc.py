@@ -1,9 +1,9 @@
-"""Events as OpenCDC records (https://conduit.io/docs/using/opencdc-record), made of the envelope's rows. Pure.
+"""Writes events as OpenCDC records (https://conduit.io/docs/using/opencdc-record). Pure.
 
-All five keys are always there, for Conduit's reader fails where one is missing. Key and payload are structured data:
-what was not captured is absent, NULL is null. Numbers are doubles to a reader of JSON, and in the protobuf message; so
-a number that a double cannot give back is written as a string of its digits: INT64 beyond 2^53, and numbers in JSON.
-Everything else is written as in Datastream's envelope (:mod:`connector.envelope.events`).
+A record always has all five fields, because Conduit's reader fails where one is missing. Key and payload are structured
+data: a column that was not captured is absent, NULL is null. Readers of JSON and of the protobuf message parse numbers
+as doubles. So a number that a double cannot represent is written as a string of its digits: INT64 beyond 2^53, and
+numbers in JSON. All other values are written as in Datastream's envelope (:mod:`connector.envelope.events`).
 """
 
 import json
@@ -18,13 +18,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.position import documents
 from connector.core.schemas import TableSchema
 from connector.envelope.events import json_object
 from connector.errors import EventError
 
 EXACT = 2**53
-"""A double holds every integer up to here."""
+"""A double represents every integer up to this one."""
 
 OPERATIONS: Mapping[str, str] = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
 """By mod type; rows of a backfill are ``snapshot``."""
@@ -34,7 +35,7 @@ Converter = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True)
 class OpenCdcRecord:
-    """A record; ``position`` is the bytes of a document, which JSON holds in base64."""
+    """An OpenCDC record; ``position`` holds the bytes of a position document, which are base64 in JSON."""
 
     position: bytes
     operation: str
@@ -49,7 +50,7 @@ class OpenCdcRecord:
         return b64encode(self.position).decode()
 
     def to_json(self) -> bytes:
-        """One line, with a line feed at its end."""
+        """The record as one line of JSON, with a line feed at its end."""
         return orjson.dumps(
             {
                 "position": self.position_text,
@@ -66,7 +67,7 @@ class OpenCdcWriter:
     """Writes events of the envelope's columns as OpenCDC records.
 
     Args:
-        schema_of: the schema that a schema key names.
+        schema_of: returns the schema with a schema key.
     """
 
     def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
@@ -74,16 +75,16 @@ class OpenCdcWriter:
         self._converters: dict[str, dict[str, Converter]] = {}
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """One JSON object a row, with a line feed at its end."""
+        """One JSON object for each row, each with a line feed at its end."""
         for record in self.records(batch):
             yield record.to_json()
 
     def records(self, batch: pa.RecordBatch) -> Iterator[OpenCdcRecord]:
-        """One record a row.
+        """One record for each row.
 
         Raises:
-            EventError: a mod type that OpenCDC has no operation for, a payload that is not a JSON object, or a value
-                that is not of its type.
+            EventError: OpenCDC has no operation for a mod type, a payload is not a JSON object, or a value does not
+                match its type.
         """
         source = batch.column("source_metadata")
         keys = pc.struct_field(source, "primary_keys").to_pylist()
@@ -102,7 +103,7 @@ class OpenCdcWriter:
             if operation is None:
                 raise EventError(
                     f"OpenCDC has no operation for mod type {mod_type}",
-                    hint="The envelope datastream names it as it is.",
+                    hint="Use the envelope datastream, which accepts every mod type.",
                 )
             values = self.values(payload, schema_key)
             yield OpenCdcRecord(
@@ -115,10 +116,10 @@ class OpenCdcWriter:
             )
 
     def values(self, text: str, schema_key: str) -> dict[str, object]:
-        """A JSON object of Spanner's values, converted.
+        """The columns of a payload or of old values, converted to OpenCDC's values.
 
         Raises:
-            EventError: it is not a JSON object, or a value is not of its type.
+            EventError: the text is not a JSON object, or a value does not match its type.
         """
         converters = self._of(schema_key)
         row = json_object(text)
@@ -138,7 +139,7 @@ class OpenCdcWriter:
 
 
 def _metadata(batch: pa.RecordBatch, keys: list[list[str]]) -> Iterator[dict[str, str]]:
-    """Each row's metadata; a field that is null is left out."""
+    """The metadata of each row; a field that is null is omitted."""
     source = batch.column("source_metadata")
     nanos = pc.list_element(batch.column("sort_keys"), 1)
     read_at = pc.multiply(batch.column("read_timestamp").cast(pa.int64()), 1000)
@@ -158,7 +159,7 @@ def _metadata(batch: pa.RecordBatch, keys: list[list[str]]) -> Iterator[dict[str
 
 
 def _key_texts(keys: list[list[str]]) -> list[str | None]:
-    """Names of columns as JSON arrays; few are different."""
+    """Lists of column names as JSON arrays; few lists differ, so each is encoded once."""
     known: dict[tuple[str, ...], str] = {}
     out: list[str | None] = []
     for names in map(tuple, keys):
@@ -169,16 +170,14 @@ def _key_texts(keys: list[list[str]]) -> list[str | None]:
 
 
 def converter(type_json: str) -> Converter:
-    """What turns a value of a Spanner type into OpenCDC's."""
-    node = orjson.loads(type_json)
-    if node.get("code") != "ARRAY":
-        return _CONVERTERS.get(node.get("code"), _exact)
-    element = _CONVERTERS.get(node.get("array_element_type", {}).get("code"), _exact)
-    if element is _as_it_is:
-        return element
+    """The function that turns values of a Spanner type into OpenCDC's."""
+    column_type = SpannerType.parse(type_json)
+    convert = CONVERTERS[column_type.kind]
+    if convert is _as_it_is or not column_type.is_array:
+        return convert
 
     def array(value: object) -> object:
-        return [None if item is None else element(item) for item in value] if isinstance(value, list) else value
+        return [None if item is None else convert(item) for item in value] if isinstance(value, list) else value
 
     return array
 
@@ -190,13 +189,13 @@ def _as_it_is(value: object) -> object:
 def _integer(value: object) -> object:
     try:
         number = int(value) if isinstance(value, str) else value
-    except ValueError:  # its text holds the value
+    except ValueError:  # the message of the cause contains the value
         raise EventError("a value of an integer type is not an integer") from None
     return _exact(number)
 
 
 def _exact(value: object) -> object:
-    """A JSON value with the integers that no double holds as strings of their digits."""
+    """A JSON value in which integers that a double cannot represent are strings of their digits."""
     if isinstance(value, int):
         return value if -EXACT <= value <= EXACT else str(value)
     if isinstance(value, list):
@@ -211,13 +210,13 @@ def _nested_json(value: object) -> object:
         return _exact(value)
     try:
         node = _JSON.decode(value)
-    except ValueError:  # its text holds the value
+    except ValueError:  # the message of the cause contains the value
         raise EventError("a value of type JSON is not JSON") from None
     return _whole(node) if _SURROGATE.search(value) else node
 
 
 def _whole(value: object) -> object:
-    """A JSON value with what UTF-8 cannot hold, half of a surrogate pair, as its escape in JSON's text."""
+    """A JSON value in which lone surrogates, which UTF-8 cannot represent, are replaced by their JSON escapes."""
     match value:
         case str():
             return value.encode(errors="backslashreplace").decode()
@@ -242,20 +241,29 @@ def _json_real(text: str) -> float | str:
         return text
     try:
         return number if Decimal(text) == Decimal(repr(number)) else text
-    except ArithmeticError:  # an exponent beyond all decimals
+    except ArithmeticError:  # the exponent is too large for Decimal
         return text
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_real, parse_constant=str)
 
-_CONVERTERS: Mapping[str | None, Converter] = {
-    "INT64": _integer,
-    "ENUM": _integer,
-    "JSON": _nested_json,
-    **dict.fromkeys(
-        ("BOOL", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "UUID", "BYTES", "PROTO", "DATE", "TIMESTAMP", "INTERVAL"),
-        _as_it_is,
-    ),
+CONVERTERS: Mapping[ColumnKind, Converter] = {
+    ColumnKind.BOOL: _as_it_is,
+    ColumnKind.INT64: _integer,
+    ColumnKind.FLOAT32: _as_it_is,
+    ColumnKind.FLOAT64: _as_it_is,
+    ColumnKind.NUMERIC: _as_it_is,
+    ColumnKind.PG_NUMERIC: _as_it_is,
+    ColumnKind.STRING: _as_it_is,
+    ColumnKind.BYTES: _as_it_is,
+    ColumnKind.DATE: _as_it_is,
+    ColumnKind.TIMESTAMP: _as_it_is,
+    ColumnKind.JSON: _nested_json,
+    ColumnKind.UUID: _as_it_is,
+    ColumnKind.INTERVAL: _as_it_is,
+    ColumnKind.ENUM: _integer,
+    ColumnKind.PROTO: _as_it_is,
+    ColumnKind.UNKNOWN: _exact,
 }
-"""By type code; a type that is not here is written as Spanner gives it, integers apart that no double holds."""
+"""Converts the values of a kind; of an unknown type, only integers that a double cannot represent change."""

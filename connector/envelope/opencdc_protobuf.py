@@ -1,7 +1,7 @@
 """OpenCDC records as protocol buffers: the message ``opencdc.v1.Record``, without generated code.
 
-The message is ConduitIO/conduit-commons' ``proto/opencdc/v1/opencdc.proto``. A file is a series of messages, each after
-its length as a varint: what protobuf's libraries call delimited. Equal records have equal bytes.
+The message is defined by ``proto/opencdc/v1/opencdc.proto`` of ConduitIO/conduit-commons. A file is a series of
+messages, each after its length as a varint, which protobuf's libraries call delimited. Equal records have equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ Record = _record_class()
 
 
 def delimited(record: OpenCdcRecord) -> bytes:
-    """The record's message after its length."""
+    """The record's message, preceded by its length as a varint."""
     message = Record()
     message.position = record.position
     message.operation = _OPERATIONS.index(record.operation)

@@ -1,9 +1,9 @@
-"""An event's source metadata as files have it: the envelope's fields, and those that others sort by. Pure.
+"""The source metadata of an event in a file: the envelope's fields, and the fields that Dataflow sorts by. Pure.
 
-The Dataflow templates sort the changes of a row by what they know of its source. A source that they do not know they
-take for Oracle, whose changes are in the order of ``source_timestamp`` in whole seconds, then of ``scn``, ``rs_id`` and
-``ssn``. The envelope has these values under Spanner's names. So they are derived where events are written, and a spool
-does not hold them.
+The Dataflow templates sort the changes of a row by fields that depend on the source. They treat an unknown source like
+Oracle: its changes are ordered by ``source_timestamp`` in whole seconds, then by ``scn``, ``rs_id`` and ``ssn``. The
+envelope has these values under Spanner's names. So the fields are derived when events are written, and a spool does not
+contain them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from connector.envelope.envelope import SOURCE_METADATA
 
 REPEATED: Mapping[str, str] = {"rs_id": "record_sequence", "ssn": "mod_index", "tx_id": "server_transaction_id"}
-"""The sort fields that have another field's values."""
+"""The sort fields that repeat another field, by name."""
 
 _SORT_FIELDS: Mapping[str, pa.DataType] = {
     "scn": pa.int64(),  # the commit timestamp in nanoseconds
@@ -27,15 +27,15 @@ _COMMIT_NANOSECONDS = pa.scalar(1)
 
 
 def written_fields(*, sort_fields: bool = True) -> dict[str, pa.DataType]:
-    """The types of the fields as they are written, in order; without ``sort_fields`` those of the envelope."""
+    """The types of the written fields, in order; without ``sort_fields`` those of the envelope alone."""
     fields = {field.name: field.type for field in SOURCE_METADATA}
     return {**fields, **_SORT_FIELDS} if sort_fields else fields
 
 
 def written_columns(batch: pa.RecordBatch, *, sort_fields: bool = True) -> Iterator[tuple[str, pa.Array]]:
-    """The fields of a batch's events as they are written, in the order of :func:`written_fields`."""
+    """The columns of the written fields, in the order of :func:`written_fields`."""
     metadata = batch.column("source_metadata")
-    # Unlike ``struct.field`` this knows of slices and of nulls.
+    # Unlike ``struct.field``, this respects slices and nulls.
     for name in SOURCE_METADATA.names:
         yield name, pc.struct_field(metadata, name)
     if sort_fields:

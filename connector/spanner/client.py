@@ -1,8 +1,8 @@
 """Calls to Spanner on raw gRPC stubs: credentials, the session, headers, and statements that return rows.
 
-google-cloud-spanner's result sets are not used for the stream: they cost twenty times as much, restart on their own
-without limit and hand rows out at resume tokens only. Its protocol buffers are. One multiplexed session serves all
-queries. There is no deadline on a stream: whoever reads it watches over its silence.
+google-cloud-spanner's result sets are not used for the stream: they take much more processor time, restart on their own
+without limit, and return rows at resume tokens only. Its protocol buffers are used. One multiplexed session serves all
+queries. A stream has no deadline: its reader limits how long it may be silent.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from connector.spanner.errors import Action, classify, setup_error
 from connector.spanner.transport import Transport
 
 SETUP_TIMEOUT = 20.0
-"""Seconds that a call before reading begins may take."""
+"""Seconds that a call before reading may take."""
 
 _ENDPOINT = "spanner.googleapis.com:443"
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
@@ -78,7 +78,7 @@ class SpannerClient:
 
     @classmethod
     def of(cls, config: SourceConfig, emulator_host: str | None) -> "SpannerClient":
-        """The configured database's; ``emulator_host`` is the environment's, or None."""
+        """A client of the configured database; ``emulator_host`` is the environment's, or None."""
         return cls(
             f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
             emulator_host=config.emulator_host or emulator_host,
@@ -89,7 +89,7 @@ class SpannerClient:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:
-        """Finds the credentials and closes every channel at the end."""
+        """Finds the credentials and opens channels; closes every channel at the end."""
         credentials = None if self.emulator_host else await asyncio.to_thread(_credentials)
         host = self.emulator_host or self.endpoint or _ENDPOINT
         self._transport = Transport(host, credentials, user_agent=f"spanner-cdc-spark/{_VERSION}")
@@ -135,16 +135,16 @@ class SpannerClient:
     ) -> AsyncGenerator[list[bytes]]:
         """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
 
-        Each is the bytes of a google.spanner.v1.PartialResultSet; those that have come meanwhile come together.
-        Not pulling lets gRPC's flow control hold the server back. Ending the iteration cancels the call.
+        Each is the bytes of a google.spanner.v1.PartialResultSet; those that have arrived meanwhile are returned
+        together. While nothing is pulled, gRPC's flow control stops the server. Ending the iteration cancels the call.
 
         Args:
             sql: the statement.
             parameters: its parameters, by name.
-            behind: whether much is to be expected at once; being wrong costs only speed.
+            behind: whether the stream has a backlog; a wrong value costs only speed.
 
         Raises:
-            grpc.RpcError: as :func:`connector.spanner.errors.classify` explains.
+            grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
         """
         session = await self._current_session()
         request = self._request(session, sql, parameters)
@@ -194,7 +194,7 @@ class SpannerClient:
 
 
 def _credentials() -> grpc.ChannelCredentials:
-    """The application default credentials; they bring the token and the quota project's header along."""
+    """The application default credentials, which add the token and the quota project's header to each call."""
     try:
         found, _ = google.auth.default(scopes=_SCOPES)
     except google.auth.exceptions.GoogleAuthError as error:

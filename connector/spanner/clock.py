@@ -1,4 +1,4 @@
-"""Spanner's clock as far as it is known: by what came from Spanner, and by asking for it."""
+"""Spanner's clock as far as it is known: from timestamps of records, and from requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,11 +7,11 @@ from connector.errors import UnreachableError
 
 
 class SpannerClock:
-    """What Spanner's clock has passed. Timestamps are nanoseconds since the epoch.
+    """The latest timestamp that Spanner's clock is known to have passed, in nanoseconds since the epoch.
 
     Args:
-        ask: asks Spanner for its clock.
-        known: what it has passed already.
+        ask: requests Spanner's clock.
+        known: a timestamp that it has passed already.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[int]], known: int) -> None:
@@ -19,28 +19,28 @@ class SpannerClock:
         self.passed = known
         self._asking = asyncio.Lock()
         self._answers = 0
-        self._failure: UnreachableError | None = None
+        self._error: UnreachableError | None = None
 
     def saw(self, timestamp: int) -> None:
-        """Something came from Spanner that tells of a timestamp it has passed."""
+        """A record of Spanner has a timestamp, which its clock has passed therefore."""
         self.passed = max(self.passed, timestamp)
 
     async def ask(self) -> int:
-        """Asks Spanner and returns what its clock has passed; one call is under way at a time, and serves all who wait.
+        """Requests Spanner's clock and returns it; one request runs at a time, and its answer serves all that wait.
 
         Raises:
-            UnreachableError: there is no answer now.
-            SpannerCdcError: there will be none.
+            UnreachableError: Spanner does not answer now.
+            SpannerCdcError: Spanner answers with a permanent error.
         """
         before = self._answers
         async with self._asking:
             if self._answers == before:
                 try:
                     self.saw(await self._ask())
-                    self._failure = None
+                    self._error = None
                 except UnreachableError as error:
-                    self._failure = error
+                    self._error = error
                 self._answers += 1
-        if self._failure is not None:
-            raise UnreachableError(self._failure.args[0], hint=self._failure.hint)
+        if self._error is not None:
+            raise UnreachableError(self._error.args[0], hint=self._error.hint)
         return self.passed

@@ -1,4 +1,4 @@
-"""What INFORMATION_SCHEMA knows of a database: its dialect, its change streams, and the tables they watch."""
+"""Reads INFORMATION_SCHEMA: a database's dialect, its change streams, and the tables that they watch."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ DEFAULT_VALUE_CAPTURE_TYPE = "OLD_AND_NEW_VALUES"
 
 @dataclass(frozen=True, slots=True)
 class ChangeStream:
-    """A change stream: its options as they are set or default, and the tables that it watches now."""
+    """A change stream: its options, set or default, and the tables that it watches at present."""
 
     name: str
     retention_period: str
@@ -30,7 +30,7 @@ async def dialect_of(client: SpannerClient) -> Dialect:
     """The database's dialect.
 
     Raises:
-        SpannerCdcError: the database cannot be asked.
+        SpannerCdcError: the database cannot be reached, or refuses the query.
     """
     rows = await client.rows(
         "SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'"
@@ -96,7 +96,7 @@ async def find_change_stream(client: SpannerClient, dialect: Dialect, name: str)
     """The change stream of that name.
 
     Raises:
-        ConfigurationError: there is none; the others are named.
+        ConfigurationError: there is none; the message lists the others.
     """
     found = await change_streams(client, dialect)
     for stream in found:
@@ -112,7 +112,7 @@ async def primary_keys(client: SpannerClient, dialect: Dialect) -> dict[str, tup
     """The columns of each table's key, in key order, as they are now.
 
     Raises:
-        SpannerCdcError: the database cannot be asked.
+        SpannerCdcError: the database cannot be reached, or refuses the query.
     """
     keys: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for schema, table, column, position in await client.rows(
@@ -136,7 +136,7 @@ async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
         name = dialect_name(dialect, schema, table)
         is_key = str(column) in keys.get(name, ())
         type_json = dialect.column_type(str(kind))
-        # A change stream does not watch generated columns; a type that is unknown is learnt from the first record.
+        # A change stream does not watch generated columns; an unknown type is taken from the first record.
         if type_json is not None and (is_key or generated == "NEVER"):
             columns[name].append(ColumnType(str(column), type_json, is_key, int(str(position))))
     return [TableSchema.of(name, found, keys.get(name, ())) for name, found in sorted(columns.items())]

@@ -1,8 +1,8 @@
-"""The order of the key's columns of tables that are first met in the stream: asked of INFORMATION_SCHEMA, once each.
+"""Finds the key order of tables that were created after the spool, from INFORMATION_SCHEMA, once for each table.
 
-A record tells which columns are of the key, and not their order in it: ``PRIMARY KEY (b, a)`` of a table whose columns
-are (a, b) looks like ``PRIMARY KEY (a, b)``. Of the tables that were there when the spool began the order is known.
-Only the order is taken from here; what a column's type is, its records say.
+A record lists the columns of its table's key, but not their order: ``PRIMARY KEY (b, a)`` of a table with the columns
+(a, b) looks like ``PRIMARY KEY (a, b)``. The order is known of tables that existed when the spool was created. Only the
+order is taken from INFORMATION_SCHEMA; the types of columns come from the records.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ class KeyOrder:
     """Declares the key order of new tables to a registry before it sees their records.
 
     Args:
-        ask: the key columns of every table that there is now, in key order.
-        keeps: leaves out records that are not written.
+        ask: requests the key columns of every present table, in key order.
+        keeps: omits records that are not written.
         patience: seconds that ``ask`` may take.
     """
 
@@ -40,17 +40,17 @@ class KeyOrder:
         self._patience = patience
 
     async def learn(self, registry: SchemaRegistry, changes: Changes) -> None:
-        """Asks for the order where records name a key that the registry does not know, of several columns.
+        """Requests the order if records name a key of several columns that the registry does not know.
 
-        Where Spanner cannot be asked, or the table is gone or was made anew meanwhile, the order of the columns'
-        positions is taken for good, and a warning says so.
+        If Spanner does not answer, or the table was dropped or created again meanwhile, the order of the columns'
+        positions is used from then on, and a warning is logged.
         """
         if not registry.unordered(changes):
             return
         unordered = registry.unordered(self._keeps(changes))
         if not unordered:
             return
-        declared, reason = await self._asked()
+        declared, reason = await self._request()
         for table, by_position in unordered.items():
             found = declared.get(table, ())
             if set(found) == set(by_position):
@@ -58,14 +58,14 @@ class KeyOrder:
                 continue
             registry.declare(table, by_position)
             _log.warning(
-                "the order of a table's primary key is not known, and is taken to be that of its columns",
+                "the column order of a table's primary key is unknown; the order of the columns' positions is used",
                 table=table,
                 primary_keys=", ".join(by_position),
-                reason=reason or ("it has another key now" if found else "there is no such table any more"),
+                reason=reason or ("it has another key now" if found else "the table no longer exists"),
             )
 
-    async def _asked(self) -> tuple[Mapping[str, tuple[str, ...]], str]:
-        """What Spanner says, or why it does not."""
+    async def _request(self) -> tuple[Mapping[str, tuple[str, ...]], str]:
+        """The key columns by table, or none and the reason."""
         try:
             async with asyncio.timeout(self._patience):
                 return await self._ask(), ""

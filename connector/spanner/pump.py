@@ -1,14 +1,14 @@
-"""Reads a call of gRPC's ahead, and hands its messages to whoever takes them, many at a time.
+"""Reads the messages of a gRPC call ahead, and returns many of them at a time.
 
-What comes together is decoded together, which costs a fifth of decoding one message after the other. So while
-messages come densely they are taken every :data:`GATHER` seconds, or when :data:`ENOUGH` bytes are there; one that
-comes alone is handed over at once. Where too much waits to be taken no more is read, and gRPC's flow control holds
-the server back.
+Messages that arrive together are decoded together, which costs much less than decoding one after another. So while
+messages are frequent they are taken every :data:`GATHER` seconds, or when there are :data:`ENOUGH` bytes; a message
+that arrives alone is returned at once. If too many bytes wait to be taken no more is read, and gRPC's flow control
+stops the server.
 
-There are two ways to read. A task awaits a call of grpc.aio. A pump iterates a call of the option
-SingleThreadedUnaryStream in a thread, which takes a third of the processor time: so a query that has much to catch up
-with is read by a pump. The thread and the loop share one interpreter lock, and a message that wakes the loop costs
-more than the message: so whoever takes says how many bytes he waits for, and is woken once, when they are there.
+There are two ways to read. A task awaits a call of grpc.aio. A pump iterates a call with the option
+SingleThreadedUnaryStream in a thread, which takes a third of the processor time: so a query with a backlog is read by a
+pump. The thread and the loop share one interpreter lock, and waking the loop costs more than a message: so the taker
+sets how many bytes it waits for, and is woken once, when they are there.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from typing import Protocol
 import grpc.aio
 
 GATHER = 0.02
-"""Seconds between two takings of messages that come densely, unless there are enough before.
+"""Seconds between two takings of frequent messages, unless there are enough bytes before.
 
-As long as the reader needs to move its watermark. With 0.005 ten awaited streams took 1.1 to 1.4 times as long.
+It equals the interval at which the reader moves its watermark; a shorter one costs processor time.
 """
 ENOUGH = 256 * 1024
 """Bytes that are worth decoding together."""
 
 MOST_OF_A_PUMP = 512 * 1024
 MOST_OF_A_TASK = 128 * 1024
-"""Bytes that may wait to be taken; the message that passes this limit is the last before a pause."""
+"""Bytes that may wait to be taken; the message that exceeds this limit is the last before a pause."""
 
 MESSAGE = 64
-"""Bytes that a message takes beside its own."""
+"""Bytes of memory that a message takes in addition to its own."""
 
 
 class Gathered:
-    """The messages that were read and not taken; both ways to read fill it.
+    """The messages that are read and not yet taken; the base of both ways to read.
 
     Args:
         most: bytes that may wait to be taken.
@@ -58,16 +58,16 @@ class Gathered:
         self._done: asyncio.Future[None] = self._loop.create_future()
 
     async def take(self) -> list[bytes]:
-        """The messages that have come, in order; waits for one; none at all when the call has ended with OK.
+        """Waits for a message and returns all that have arrived, in order; none when the call has ended with OK.
 
         Raises:
-            grpc.RpcError: how the call ended, once its messages were taken.
+            grpc.RpcError: the call has failed; raised after its messages were taken.
         """
         while not self._messages and not self._done.done():
-            await self._hold(1)
+            await self._wait_for(1)
         rest = self._taken + GATHER - self._loop.time()
         if rest > 0:
-            await self._hold(self._enough, rest)
+            await self._wait_for(self._enough, rest)
         with self._shared:
             messages, self._messages, self._bytes = self._messages, [], 0
         self._taken = self._loop.time()
@@ -76,8 +76,8 @@ class Gathered:
             self._done.result()
         return messages
 
-    async def _hold(self, wanted: int, seconds: float | None = None) -> None:
-        """Waits until so many bytes are there, so many seconds have passed, or the call has ended."""
+    async def _wait_for(self, wanted: int, seconds: float | None = None) -> None:
+        """Waits until there are so many bytes, so many seconds have passed, or the call has ended."""
         with self._shared:
             if self._bytes >= wanted or self._done.done():
                 return
@@ -93,7 +93,7 @@ class Gathered:
                 timer.cancel()
 
     def _add(self, message: bytes, wake: Callable[[], object]) -> bool:
-        """Adds what has been read; returns whether more may be."""
+        """Adds a message that was read; returns whether more may be read."""
         with self._shared:
             self._messages.append(message)
             self._bytes += len(message) + MESSAGE
@@ -103,7 +103,7 @@ class Gathered:
             return self._bytes < self._most
 
     def _has_room(self) -> None:
-        """Lets whoever reads go on."""
+        """Lets the reading continue."""
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -111,7 +111,7 @@ class Gathered:
 
     def _ended(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled():
-            done.exception()  # it is told to whoever takes; where nobody does, asyncio is not to complain
+            done.exception()  # raised to the taker; marked as retrieved, so that asyncio does not complain without one
         self._wake()
 
 
@@ -127,11 +127,11 @@ class Awaited(Gathered):
         self._done.add_done_callback(self._ended)
 
     async def end(self) -> None:
-        """Cancels the call if it goes on, and returns when the task has ended."""
+        """Cancels the call if it still runs, and returns when the task has ended."""
         self._ending = True
         self._call.cancel()
         self._has_room()
-        await asyncio.wait((self._done,))  # a task that is cancelled within read() leaks the message under way
+        await asyncio.wait((self._done,))  # cancelling a task within read() would leak a message
 
     def _has_room(self) -> None:
         self._room.set()
@@ -144,12 +144,12 @@ class Awaited(Gathered):
 
 
 class Call(Protocol):
-    """A call of gRPC's synchronous interface, its messages left as bytes."""
+    """A call of gRPC's synchronous API whose messages stay bytes."""
 
     def __iter__(self) -> Iterator[bytes]: ...
 
     def cancel(self) -> object:
-        """Ends the iteration with CANCELLED, in whatever thread it is."""
+        """Ends the iteration with CANCELLED, in whichever thread it runs."""
 
 
 class Pump(Gathered):
@@ -163,7 +163,7 @@ class Pump(Gathered):
         self._done.add_done_callback(self._ended)
 
     async def end(self) -> None:
-        """Cancels the call if it goes on, and returns when the thread reads no more."""
+        """Cancels the call if it still runs, and returns when the thread has stopped reading."""
         self._call.cancel()
         self._ending = True
         self._has_room()

@@ -1,8 +1,8 @@
-"""Channels to Spanner and the calls on them: all that is tuned of gRPC, in one place.
+"""Channels to Spanner and the calls on them: every tuned option of gRPC, in one place.
 
-A stream is read in one of two ways. Most are waited for by asyncio, for which one that is silent costs next to
-nothing. One that has much to catch up with is read by a :class:`connector.spanner.pump.Pump`, as long as there are few
-of them. Whoever reads the messages need not know which.
+A stream is read in one of two ways. Most are awaited by asyncio, where a silent stream costs next to nothing. A stream
+with a backlog is read by a :class:`connector.spanner.pump.Pump`, as long as there are few of these. The reader of the
+messages does not see the difference.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,52 +21,51 @@ STREAMS_PER_CHANNEL = 50
 """Google's front ends queue silently at about a hundred."""
 
 PUMPS = 32
-"""Streams that are read by pumps at once.
+"""Streams that are read by pumps at once, at most.
 
-A pump that waits costs 0.06 % of a core and 80 KiB, ten times and three times what asyncio's streams do. Of streams of
-1 kB messages 32 pumps together take 8-9 us a message, one takes 6-7, asyncio 18-20.
+A waiting pump costs more processor time and memory than a stream of asyncio, and more pumps take more time a message,
+but fewer than half of asyncio's.
 """
 
 _WINDOW = 256 * 1024
 _PUMP_WINDOW = 512 * 1024
 """Bytes that Spanner may send to a stream before they are read.
 
-gRPC would choose itself (``bdp_probe``), and lets a stream that is not read grow to what the network can carry: on
-loopback one held 20 to 135 MB, and 49 of them made a fiftieth stream of their channel seven times as slow. With a
-fixed window a stream holds the window and some 100 KB. The price is that no more than a window comes each round trip:
-at 2 ms a pump read 49 MB/s of one stream with 256 KiB, 77 with 1 MiB and 14 with 64 KiB, gRPC's default. At 20 ms eight
-awaited streams of one channel, which share its window, read 12, 34 and 3.
+By default gRPC measures the network (``bdp_probe``) and lets a stream that is not read grow to what the network can
+carry: tens of megabytes on loopback, which also slow down the other streams of the channel. With a fixed window a
+stream holds the window and some 100 KB. In return no more than a window is sent each round trip, so that gRPC's default
+of 64 KiB would be too slow, and a larger window would be faster only on networks with a long round trip.
 """
 
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 180_000),
-    ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms is not heeded: a ping had a minute (tried)
+    ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms is ignored: a ping had a minute (tried)
 )
-"""A connection that brings nothing for so long is pinged, and ends with UNAVAILABLE if it does not answer in time: so a
-server that is slow, however patiently its first message is waited for, is told from one that is not there any more.
+"""A connection that is silent for this long is pinged, and ends with UNAVAILABLE if it does not answer in time. This
+distinguishes a dead server from one that is slow with its first message, however long the query's timeout.
 
-Not more often: gRPC's own servers want five minutes between pings while there is no data, forgive two that come sooner,
-and end the connection at the third. Pings after 30 s ended one that was silent for 180 s (tried); these would do so
-after 720 s, when no message is waited for any more.
+Pings must not be more frequent: gRPC's own servers require five minutes between pings without data, tolerate two that
+come sooner, and close the connection at the third. With these values that is after 720 s, when the longest timeout of a
+query has passed.
 """
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.max_receive_message_length", 256 * 1024 * 1024),  # 4 MB is the default, and a record may be larger
-    ("grpc.use_local_subchannel_pool", 1),  # or all channels share one connection
+    ("grpc.max_receive_message_length", 256 * 1024 * 1024),  # the default is 4 MB, and a record may be larger
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise all channels share one connection
     *_KEEPALIVE,
 )
-"""Of all channels. What else was tried made no difference that could be measured, at 1 and at 17 kB a message: frames
-of 64 KiB and 1 MiB, larger reads from the socket, ``optimization_target``, ``minimal_stack``, no retries."""
+"""The options of all channels. These made no measurable difference: frames of 64 KiB and 1 MiB, larger reads from the
+socket, ``optimization_target``, ``minimal_stack``, no retries."""
 
 _AWAITED = (("grpc.http2.lookahead_bytes", _WINDOW),)
 _PUMPED = (
     ("grpc.http2.lookahead_bytes", _PUMP_WINDOW),
-    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # a fifth of the time, at best
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
 )
 
 Take = Callable[[], Awaitable[list[bytes]]]
-"""Waits for a stream's next messages, and gives those that have come; none when it has ended with OK."""
+"""Waits for a stream's next messages and returns those that have arrived; none when it has ended with OK."""
 
 _Channel = TypeVar("_Channel", grpc.Channel, grpc.aio.Channel)
 
@@ -83,7 +82,7 @@ class Transport:
     Args:
         host: ``host:port``.
         credentials: None for a connection without encryption.
-        user_agent: what it calls itself.
+        user_agent: the client's name in its calls.
     """
 
     def __init__(self, host: str, credentials: grpc.ChannelCredentials | None, *, user_agent: str) -> None:
@@ -97,10 +96,10 @@ class Transport:
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
 
     async def unary(self, method: str, request: bytes, metadata: tuple[tuple[str, str], ...], within: float) -> bytes:
-        """The answer of a method that answers once.
+        """Calls a method that returns one message.
 
         Raises:
-            grpc.RpcError: as :func:`connector.spanner.errors.classify` explains.
+            grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
         """
         with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
             answer: bytes = await channel.unary_unary(method)(request, metadata=metadata, timeout=within)
@@ -116,10 +115,10 @@ class Transport:
             method: the method's path.
             request: its request.
             metadata: its headers.
-            behind: whether much is to be expected at once.
+            behind: whether the stream has a backlog.
         """
         if behind and len(self._pumps) < PUMPS:
-            # a channel for each: in a shared one they wait for its lock, which took 1.3 times as long
+            # a channel for each: pumps that share one wait for its lock
             with _leased(self._pumped, 1, self._open_pumped) as channel:
                 pump = Pump(channel.unary_stream(method)(request, metadata=metadata), self._threads)
                 self._pumps.add(pump)
@@ -142,7 +141,7 @@ class Transport:
         """Ends all calls and closes all channels."""
         for pump in tuple(self._pumps):
             await pump.end()
-        for call in tuple(self._calls):  # before grpcio 1.83 a channel that is closed leaves its calls open
+        for call in tuple(self._calls):  # before grpcio 1.83 closing a channel leaves its calls open
             await call.end()
         self._threads.shutdown()
         for pumped in self._pumped:
@@ -165,7 +164,7 @@ class Transport:
 
 @contextmanager
 def _leased(channels: list[_Held[_Channel]], most: int, new: Callable[[], _Channel]) -> Iterator[_Channel]:
-    """A channel that carries less than ``most`` streams, with one more while the context is open."""
+    """A channel with fewer than ``most`` streams, which has one more while the context is open."""
     for held in channels:
         if held.streams < most:
             break

@@ -1,7 +1,7 @@
-"""Consumers of a spool: who reads it, and how far each is. What all have passed may be pruned.
+"""Consumers of a spool: who reads it, and up to which epoch. Epochs that all have passed may be pruned.
 
-A consumer registers before it chooses its start, so that nothing it is about to read is pruned in between. One
-query per consumer name: a second is refused, by a lock that dies with its process.
+A consumer registers before it chooses its start, so that nothing it is about to read is pruned in between. Each
+consumer name has one query: a lock, which is freed when its process ends, refuses a second one.
 """
 
 import re
@@ -21,9 +21,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Consumer(BaseModel):
-    """A consumer and the last epoch it is done with; ``updated`` is when it last said so.
+    """A consumer and the last epoch it is done with; ``updated`` is when it last recorded that.
 
-    ``at`` is that epoch's :attr:`connector.spool.manifest.Manifest.identity`; empty where it is not known.
+    ``at`` is that epoch's :attr:`connector.spool.manifest.Manifest.identity`; empty if it is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -60,7 +60,7 @@ def consumers(spool: Spool) -> list[Consumer]:
 def find(spool: Spool, name: str) -> Consumer | None:
     """The consumer of that name, or None."""
     try:
-        return spool.document(_path(name), Consumer, "it names no epoch")
+        return spool.document(_path(name), Consumer, "it has no valid epoch")
     except FileNotFoundError:
         return None
 
@@ -83,7 +83,7 @@ def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Co
 
 
 def forget(spool: Spool, name: str) -> None:
-    """Drops a consumer, so that it keeps nothing any more.
+    """Removes a consumer, so that it no longer keeps epochs from being pruned.
 
     Raises:
         SpoolError: there is no such consumer.

@@ -1,9 +1,9 @@
-"""The cuts of epochs: a small one stands in the manifest, a large one in a file apart.
+"""The cuts of epochs: a small cut is part of the manifest, a large one has a file of its own.
 
 A manifest is written every second, and a cut of 5,000 partitions takes a megabyte. So a cut of more than
-:data:`INLINE` partitions is written into ``cuts/``, durably and before the first manifest that refers to it; the
-manifests name that file, its size and checksum, and hold only what came and went since. Once the manifests since then
-have written as many bytes of differences as the file has, the next one has a new file. A file is never changed.
+:data:`INLINE` partitions is written into ``cuts/``, durably and before the first manifest that refers to it. The
+manifests name that file, its size and its checksum, and hold only the partitions that were added and removed since.
+Once those differences have taken as many bytes as the file, the next manifest has a new file. A file is never changed.
 """
 
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ import orjson
 
 from connector.core.timestamps import format_rfc3339, parse
 from connector.spool.manifest import VERSION, CutFile, CutToken, Manifest, corrupt, crc32c, load_document
-from connector.storage.local import Storage
+from connector.storage.store import FileReader, FileStore
 
 INLINE = 64
-"""Partitions up to which a cut stands in the manifest, where the program of before reads it too."""
+"""Partitions up to which a cut is part of the manifest, where older programs can read it."""
 
 _ENTRY = 70
-"""Bytes that a token takes beside itself, about."""
+"""Bytes that an entry takes beside its token, about."""
 
 
 class CutWriter:
     """Places the cuts of one writer's epochs.
 
     Args:
-        storage: the spool's.
-        writer: the writer's id, which is in the names of its files.
+        storage: the spool's file store.
+        writer: the writer's id, which is part of its files' names.
     """
 
-    def __init__(self, storage: Storage, writer: str) -> None:
+    def __init__(self, storage: FileStore, writer: str) -> None:
         self._storage = storage
         self._writer = writer
         self._file: CutFile | None = None
@@ -37,7 +37,7 @@ class CutWriter:
         self._spent = 0
 
     def placed(self, epoch: int, starts: Mapping[str, int]) -> tuple[tuple[CutToken, ...], CutFile | None]:
-        """What an epoch's manifest holds of its cut: the tokens themselves, or a file that is durable by now.
+        """What an epoch's manifest holds of its cut: the tokens, or the reference to a file, which is durable by then.
 
         Args:
             epoch: its number.
@@ -68,12 +68,12 @@ class CutWriter:
 
 
 def cut_path(epoch: int, writer: str) -> str:
-    """Where a writer's file lies of the cut after an epoch."""
+    """The path of a writer's file for the cut after an epoch."""
     return f"cuts/{epoch:020d}-{writer}.json"
 
 
-def read_cut(storage: Storage, manifest: Manifest) -> tuple[CutToken, ...]:
-    """The cut of an epoch, wherever it stands; in the order of its start timestamps where it has a file.
+def read_cut(storage: FileReader, manifest: Manifest) -> tuple[CutToken, ...]:
+    """The cut of an epoch, from its manifest or its file; from a file it is sorted by start timestamp.
 
     Raises:
         SpoolError: its file is missing, corrupt or of a newer version.
@@ -84,26 +84,26 @@ def read_cut(storage: Storage, manifest: Manifest) -> tuple[CutToken, ...]:
     starts = _read(storage, file)
     for token in file.removed:
         if starts.pop(token, None) is None:
-            raise corrupt(storage.full(file.path), f"a partition that epoch {manifest.epoch} took out is not in it")
+            raise corrupt(storage.full(file.path), f"a partition that epoch {manifest.epoch} removes is not in it")
     starts.update((at.token, at.start_timestamp) for at in file.added)
     return _tokens(dict(sorted(starts.items(), key=_in_order)))
 
 
-def _read(storage: Storage, file: CutFile) -> dict[str, int]:
+def _read(storage: FileReader, file: CutFile) -> dict[str, int]:
     path = storage.full(file.path)
     try:
         data = storage.read(file.path).to_pybytes()
     except FileNotFoundError as error:
         raise corrupt(path, "it is missing") from error
     if len(data) != file.bytes or crc32c(data) != file.crc32c:
-        raise corrupt(path, "its checksum does not fit")
+        raise corrupt(path, "its checksum does not match")
     node = load_document(data, path, VERSION)
     try:
         tokens = node["cut"]
         assert isinstance(tokens, list)
         return {at["token"]: parse(at["start_timestamp"]) for at in tokens}
     except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise corrupt(path, "it holds no cut") from error
+        raise corrupt(path, "it is not a valid cut") from error
 
 
 def _in_order(at: tuple[str, int]) -> tuple[int, str]:

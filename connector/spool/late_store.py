@@ -1,12 +1,12 @@
-"""The dead letters of the reader: records that came too late, kept below ``late/`` in the spool.
+"""The dead letters of the reader: late records, below ``late/`` in the spool.
 
-One JSON document a record. That of a data change record holds it whole, as private as the epochs are; that of an
-announcement holds the partitions that it names and the range of commit timestamps of theirs that may be incomplete. A
-file's name begins with that range, so that what there is can be told without reading them. The same record has the same
-name: one that comes once more after a crash is no second document.
+Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are; for
+a record that announces partitions it holds those partitions, and the range of their commit timestamps that may be
+incomplete. A file's name begins with that range, so that a report needs only the names. The same record has the same
+name: if it is redelivered after a crash, there is no second document.
 
-The partitions of a late announcement are in no cut before the next epoch is sealed. Where the reader stops or dies
-before that, they are found here: :func:`with_announced_late`.
+The partitions of a late announcement are in no cut until the next epoch is sealed. If the reader ends before that, they
+are found here: :func:`with_announced_late`.
 
 Nothing here is deleted. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
 """
@@ -28,7 +28,10 @@ from connector.spool.manifest import Timestamp, corrupt, load_document
 from connector.spool.reading import Spool
 
 MOST = 1000
+"""Documents beyond which the reader stops."""
+
 MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of documents beyond which the reader stops."""
 
 _FOLDER = "late"
 _VERSION = 1
@@ -37,7 +40,7 @@ _NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+\.json")
 
 @dataclass(frozen=True, slots=True)
 class LateReport:
-    """How many late records a spool keeps, and the range of their commit timestamps, both inclusive."""
+    """How many late records a spool has, and the range of their commit timestamps in nanoseconds, both inclusive."""
 
     count: int
     first: int = 0
@@ -52,7 +55,7 @@ class _Announces(BaseModel):
 
 
 class _Announcement(BaseModel):
-    """What a document tells of the partitions that its record announces, which may be none."""
+    """The fields of a document about the partitions that its record announces, which may be none."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -62,7 +65,7 @@ class _Announcement(BaseModel):
 
 
 def late_report(spool: Spool) -> LateReport:
-    """What is kept of late records.
+    """Counts the late records of a spool.
 
     Raises:
         SpoolError: the spool cannot be read.
@@ -74,13 +77,18 @@ def late_report(spool: Spool) -> LateReport:
 
 
 def with_announced_late(
-    spool: Spool, watermark: int, cut: Iterable[CutPartition], *, goes_on: bool
+    spool: Spool, watermark: int, cut: Iterable[CutPartition], *, continues: bool
 ) -> tuple[CutPartition, ...]:
     """The newest epoch's cut, with the partitions that were announced after epochs had passed their start.
 
-    The epoch is sealed up to ``watermark``. A cut that was made before the announcement lacks them, and their parents
-    do not announce them again. A reader that ``goes_on`` after late records reads them from their own start, unless
-    epochs were sealed beyond what the watermark was then: what they hold up to it is late, and kept.
+    A cut that was made before the announcement lacks them, and their parents do not announce them again.
+
+    Args:
+        spool: the spool.
+        watermark: of the newest epoch, in nanoseconds since the epoch.
+        cut: the newest epoch's.
+        continues: whether the reader continues after late records. Then it reads those partitions from their own
+            start, unless epochs were sealed beyond the watermark of that time; their records up to it are late.
 
     Raises:
         SpoolError: a document cannot be read.
@@ -98,17 +106,17 @@ def with_announced_late(
             continue
         for token in one.announces.tokens:
             if token in partitions or watermark <= one.delivered:
-                partitions[token] = CutPartition(token, start, is_late=goes_on)
+                partitions[token] = CutPartition(token, start, is_late=continues)
     return tuple(partitions.values())
 
 
 class LateStore:
-    """Keeps late records in a spool, whose lock is held.
+    """Writes late records into a spool, whose lock is held.
 
     Args:
         spool: the spool.
-        most: documents that are kept before the reader stops.
-        most_bytes: bytes of them that are kept before the reader stops.
+        most: documents beyond which the reader stops.
+        most_bytes: bytes of documents beyond which the reader stops.
     """
 
     def __init__(self, spool: Spool, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
@@ -116,13 +124,17 @@ class LateStore:
         self._most = most
         self._most_bytes = most_bytes
         self._sizes: dict[str, int] | None = None
-        """Of each document that there is; None until one is kept."""
+        """Of each document, by its path; None before the first one is written."""
 
     def keep(self, late: Iterable[LateRecord], *, now: int) -> None:
-        """Writes the documents, durably. ``now`` is when the records came, nanoseconds since the epoch.
+        """Writes the documents, durably.
+
+        Args:
+            late: the records.
+            now: when they were received, in nanoseconds since the epoch.
 
         Raises:
-            StreamError: there are more than may be kept; these are written all the same.
+            StreamError: there are more than the limits; these are written nevertheless.
             SpoolError: the disk refuses.
         """
         sizes = self._known_sizes()
@@ -132,10 +144,10 @@ class LateStore:
             sizes[path] = len(data)
         if len(sizes) > self._most or sum(sizes.values()) > self._most_bytes:
             raise StreamError(
-                f"the spool keeps {len(sizes)} late records, of {sum(sizes.values())} bytes, in"
+                f"the spool has {len(sizes)} late records, of {sum(sizes.values())} bytes, in"
                 f" {self._spool.storage.full(_FOLDER)}: more than the {self._most} records and {self._most_bytes}"
-                " bytes beyond which Spanner is not believed any more",
-                hint="See what they are, move them away, and start again: reading goes on from the last epoch.",
+                " bytes up to which the reader continues",
+                hint="Find out what they are, move them away, and start again: it continues from the last epoch.",
             )
 
     def _known_sizes(self) -> dict[str, int]:
@@ -181,7 +193,7 @@ def _announced(record: Record) -> tuple[str, ...]:
 
 
 def _record(record: Record) -> dict[str, object]:
-    """The record's fields; timestamps as RFC 3339, payloads as the texts that Spanner sent."""
+    """The record's fields; timestamps as RFC 3339, payloads as Spanner sent them."""
     fields = asdict(record)
     return {
         name: format_rfc3339(value) if name == "timestamp" or name.endswith("_timestamp") else value

@@ -1,8 +1,8 @@
 """The manifest of an epoch: its data files and the checkpoint after it, as one document.
 
-An epoch exists when its manifest does. Since data and position stand in the same file, which is written once and
-atomically, they cannot disagree. Newer versions of this program read older manifests; an older program refuses a
-newer one. The format is the public contract of the spool.
+An epoch exists when its manifest does. Data and position are in the same file, which is written once and atomically, so
+they cannot disagree. Newer versions of this program read older manifests; an older program refuses a newer one. The
+format is the public contract of the spool.
 """
 
 from typing import Annotated
@@ -16,10 +16,10 @@ from connector.errors import SpoolError
 
 VERSION = 1
 GAP_VERSION = 2
-"""Of a manifest with a gap: a program that knows of none would pass it as if nothing were missing."""
+"""Version of a manifest with a gap: a program without gaps would pass it as if nothing were missing."""
 
 CUT_VERSION = 3
-"""Of a manifest whose cut lies in a file apart: a program that knows of none would take it for empty."""
+"""Version of a manifest whose cut has its own file: an older program would take the cut for empty."""
 
 
 def _parse_timestamp(value: object) -> object:
@@ -58,14 +58,14 @@ class SegmentFile(_Document):
 
 
 class CutToken(_Document):
-    """A partition from which reading goes on; the empty token is the initial query."""
+    """A partition from which reading continues; the empty token is the initial query."""
 
     token: str
     start_timestamp: Timestamp
 
 
 class CutFile(_Document):
-    """The file that holds a large cut, and the partitions that came and went between that cut and this one.
+    """The file of a large cut, and the partitions that were added and removed between that cut and this one.
 
     ``path`` is relative to the spool. A token that is in the file and in ``added`` starts as ``added`` says.
     """
@@ -78,14 +78,14 @@ class CutFile(_Document):
 
 
 class Gap(_Document):
-    """Why the records of an epoch are missing, and since when that is known."""
+    """Why the records of an epoch are missing, and when that was recorded."""
 
     reason: str
     recorded_at: Timestamp
 
 
 class Manifest(_Document):
-    """An epoch: records committed in (watermark_low, watermark_high], and where to read on after it.
+    """An epoch: records committed in (watermark_low, watermark_high], and the checkpoint after it.
 
     With a ``gap`` it has none of those records, and may span any number of minutes. With a ``cut_file`` the cut is not
     in ``cut``, which is empty then: :meth:`connector.spool.reading.Spool.cut` reads either.
@@ -119,7 +119,7 @@ class Manifest(_Document):
 
     @property
     def identity(self) -> str:
-        """What tells this epoch from another of the same number: see :func:`identity`."""
+        """Distinguishes this epoch from others of the same number: see :func:`identity`."""
         return identity(self.watermark_high, self.writer)
 
     def to_json(self) -> bytes:
@@ -138,15 +138,15 @@ class Manifest(_Document):
         node = load_document(data, path, CUT_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
-            raise corrupt(path, "its checksum does not fit")
+            raise corrupt(path, "its checksum does not match")
         try:
             return cls.model_validate(node)
         except ValidationError as error:
-            raise corrupt(path, f"{error.error_count()} fields are not as they should be") from error
+            raise corrupt(path, f"{error.error_count()} fields are not valid") from error
 
 
 def identity(watermark_high: int, writer: str) -> str:
-    """What tells an epoch from another that was sealed under its number in another copy of the spool.
+    """Distinguishes an epoch from one that was sealed under the same number in another copy of the spool.
 
     It is ``<watermark_high as RFC 3339>/<writer>``; consumers keep it beside the number of their epoch.
     """
@@ -166,7 +166,7 @@ def load_document(data: bytes, path: str, version: int) -> dict[str, object]:
     """The JSON object in a file of the spool whose version this program knows.
 
     Raises:
-        SpoolError: it is no such object, or of a newer version.
+        SpoolError: it is not a valid document, or of a newer version.
     """
     try:
         node = orjson.loads(data)

@@ -3,18 +3,18 @@
 Layout below the root::
 
     spool.json                 which change stream, since when; written before the first query
-    manifests/<epoch>.json     an epoch exists when its manifest does; numbered from 1, without gaps
+    manifests/<epoch>.json     an epoch exists when its manifest does; numbered from 1 without a break
     segments/<epoch>-<writer>.arrow
     cuts/<epoch>-<writer>.json the cut of an epoch with many partitions; later manifests hold what differs from it
-    summaries/<epoch>.json     what the manifests up to that epoch say in short; derived from them
+    summaries/<epoch>.json     the manifests up to that epoch in short; derived from them
     schemas/<schema_key>.json  columns and types of a table
     consumers/<name>.json      the last epoch that a consumer is done with
-    consumers/files.begun      what the file sink has begun after that
+    consumers/<sink>.begun     the micro-batches that a sink has started after that
     floor.json                 the first epoch that is kept
     gaps.json                  every range whose records are missing
-    late/<range>-<hash>.json   a record that came too late, as a dead letter (:mod:`connector.spool.late_store`)
+    late/<range>-<hash>.json   a late record, as a dead letter (:mod:`connector.spool.late_store`)
 
-This module reads; :mod:`connector.spool.writing` writes. A reader never blocks the writer, and sees whole epochs only.
+This module reads; :mod:`connector.spool.writing` writes. A reader never blocks the writer and sees only whole epochs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,17 +41,23 @@ from connector.spool.manifest import (
     load_document,
 )
 from connector.spool.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
-from connector.storage.local import LocalStorage, Storage
-from connector.storage.locations import in_cloud_storage, with_extra_gcs
+from connector.storage.opening import open_store
+from connector.storage.store import FileStore
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _FEW = 50
-"""Epochs whose manifests are read without a look for summaries."""
+"""Epochs up to which manifests are read without looking for summaries."""
 
 
 class SpoolHeader(BaseModel):
-    """``spool.json``: what the spool holds. ``start`` was resolved once, by Spanner's clock, of what was requested."""
+    """``spool.json``: what the spool holds.
+
+    Attributes:
+        start: ``requested_start``, resolved once by Spanner's clock.
+        schema_keys: of the watched tables at the start.
+        default_schema: the name in events of the schema of tables without one; None in the spool of an older program.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -61,34 +67,25 @@ class SpoolHeader(BaseModel):
     start: Timestamp
     requested_start: str
     schema_keys: dict[str, str]
+    default_schema: str | None = None
 
 
-class Spool:
-    """Reads the epochs of a spool.
+class SpoolDocuments:
+    """Reads the documents of a spool: its header, the schemas, and whatever else lies beside the epochs.
 
     Args:
-        storage: where it lies.
+        storage: the file store that holds it.
 
     Raises:
-        SpoolError: from every method, where a file is corrupt, of a newer version, or cannot be read.
+        SpoolError: from every method, if a file is corrupt, of a newer version, or cannot be read.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: FileStore) -> None:
         self._storage = storage
-        self._latest = 0
-
-    @classmethod
-    def at(cls, path: str | Path) -> "Spool":
-        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
-        if not isinstance(path, str) or not in_cloud_storage(path):
-            return cls(LocalStorage(path))
-        with with_extra_gcs(SpoolError):
-            from connector.storage.gcs import GcsStorage
-        return cls(GcsStorage(path))
 
     @property
-    def storage(self) -> Storage:
-        """Where the spool lies."""
+    def storage(self) -> FileStore:
+        """The file store that holds the spool."""
         return self._storage
 
     @property
@@ -105,10 +102,15 @@ class Spool:
         return self.document("spool.json", SpoolHeader, "fields are missing")
 
     def document(self, path: str, kind: type[_Model], lack: str) -> _Model:
-        """A small document of the spool; ``lack`` says what is wrong with one that is none of that kind.
+        """A small document of the spool.
+
+        Args:
+            path: relative to the spool.
+            kind: the document's model.
+            lack: the reason in the error's message if the file is not a valid document of that kind.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such file.
         """
         node = self._document(path)
         try:
@@ -130,27 +132,69 @@ class Spool:
             )
         return header
 
+    def schema(self, key: str) -> TableSchema:
+        """The columns and types of a table at a schema key."""
+        path = schema_path(key)
+        try:
+            data = self._storage.read(path).to_pybytes()
+            load_document(data, self._full(path), VERSION)
+            return TableSchema.from_json(data)
+        except FileNotFoundError as error:
+            raise corrupt(self._full(path), "it is missing") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise corrupt(self._full(path), "it is not a valid schema") from error
+
+    def has_schema(self, key: str) -> bool:
+        """Whether the spool has the schema of that key."""
+        return self._storage.exists(schema_path(key))
+
+    def _document(self, path: str) -> dict[str, object]:
+        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
+
+    def _full(self, path: str) -> str:
+        return self._storage.full(path)
+
+
+class Spool(SpoolDocuments):
+    """Reads the epochs of a spool.
+
+    Args:
+        storage: the file store that holds it.
+
+    Raises:
+        SpoolError: from every method, if a file is corrupt, of a newer version, or cannot be read.
+    """
+
+    def __init__(self, storage: FileStore) -> None:
+        super().__init__(storage)
+        self._latest = 0
+
+    @classmethod
+    def at(cls, path: str | Path) -> "Spool":
+        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
+        return cls(open_store(str(path), failure=SpoolError, option="spool.path"))
+
     def floor(self) -> int:
-        """The first epoch that is kept; what was before it is pruned, and no manifest there counts."""
+        """The first epoch that is kept; earlier ones are pruned, even if a manifest of one is left."""
         try:
             first = self._document("floor.json").get("first")
         except FileNotFoundError:
             return 1
         if not isinstance(first, int):
-            raise corrupt(self._full("floor.json"), "it names no epoch")
+            raise corrupt(self._full("floor.json"), "it has no valid field first")
         return first
 
     def latest(self) -> int:
-        """The newest epoch, or 0. After the first call it looks only for the numbers that follow.
+        """The newest epoch, or 0. After the first call only the numbers that follow are looked for.
 
-        If the newest known was pruned meanwhile, so may be those that followed it: then it looks at all again.
+        If the newest known epoch was pruned meanwhile, those that follow may be too: then all are listed again.
         """
         if self._latest > 0 and not self._exists(self._latest):
             self._latest = 0
         if self._latest == 0:
             floor = self.floor()
             summarized = max(self._numbers(FOLDER), default=0)
-            # An older copy that was put back may have summaries of epochs that it has not: then all names are read.
+            # A restored older copy may have summaries of epochs that it lacks: then all names are listed.
             found = self._numbers("manifests", max(floor, summarized)) or self._numbers("manifests", floor)
             self._latest = max(found, default=0)
         while self._exists(self._latest + 1):
@@ -161,7 +205,7 @@ class Spool:
         """The manifest of an epoch.
 
         Raises:
-            FileNotFoundError: there is none: not sealed yet, or pruned.
+            FileNotFoundError: it is not sealed yet, or it is pruned.
         """
         return self._manifest(epoch, self._storage.read(manifest_path(epoch)))
 
@@ -169,7 +213,7 @@ class Spool:
         """The manifests of the epochs from ``first`` to ``last``, inclusive.
 
         Raises:
-            SpoolError: one of them is not there any more.
+            SpoolError: one of them is gone.
         """
         return (manifest for manifest, _ in self._sized_manifests(first, last))
 
@@ -177,12 +221,12 @@ class Spool:
         """The epochs from ``first`` to ``last``, inclusive, in short: many are read at once.
 
         Raises:
-            SpoolError: one of them is not there any more.
+            SpoolError: one of them is gone.
         """
         return (one for run in self.runs(first, last) for one in run.epochs)
 
     def runs(self, first: int, last: int) -> Iterator[Run]:
-        """The same in runs: those of a block together, and every other epoch by itself."""
+        """The same epochs in runs: those of a block together, every other epoch by itself."""
         at = first
         for block in self._blocks(first, last):
             yield from self._single(at, min(block[0].epoch - 1, last))
@@ -196,7 +240,7 @@ class Spool:
             yield Run([EpochSummary.of(manifest, size)], of_block=False)
 
     def _blocks(self, first: int, last: int) -> Iterator[Sequence[EpochSummary]]:
-        """The blocks that hold some of these epochs, in order, each as far as it is to be believed."""
+        """The valid blocks that hold some of these epochs, in order."""
         if last - first < _FEW:
             return
         ends = self._numbers(FOLDER, first, block_end(last) + 1)
@@ -206,12 +250,12 @@ class Spool:
             try:
                 data, manifest = next(blocks).to_pybytes(), self._manifest(end, next(manifests))
             except FileNotFoundError:
-                return  # pruned, or of epochs that an older copy has not; then manifests are read
+                return  # pruned, or missing in a restored older copy; then manifests are read
             if block := from_block(data, manifest):
                 yield block
 
     def _numbers(self, folder: str, first: int = 0, end: int = 0) -> list[int]:
-        """The epochs in the names of a folder's documents, from ``first`` on, and before ``end`` if that is given."""
+        """The epochs in the names of a folder's documents, in [first, end); 0 is no bound."""
         names = self._storage.list(folder, f"{first:020d}" if first else "", f"{end:020d}" if end else "")
         return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
 
@@ -225,41 +269,29 @@ class Spool:
             except FileNotFoundError as error:
                 raise SpoolError(
                     f"epoch {epoch} is not in the spool at {self.path}, which keeps {self.floor()} to {self.latest()}",
-                    hint="It was pruned: register the consumer before it stays away, or start it anew.",
+                    hint="It was pruned before this consumer was registered: start over with a new checkpoint.",
                 ) from error
             yield manifest, data.size
 
     def cut(self, manifest: Manifest) -> tuple[CutToken, ...]:
-        """The partitions to go on from after an epoch."""
+        """The partitions from which reading continues after an epoch."""
         return read_cut(self._storage, manifest)
 
     def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment, in commit order, after its checksum was compared."""
+        """The rows of a segment, in commit order, after its checksum was compared.
+
+        Raises:
+            SpoolError: the segment is missing or corrupt.
+        """
         try:
             data = self._storage.read(file.path)
         except FileNotFoundError as error:
             raise corrupt(self._full(file.path), "it is missing") from error
         if data.size != file.bytes or crc32c(data) != file.crc32c:
-            raise corrupt(self._full(file.path), "its checksum does not fit")
+            raise corrupt(self._full(file.path), "its checksum does not match")
         with pa.ipc.open_file(data) as reader:
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
-
-    def schema(self, key: str) -> TableSchema:
-        """The table's columns and types that a schema key names."""
-        path = schema_path(key)
-        try:
-            data = self._storage.read(path).to_pybytes()
-            load_document(data, self._full(path), VERSION)
-            return TableSchema.from_json(data)
-        except FileNotFoundError as error:
-            raise corrupt(self._full(path), "it is missing") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise corrupt(self._full(path), "it is no schema") from error
-
-    def has_schema(self, key: str) -> bool:
-        """Whether a schema key names one of this spool's."""
-        return self._storage.exists(schema_path(key))
 
     def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
         path = self._full(manifest_path(epoch))
@@ -271,25 +303,19 @@ class Spool:
     def _exists(self, epoch: int) -> bool:
         return self._storage.exists(manifest_path(epoch))
 
-    def _document(self, path: str) -> dict[str, object]:
-        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
-
-    def _full(self, path: str) -> str:
-        return self._storage.full(path)
-
 
 def manifest_path(epoch: int) -> str:
-    """Where an epoch's manifest lies."""
+    """The path of an epoch's manifest."""
     return f"manifests/{epoch:020d}.json"
 
 
 def segment_path(epoch: int, writer: str) -> str:
-    """Where a writer's segment of an epoch lies."""
+    """The path of a writer's segment of an epoch."""
     return f"segments/{epoch:020d}-{writer}.arrow"
 
 
 def schema_path(key: str) -> str:
-    """Where a schema lies."""
+    """The path of a schema."""
     return f"schemas/{key}.json"
 
 

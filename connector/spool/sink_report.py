@@ -1,6 +1,6 @@
-"""What a sink of ours tells of itself in the spool, for the status page: rows refused, and tables that are stopped.
+"""A sink's report in the spool, for the status page: its rejected rows, and the tables that are stopped.
 
-The sink is a process of its own, perhaps on another machine; the daemon reads its report when it prunes the spool.
+The sink is a process of its own, perhaps on another machine. The daemon reads the report when it prunes the spool.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ from connector.spool.reading import Spool, to_json
 class SinkReport(BaseModel):
     """A sink's report.
 
-    ``first`` is the first epoch of the newest micro-batch that had rows refused, 0 before one had; ``refused`` counts
-    rows that became dead letters, whatever became of those since; ``stopped`` is why a table is, by its name in the
-    source.
+    Attributes:
+        first: the first epoch of the newest micro-batch with rejected rows; 0 before there was one.
+        refused: rows that became dead letters, including those that were replayed since.
+        stopped: why a table is stopped, by its name in the source.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -27,12 +28,12 @@ class SinkReport(BaseModel):
     stopped: dict[str, str]
 
     def after(self, first: int, refused: int, tables: Mapping[str, str]) -> "SinkReport":
-        """The report after the micro-batch that begins with epoch ``first``.
+        """The report after a micro-batch.
 
         Args:
-            first: the same again where the micro-batch is done again; it is counted once.
+            first: its first epoch. A micro-batch that is repeated has the same one and is counted once.
             refused: its rows that became dead letters.
-            tables: why each of its tables is stopped; empty where it is not.
+            tables: why each of its tables is stopped; empty if it is not.
         """
         stopped = {table: why for table, why in {**self.stopped, **tables}.items() if why}
         if not refused or first <= self.first:
@@ -40,7 +41,7 @@ class SinkReport(BaseModel):
         return SinkReport(first=first, refused=self.refused + refused, stopped=stopped)
 
     def without(self, table: str) -> "SinkReport":
-        """The report once a table is stopped no more."""
+        """The report after a table is no longer stopped."""
         return self.model_copy(update={"stopped": {name: why for name, why in self.stopped.items() if name != table}})
 
 
@@ -48,7 +49,7 @@ NOTHING = SinkReport(first=0, refused=0, stopped={})
 
 
 def report_of(spool: Spool, consumer: str) -> SinkReport:
-    """What a sink has told; nothing, if it has not, or if nobody can make sense of it: it is told anew.
+    """A sink's report; an empty one if there is none, or if it is damaged: the sink replaces it.
 
     Raises:
         SpoolError: it cannot be read.
@@ -59,8 +60,8 @@ def report_of(spool: Spool, consumer: str) -> SinkReport:
         return NOTHING
 
 
-def tell(spool: Spool, consumer: str, report: SinkReport) -> None:
-    """Replaces what a sink has told.
+def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
+    """Replaces a sink's report.
 
     Raises:
         SpoolError: it cannot be written.

@@ -1,10 +1,10 @@
-"""Summaries: what is to be known of many epochs without reading the manifest of each.
+"""Summaries of epochs, so that many can be known without reading the manifest of each.
 
 The epochs of a spool are summarized in blocks of :data:`BLOCK`: the block that ends with epoch N, a multiple of it, is
-``summaries/<N>.json``, written once N is sealed. Each is derived from manifests alone, and any writer would write the
-same; one that is missing, damaged, or whose last epoch is not the one that the spool has under that number is passed
-over, and the manifests are read instead. It leaves out what is needed only to go on after an epoch, or to read it: the
-cut, and the files' checksums.
+``summaries/<N>.json``, written once N is sealed. A block is derived from manifests alone, so that every writer would
+write the same one. If a block is missing or damaged, or its last epoch is not the spool's epoch of that number, it is
+ignored, and the manifests are read instead. It omits the cut and the files' checksums, which only continuing after an
+epoch, or reading it, needs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from connector.spool.manifest import Manifest, crc32c, identity
 
 FOLDER = "summaries"
 BLOCK = 500
-"""Epochs in a block: what a restart may have to read manifest by manifest, which takes a second in a bucket."""
+"""Epochs in a block. A restart may read so many manifests one by one, which takes a second in Cloud Storage."""
 
 _VERSION = 1
 
@@ -28,9 +28,11 @@ _VERSION = 1
 class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An epoch in short; timestamps are nanoseconds since the epoch.
 
-    ``size`` is the bytes of its data files, and ``held`` those of all that it holds in the spool but its cut's file,
-    which several epochs share. ``schemas`` is equal where all tables have the same schemas. ``first_commit_timestamp``
-    is None in an epoch without files.
+    Attributes:
+        size: bytes of its data files.
+        held: bytes of all its files in the spool but its cut's, which several epochs share.
+        first_commit_timestamp: None in an epoch without files.
+        schemas: a digest that is equal for epochs in which all tables have the same schemas.
     """
 
     epoch: int
@@ -50,7 +52,7 @@ class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, manifest: Manifest, manifest_bytes: int) -> "EpochSummary":
-        """The summary of an epoch whose manifest has so many bytes."""
+        """The summary of an epoch; ``manifest_bytes`` is the size of its manifest's file."""
         files, cut = manifest.files, manifest.cut_file
         one = cls(
             manifest.epoch,
@@ -77,7 +79,7 @@ class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Run(NamedTuple):
-    """Epochs that follow one another; ``of_block`` is whether their block's file says so."""
+    """Consecutive epochs; ``of_block`` says whether they were read from a block."""
 
     epochs: Sequence[EpochSummary]
     of_block: bool
@@ -93,7 +95,7 @@ _decoder = msgspec.json.Decoder(list[EpochSummary])
 
 
 def block_path(last: int) -> str:
-    """Where the block lies that ends with an epoch."""
+    """The path of the block that ends with an epoch."""
     return f"{FOLDER}/{last:020d}.json"
 
 
@@ -115,7 +117,7 @@ def to_block(epochs: Sequence[EpochSummary]) -> bytes:
 
 
 def from_block(data: bytes, last: Manifest) -> Sequence[EpochSummary]:
-    """The epochs of a block's file that ends with ``last``; none if it is not to be believed."""
+    """The epochs of a block's file that must end with ``last``; none if it is not valid."""
     try:
         block = msgspec.json.decode(data, type=_Block)
         if block.version != _VERSION or crc32c(bytes(block.epochs)) != block.crc32c:
@@ -132,14 +134,14 @@ _NO_TABLES: dict[str, int] = {}
 
 
 def in_short(one: EpochSummary) -> EpochSummary:
-    """An epoch without its tables and schemas, for the memory of who knows many."""
+    """An epoch without its tables and schemas, which saves memory where many are known."""
     return msgspec.structs.replace(
         one, writer=intern(one.writer), cut_path=intern(one.cut_path), schemas="", tables=_NO_TABLES
     )
 
 
 def held_bytes(epochs: Iterable[EpochSummary]) -> int:
-    """The bytes that epochs hold in a spool: their files, and the cuts' files that they refer to."""
+    """The bytes of the epochs' files and of the cuts' files that they refer to."""
     held = 0
     cuts: dict[str, int] = {}
     for epoch in epochs:

@@ -1,16 +1,14 @@
-"""Seals epochs into a spool: the one writer, its atomic manifests, and the pruning of what was consumed.
+"""Seals epochs into a spool: the one writer and its atomic manifests.
 
-A seal writes the segment, then any new schema, then a large cut, then creates the manifest: only the last makes the
-epoch exist. The spool's lock keeps a second daemon of this machine out; the manifest, which is created and never
-overwritten, keeps out one that the lock does not reach. The header and the floor are written only in place of what
-was read. Segments and cuts that a killed writer left without a manifest are deleted after this writer's own first
-seal, for until then the other may still be alive. They are looked for among the newest epochs: those before were swept
-when their block was summarized (:mod:`connector.spool.summaries`).
+A seal writes the segment, then new schemas, then a large cut, and then creates the manifest: only the last makes the
+epoch exist. The spool's lock keeps out a second daemon of this machine. A manifest is created and never overwritten,
+which keeps out a daemon that the lock does not reach (:mod:`connector.spool.guards`). What the spool keeps, and what is
+pruned, is in :mod:`connector.spool.retention`.
 """
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -22,29 +20,21 @@ from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
-from connector.core.timestamps import SECOND
 from connector.envelope.envelope import SCHEMA, EnvelopeBuilder
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
-from connector.spool import consumers
 from connector.spool.cuts import CutWriter, cut_path
-from connector.spool.kept import KeptEpochs
+from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, SegmentFile, SourceName, crc32c
-from connector.spool.reading import Spool, SpoolHeader, manifest_path, schema_path, segment_path, to_json
-from connector.spool.summaries import EpochSummary, block_end, block_path, blocks_between, in_short, to_block
-from connector.storage.local import contents
-
-PRUNE_GRACE = 60 * SECOND
-"""How long an epoch that every consumer has passed is kept, for replays under way."""
-
-PRUNE_AT_ONCE = 500
-"""Epochs that are deleted at a time: sealing waits meanwhile, and object storage takes its time."""
+from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
+from connector.spool.retention import PRUNE_GRACE, Retention
 
 BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of records from which on a record batch of a segment ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a spool is: its last epoch, the watermark, the cut there, and the schemas known there."""
+    """Where a spool is: its last epoch, the watermark and the cut there, and the schemas known there."""
 
     epoch: int
     watermark: int
@@ -59,17 +49,19 @@ def initialize(
     requested_start: str,
     schemas: Iterable[TableSchema],
     *,
+    default_schema: str | None = None,
     before: bytes | None = None,
 ) -> SpoolHeader:
-    """Writes the header of a spool that has no epochs: which stream, since when, and the schemas at the start.
+    """Writes the header of a spool without epochs: which stream, since when, and the schemas at the start.
 
     Args:
         spool: the spool, whose lock is held.
         source: the change stream.
         start: nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
-        requested_start: as it was configured; a restart with the same does not resolve it again.
+        requested_start: as it was configured; a restart with the same value does not resolve it again.
         schemas: of the watched tables.
-        before: the header's file that this one replaces, as it was read; the spool stays the same.
+        default_schema: the name in events of the schema of tables without one; None if it is not known.
+        before: the bytes of the header that this one replaces; the spool keeps its id.
 
     Raises:
         SpoolInUseError: another daemon has written the header meanwhile.
@@ -83,16 +75,17 @@ def initialize(
         start=start,
         requested_start=requested_start,
         schema_keys={schema.table: schema.key for schema in known},
+        default_schema=default_schema,
     )
-    _update(spool, "spool.json", before, to_json(header))
+    update(spool, "spool.json", before, to_json(header))
     return header
 
 
 def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
-    """Where to read on: after the newest manifest, or from the start of a spool that has none.
+    """Where to continue reading: after the newest manifest, or from the start of a spool that has none.
 
     Raises:
-        SpoolMismatchError: header and manifest are of two spools.
+        SpoolMismatchError: header and manifest belong to different spools.
     """
     latest = spool.latest()
     if latest == 0:
@@ -102,7 +95,7 @@ def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
     if manifest.spool_id != header.spool_id:
         raise SpoolMismatchError(
             f"spool.json of {spool.path} is of spool {header.spool_id}, its epoch {latest} of {manifest.spool_id}",
-            hint="Two daemons began it at once, or its files were mixed: choose another spool.path.",
+            hint="Two daemons started it at once, or its files were mixed: choose another spool.path.",
         )
     return Checkpoint(
         latest,
@@ -118,7 +111,7 @@ def _schemas(spool: Spool, keys: Mapping[str, str]) -> tuple[TableSchema, ...]:
 
 @contextmanager
 def sole_writer(spool: Spool) -> Iterator[None]:
-    """Holds the spool for this process.
+    """Holds the spool's lock for this process.
 
     Raises:
         SpoolInUseError: another daemon writes it.
@@ -128,15 +121,19 @@ def sole_writer(spool: Spool) -> Iterator[None]:
 
 
 class SpoolWriter:
-    """Seals epochs one after the other; used inside :func:`sole_writer`. Made, it has read what the spool keeps.
+    """Seals epochs one after the other; used inside :func:`sole_writer`. Creating it reads what the spool keeps.
 
     Args:
         spool: the spool.
         header: its header.
         at: where it is.
         envelope: makes rows of records.
-        keeps: leaves out records that are not written, asked after transactions are complete.
-        progress: told how many epochs are known, while those that the spool keeps are read.
+        keeps: filters records, after transactions were found complete.
+        progress: called with an epoch up to which all that are kept are known, while they are read.
+
+    Attributes:
+        epoch: the last epoch that is sealed.
+        registry: the schemas known after that epoch; not to be changed during a seal.
 
     Raises:
         SpoolError: an epoch that the spool should keep cannot be read.
@@ -156,47 +153,28 @@ class SpoolWriter:
         self._envelope = envelope
         self._keeps = keeps
         self.registry = SchemaRegistry(at.schemas)
-        """The schemas as known after the last epoch; not to be touched while one is sealed."""
         self._written = {schema.key for schema in at.schemas}
         self._writer = secrets.token_hex(8)
         self._cuts = CutWriter(spool.storage, self._writer)
-        self._is_first = True
-        self._floor = contents(spool.storage, "floor.json")
-        self._floor_set_at = 0
         self.epoch = at.epoch
-        """The last epoch that is sealed."""
-        self.strays: tuple[str, ...] = ()
-        """Consumers that were done with epochs of another copy of this spool, as the last prune has found."""
-        self._kept = KeptEpochs()
-        self._blocks: set[int] = set()
-        self._swept = spool.floor() - 1
-        self._know_kept(progress)
+        self._retention = Retention(spool, self._writer, at.epoch, progress)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all that the epochs which are kept have written.
+        """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
+        return self._retention.bytes
 
-        May be read while another thread seals or prunes.
-        """
-        return self._kept.bytes
-
-    def _know_kept(self, progress: Callable[[int], None]) -> None:
-        for run in self._spool.runs(self._swept + 1, self.epoch):
-            for one in run.epochs:
-                self._kept.add(in_short(one) if run.of_block else one)
-            last = run.epochs[-1].epoch
-            if run.of_block:
-                self._blocks.add(last)
-                if run.epochs[0].epoch == self._swept + 1:
-                    self._swept = last
-            progress(last)
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Consumers that are done with epochs of another copy of this spool, as the last prune found."""
+        return self._retention.strays
 
     def seal(self, epoch: Epoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
 
         Args:
-            epoch: its records; what it leaves out is lost, so they are whole transactions up to its ``high``.
-            cut: the partitions to go on from after ``epoch.high``.
+            epoch: its records: whole transactions up to its ``high``; a record that it lacks is lost.
+            cut: the partitions from which reading continues after ``epoch.high``.
             now: nanoseconds since the epoch.
             final: whether the user's end timestamp is reached.
 
@@ -205,8 +183,8 @@ class SpoolWriter:
             SpoolError: the disk refuses; the epoch does not exist then.
         """
         number = self.epoch + 1
-        kept = self._keeps(epoch.changes)
-        file = self._write_segment(number, kept) if kept.mods else None
+        changes = self._keeps(epoch.changes)
+        file = self._write_segment(number, changes) if changes.mods else None
         for key in self.registry.schemas.keys() - self._written:
             self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
@@ -219,7 +197,7 @@ class SpoolWriter:
             watermark_low=epoch.low,
             watermark_high=epoch.high,
             files=(file,) if file else (),
-            tables=_mods_by_table(kept) if file else {},
+            tables=_mods_by_table(changes) if file else {},
             schema_keys=dict(self.registry.keys),
             cut=tokens,
             cut_file=cut_file,
@@ -228,79 +206,23 @@ class SpoolWriter:
             sealed_at=now,
         )
         try:
-            size = create(self._spool, manifest)
+            size = create_epoch(self._spool, manifest)
         except SpoolInUseError:
-            self._take_back(number)
+            self._delete_files_of(number)
             raise
         self.epoch = number
-        self._kept.add(EpochSummary.of(manifest, size))
-        if self._is_first or number == block_end(number):
-            self._sweep()
+        self._retention.add(manifest, size)
         return manifest
 
-    def _take_back(self, number: int) -> None:
-        """Deletes what was written for an epoch that another has sealed, and may have swept already."""
+    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
+        """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.Retention.prune`."""
+        return self._retention.prune(now=now, grace=grace)
+
+    def _delete_files_of(self, number: int) -> None:
+        """Deletes what was written for an epoch that another daemon has sealed, and may have swept already."""
         with suppress(SpoolError):
             paths = (segment_path(number, self._writer), cut_path(number, self._writer))
             self._spool.storage.delete(*paths)
-
-    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
-        """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
-
-        The newest epoch stays, and everything stays while no consumer is known. Returns how many were deleted.
-
-        Raises:
-            SpoolInUseError: another daemon has pruned what this one takes for kept.
-        """
-        pause = int(self._spool.storage.rewrite_interval * SECOND)
-        if abs(now - self._floor_set_at) < pause:
-            return 0
-        known = consumers.consumers(self._spool)
-        if not known:
-            return 0
-        first = self._kept.first
-        if self._spool.floor() > first:
-            raise _gone_on(self._spool)
-        self.strays = tuple(one.consumer for one in known if self._is_stray(one))
-        if self.strays:
-            return 0
-        last = first - 1
-        most = min(*(consumer.epoch for consumer in known), self.epoch - 1, last + PRUNE_AT_ONCE)
-        # A clock that was set back has epochs sealed in its future: it must not keep them for as long.
-        while last < most and abs(now - self._kept[last + 1].sealed_at) >= grace:
-            last += 1
-        if last < first:
-            return 0
-        self._set_floor(last + 1)
-        self._floor_set_at = now
-        if any(consumer.epoch < last for consumer in consumers.consumers(self._spool)):
-            # One has registered meanwhile, perhaps without having seen the new floor: it keeps what it was promised.
-            self._set_floor(first)
-            return 0
-        pruned = self._kept.between(range(first, last + 1))
-        self._kept.drop(pruned)
-        self._delete(pruned)
-        return len(pruned)
-
-    def _is_stray(self, consumer: consumers.Consumer) -> bool:
-        """Whether what a consumer is done with is not what this spool holds: then it still needs the latter."""
-        one = self._kept.find(consumer.epoch)
-        return consumer.epoch > self.epoch or (one is not None and consumer.at not in ("", one.identity))
-
-    def _delete(self, pruned: Sequence[EpochSummary]) -> None:
-        """Deletes the files of epochs that are below the floor, and forgotten."""
-        cuts = {one.cut_path: None for one in pruned if one.cut_path and not self._kept.refers_to_cut(one.cut_path)}
-        blocks = {end for one in pruned if (end := block_end(one.epoch)) == one.epoch}
-        self._blocks -= blocks
-        delete = self._spool.storage.delete
-        delete(*(segment_path(one.epoch, one.writer) for one in pruned if one.files), *cuts)
-        delete(*(manifest_path(one.epoch) for one in pruned), *(block_path(end) for end in sorted(blocks)))
-
-    def _set_floor(self, first: int) -> None:
-        # The writer's name in it makes it no other's: what was read back may be ours, whose answer was lost.
-        data = b'{"version":1,"first":%d,"writer":"%s"}' % (first, self._writer.encode())
-        _update(self._spool, "floor.json", self._floor, data)
-        self._floor = data
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         sink = pa.BufferOutputStream()
@@ -323,72 +245,6 @@ class SpoolWriter:
             last_commit_timestamp=changes.last,
         )
 
-    def _sweep(self) -> None:
-        """Deletes what has no epoch, up to the newest, and summarizes the blocks that are whole."""
-        storage = self._spool.storage
-        if self._is_first:
-            self._is_first = False
-            # Not consumers: those have writers of their own.
-            for folder in ("segments", "manifests", "schemas", "cuts", "summaries"):
-                storage.sweep(folder)
-            self._sweep_below(self._spool.floor())
-        between = f"{self._swept + 1:020d}", f"{self.epoch + 1:020d}"  # after it is what another may have sealed since
-        segments = [f"segments/{name}" for name in storage.list("segments", *between) if not self._needs(name)]
-        cuts = [f"cuts/{name}" for name in storage.list("cuts", *between)]
-        storage.delete(*segments, *(path for path in cuts if not self._kept.refers_to_cut(path)))
-        for block in blocks_between(self._kept.first, self.epoch):
-            if block[-1] not in self._blocks:
-                storage.replace(block_path(block[-1]), to_block(self._kept.between(block)))
-                self._blocks.add(block[-1])
-                self._kept.shorten(block)
-            self._swept = max(self._swept, block[-1])
-
-    def _sweep_below(self, floor: int) -> None:
-        """Deletes what lies below the floor: of a writer that was killed while it pruned, or that woke up late."""
-        storage, end = self._spool.storage, f"{floor:020d}"
-        for folder in ("segments", "cuts", "manifests", "summaries"):
-            paths = [f"{folder}/{name}" for name in storage.list(folder, end=end)]
-            storage.delete(*(path for path in paths if not self._kept.refers_to_cut(path)))
-
-    def _needs(self, segment: str) -> bool:
-        number, _, writer = segment.removesuffix(".arrow").partition("-")
-        return number.isdecimal() and self._kept.has_segment(int(number), writer)
-
-
-def create(spool: Spool, manifest: Manifest) -> int:
-    """Makes the manifest's epoch exist, durably; its files and schemas must do so already. Returns its bytes.
-
-    Raises:
-        SpoolInUseError: another daemon has sealed this epoch.
-        SpoolError: the disk refuses; the epoch does not exist then.
-    """
-    data = manifest.to_json()
-    path = manifest_path(manifest.epoch)
-    try:
-        spool.storage.create(path, data)
-    except FileExistsError:
-        # A create whose answer was lost is our own; anything else is another daemon's.
-        if spool.storage.read(path).to_pybytes() != data:
-            raise SpoolInUseError(
-                f"another daemon has sealed epoch {manifest.epoch} of the spool at {spool.path}",
-                hint="Only one may write a spool: stop the other, or choose another spool.path.",
-            ) from None
-    if spool.floor() > manifest.epoch:
-        spool.storage.delete(path)
-        raise _gone_on(spool)
-    return len(data)
-
-
-def _update(spool: Spool, path: str, before: bytes | None, data: bytes) -> None:
-    try:
-        spool.storage.update(path, before, data)
-    except FileExistsError:
-        raise _gone_on(spool) from None
-
-
-def _gone_on(spool: Spool) -> SpoolInUseError:
-    return SpoolInUseError(f"the spool at {spool.path} has gone on without this daemon")
-
 
 def _mods_by_table(changes: Changes) -> dict[str, int]:
     mods = np.bincount(integers(changes.column("shape")), changes.mod_counts, len(changes.shapes)).astype(np.int64)
@@ -399,7 +255,7 @@ def _mods_by_table(changes: Changes) -> dict[str, int]:
 
 
 def _chunks(changes: Changes) -> Iterator[Changes]:
-    """Parts that end with the record that makes them as large as a batch is to be."""
+    """The records in slices that each end with the record that reaches :data:`BATCH_BYTES`."""
     ends = np.cumsum(changes.sizes)
     start, before = 0, 0
     while start < len(changes):

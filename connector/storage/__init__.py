@@ -1,1 +1,1 @@
-"""Where a spool lies: a local folder, or a bucket of Cloud Storage."""
+"""The file store: files on a local disk or in Cloud Storage, which appear whole or not at all."""

@@ -1,12 +1,12 @@
-"""A bucket of Cloud Storage: whole objects, guarded by their generation; where Google's exceptions become one line.
+"""A bucket of Cloud Storage: reads and writes whole objects, and translates Google's exceptions into one line.
 
-An object appears whole or not at all, also where the network is cut in the middle of an upload, and a guard names
-the generation that an upload may replace: 0 for none. What can be retried is, with backoff, as Google's library does
-it. This module needs the extra ``gcs``; only those import it who were given a ``gs://`` path.
+An object appears whole or not at all, even if the network breaks in the middle of an upload. A precondition names the
+generation that an upload may replace: 0 for no object. Transient errors are retried with backoff, as Google's library
+does it. This module needs the extra ``gcs`` and is imported only for ``gs://`` paths.
 
-Credentials are found as Google's libraries find them; an emulator's address, from an option or from
-STORAGE_EMULATOR_HOST, is met without any. Messages hold neither URLs nor what a server said, for either may hold a
-session's secret; nor are Google's exceptions kept as causes, for they hold both.
+Credentials are found as Google's libraries find them. An emulator's address, from an option or from
+STORAGE_EMULATOR_HOST, is used without any. Messages hold neither upload URLs nor a server's text, because either may
+hold a session's secret; Google's exceptions hold both, so they are not kept as causes.
 """
 
 import base64
@@ -33,24 +33,24 @@ from connector.errors import SpannerCdcError
 from connector.storage.locations import bucket_and_prefix
 
 PATIENCE = 60.0
-"""Seconds for which what may pass by itself is retried."""
+"""Seconds for which transient errors are retried."""
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
-"""The environment's variable with an emulator's address, as Google's libraries know it."""
+"""The environment variable with an emulator's address, as Google's libraries read it."""
 
-NEEDED = ("storage.objects.create", "storage.objects.delete", "storage.objects.get", "storage.objects.list")
+REQUIRED = ("storage.objects.create", "storage.objects.delete", "storage.objects.get", "storage.objects.list")
 """The permissions that a spool or a sink needs; ``roles/storage.objectUser`` has them."""
 
 _TIMEOUT = (10.0, 30.0)
-"""Seconds to connect, and of silence."""
+"""Seconds to connect, and to wait for the next bytes."""
 
 _CHUNK = 8 * 1024 * 1024
 """Bytes of a large upload that are in memory at a time."""
 
 _UPLOADS = 3
-"""Times that a large upload is begun, where the server takes a part of a chunk."""
+"""Attempts at a large upload if the server accepts only a part of a chunk."""
 
-_FAULTS = (
+_ERRORS = (
     exceptions.GoogleAPIError,
     auth_exceptions.GoogleAuthError,
     storage_exceptions.InvalidResponse,
@@ -64,7 +64,7 @@ _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What Cloud Storage says of an object; ``updated`` is in seconds since 1970, by its clock."""
+    """An object's metadata; ``updated`` is in seconds since 1970, by Cloud Storage's clock."""
 
     size: int
     crc32c: str
@@ -80,10 +80,10 @@ class Bucket:
         failure: the error to raise.
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address, or None for the environment's, if any.
-        patience: seconds for which what may pass by itself is retried.
+        patience: seconds for which transient errors are retried.
 
     Raises:
-        SpannerCdcError: ``failure``, from every method, where Cloud Storage refuses or cannot be reached.
+        SpannerCdcError: ``failure``, from every method, if Cloud Storage refuses or cannot be reached.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Bucket:
         self._option = option
         self._endpoint = endpoint
         self._retry = DEFAULT_RETRY.with_timeout(patience)
-        self._is_there = False
+        self._is_known = False
         try:
             self._name, self._prefix = bucket_and_prefix(url)
         except ValueError as error:
@@ -110,30 +110,30 @@ class Bucket:
         """Uploads an object; returns its generation.
 
         Args:
-            path: where it lies.
+            path: relative to the prefix.
             data: its bytes.
-            generation: of the object that it replaces, 0 for none, or None for whatever may be there.
+            generation: of the object to replace, 0 for no object, or None for whatever may be there.
 
         Raises:
-            FileExistsError: there is another generation.
+            FileExistsError: the object has another generation.
         """
         file = pa.BufferReader(data)
         return self.upload(path, file, len(data) if isinstance(data, bytes) else data.size, generation=generation)
 
     def upload(self, path: str, file: BinaryIO, size: int, *, generation: int | None = None) -> int:
-        """Uploads what a file holds; see :meth:`put`. A large one goes in chunks and appears with its last."""
+        """Uploads a file's bytes; see :meth:`put`. A large file is sent in chunks and appears with the last one."""
         left = _UPLOADS
         while True:
             left -= 1
             try:
-                with self._faults(path):
+                with self._translated(path):
                     return self._upload(path, file, size, generation)
-            except FileNotFoundError:  # a bucket that was there
+            except FileNotFoundError:  # the bucket, which was there before
                 raise self._failed(exceptions.NotFound(""), path) from None
-            except ValueError:  # the server took a part of a chunk, and Google's library does not go on from there
+            except ValueError:  # the server took a part of a chunk, and Google's library does not continue from there
                 if not left:
-                    why = f"cannot use {self._full(path)}: Cloud Storage takes only a part of it"
-                    raise self._failure(why, hint="Run it again when it is well: nothing is lost.") from None
+                    why = f"cannot use {self._full(path)}: Cloud Storage accepts only a part of it"
+                    raise self._failure(why, hint="Retry later: nothing is lost.") from None
 
     def _upload(self, path: str, file: BinaryIO, size: int, generation: int | None) -> int:
         blob = self._blob(path)
@@ -151,20 +151,20 @@ class Bucket:
         return int(blob.generation)
 
     def get(self, path: str) -> tuple[bytes, int]:
-        """An object's bytes, its checksum compared, and its generation.
+        """An object's bytes, after their checksum was compared, and its generation.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such object.
         """
-        with self._faults(path):
+        with self._translated(path):
             blob = self._blob(path)
             data: bytes = blob.download_as_bytes(checksum="crc32c", retry=self._retry, timeout=_TIMEOUT)
             return data, int(blob.generation or 0)
 
     def find(self, path: str) -> StoredObject | None:
-        """What is there, or None."""
+        """An object's metadata, or None if there is no such object."""
         try:
-            with self._faults(path):
+            with self._translated(path):
                 blob = self._blob(path)
                 blob.reload(retry=self._retry, timeout=_TIMEOUT)
                 checksum = base64.b64decode(blob.crc32c or "").hex()
@@ -175,66 +175,59 @@ class Bucket:
     def names(self, folder: str, start: str = "", end: str = "") -> list[str]:
         """The names of the objects in a folder, sorted; only those in [start, end) where given."""
         prefix = f"{self._prefix}{folder}/"
-        with self._faults(folder):
-            found = self._client().list_blobs(
-                self._name,
-                prefix=prefix,
-                delimiter="/",
-                start_offset=f"{prefix}{start}" if start else None,
-                end_offset=f"{prefix}{end}" if end else None,
-                fields="items(name),nextPageToken",
-                retry=self._retry,
-                timeout=_TIMEOUT,
-            )
-            names = [blob.name[len(prefix) :] for blob in found]
+        start, end = f"{prefix}{start}" if start else "", f"{prefix}{end}" if end else ""
+        found = self._listed(folder, prefix, "name", delimiter="/", start_offset=start or None, end_offset=end or None)
+        names = [blob.name[len(prefix) :] for blob in found]
         return sorted(name for name in names if name)
 
-    def sizes(self, beginning: str = "") -> dict[str, int]:
-        """The bytes of every object whose path begins so, at any depth, by its path; in the order of the paths."""
-        with self._faults(""):
-            found = self._client().list_blobs(
-                self._name,
-                prefix=f"{self._prefix}{beginning}",
-                fields="items(name,size),nextPageToken",
-                retry=self._retry,
-                timeout=_TIMEOUT,
-            )
-            return {blob.name[len(self._prefix) :]: int(blob.size or 0) for blob in found}
+    def walk(self, beginning: str = "") -> list[tuple[str, int, int]]:
+        """The path, size and generation of every object whose path begins so, at any depth; sorted by path."""
+        found = self._listed("", f"{self._prefix}{beginning}", "name,size,generation")
+        return [(blob.name[len(self._prefix) :], int(blob.size or 0), int(blob.generation)) for blob in found]
 
     def download(self, path: str, file: BinaryIO) -> None:
-        """Writes an object's bytes into a file, their checksum compared.
+        """Writes an object's bytes into a file and compares their checksum.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such object.
         """
-        with self._faults(path):
+        with self._translated(path):
             self._blob(path).download_to_file(
                 file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=_TIMEOUT
             )
 
     def delete(self, path: str, *, generation: int | None = None) -> None:
-        """Deletes an object, or only that generation of it; one that is gone already is no error."""
+        """Deletes an object, or only that generation of it; one that is gone already is not an error."""
         try:
-            with self._faults(path):
+            with self._translated(path):
                 self._blob(path).delete(if_generation_match=generation, retry=self._retry, timeout=_TIMEOUT)
         except (FileNotFoundError, FileExistsError):
             pass
 
     def missing_permissions(self) -> list[str]:
-        """Which of the permissions that are needed this account has not.
+        """Which of the required permissions this account lacks.
 
         Raises:
             SpannerCdcError: there is no such bucket, or it cannot be reached.
         """
-        self._look("")
+        self._check_bucket("")
         bucket = self._client().bucket(self._name)
         try:
-            granted = bucket.test_iam_permissions(list(NEEDED), retry=self._retry, timeout=_TIMEOUT)
+            granted = bucket.test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=_TIMEOUT)
         except exceptions.NotFound:
             return []  # an emulator: it grants everything
-        except _FAULTS as error:
+        except _ERRORS as error:
             raise self._failed(error, "") from None
-        return sorted(set(NEEDED) - set(granted))
+        return sorted(set(REQUIRED) - set(granted))
+
+    def _listed(self, path: str, prefix: str, fields: str, **options: str | None) -> list[storage.Blob]:
+        fields = f"items({fields}),nextPageToken"
+        with self._translated(path):
+            return list(
+                self._client().list_blobs(
+                    self._name, prefix=prefix, fields=fields, retry=self._retry, timeout=_TIMEOUT, **options
+                )
+            )
 
     def _blob(self, path: str) -> storage.Blob:
         return self._client().bucket(self._name).blob(f"{self._prefix}{path}")
@@ -243,31 +236,31 @@ class Bucket:
         return _client(self._endpoint or os.environ.get(EMULATOR) or None, os.getpid())
 
     @contextmanager
-    def _faults(self, path: str) -> Iterator[None]:
+    def _translated(self, path: str) -> Iterator[None]:
         try:
             yield
         except exceptions.PreconditionFailed:
-            self._is_there = True
+            self._is_known = True
             raise FileExistsError(self._full(path)) from None
         except exceptions.NotFound:
-            self._look(path)
+            self._check_bucket(path)
             raise FileNotFoundError(self._full(path)) from None
-        except _FAULTS as error:
+        except _ERRORS as error:
             raise self._failed(error, path) from None
-        self._is_there = True
+        self._is_known = True
 
-    def _look(self, path: str) -> None:
-        """Tells a bucket that is not there from an object that is not."""
-        if self._is_there:
+    def _check_bucket(self, path: str) -> None:
+        """Raises if it is the bucket that does not exist, not only an object in it."""
+        if self._is_known:
             return
         try:
             listed = self._client().list_blobs(
                 self._name, prefix=self._prefix, max_results=1, retry=self._retry, timeout=_TIMEOUT
             )
             next(iter(listed), None)
-        except _FAULTS as error:
+        except _ERRORS as error:
             raise self._failed(error, path) from None
-        self._is_there = True
+        self._is_known = True
 
     def _full(self, path: str) -> str:
         return f"{self.url}/{path}" if path else self.url
@@ -278,19 +271,19 @@ class Bucket:
 
 
 def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
-    """What an exception of Google's means, and what to do."""
+    """What an exception of Google's means, and a hint what to do."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:
         case auth_exceptions.InvalidOperation():
-            return "it wants Google credentials", "An emulator's address is set, where none are given: unset it."
+            return "it requires Google credentials", "An emulator's address is set, and emulators get none: unset it."
         case auth_exceptions.DefaultCredentialsError():
-            return "no Google credentials are found", (
+            return "no Google credentials were found", (
                 "Run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or, for an emulator,"
                 f" {EMULATOR}."
             )
         case auth_exceptions.TransportError():
-            return "Google's credentials cannot be fetched", "Look after the network and run it again: nothing is lost."
+            return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
             return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
         case exceptions.Forbidden():
@@ -301,16 +294,16 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
         case exceptions.NotFound():
             return f"there is no bucket {bucket}", f"Create it, or choose another with {option}."
         case exceptions.GoogleAPICallError():
-            return f"Cloud Storage answers {_status(error.code)}", "Run it again when it is well: nothing is lost."
+            return f"Cloud Storage answers {_status(error.code)}", "Retry later: nothing is lost."
         case storage_exceptions.InvalidResponse():
             status = error.response.status_code
-            return f"Cloud Storage answers {_status(status)}", "Run it again when it is well: nothing is lost."
+            return f"Cloud Storage answers {_status(status)}", "Retry later: nothing is lost."
         case storage_exceptions.DataCorruption():
-            return "it was damaged on its way", "Run it again: nothing is lost."
+            return "it was damaged in transit", "Run it again: nothing is lost."
         case requests.exceptions.InvalidURL() | requests.exceptions.MissingSchema():
-            return "the endpoint is no address", f"Write http://HOST:PORT in {EMULATOR} or sink.endpoint."
+            return "the endpoint is not a valid address", f"Write http://HOST:PORT in {EMULATOR} or sink.endpoint."
         case _:
-            return "Cloud Storage cannot be reached", "Look after the network and run it again: nothing is lost."
+            return "Cloud Storage cannot be reached", "Check the network and run it again: nothing is lost."
 
 
 def _status(code: int | None) -> str:
@@ -319,7 +312,7 @@ def _status(code: int | None) -> str:
 
 @functools.cache
 def _client(endpoint: str | None, process: int) -> storage.Client:
-    """A client of this process: a child that was forked needs connections of its own."""
+    """This process's client: a forked child needs connections of its own."""
     assert process
     if endpoint is None:
         client = storage.Client(project=None)
@@ -327,6 +320,6 @@ def _client(endpoint: str | None, process: int) -> storage.Client:
         address = endpoint if "://" in endpoint else f"http://{endpoint}"
         options = {"api_endpoint": address.rstrip("/")}
         client = storage.Client(project=None, credentials=AnonymousCredentials(), client_options=options)
-    # For traces it would ask for the bucket itself, which needs a permission of its own, and again after each 404.
+    # For traces it would request the bucket's metadata, which needs another permission, and again after each 404.
     client._bucket_metadata_cache = None  # noqa: SLF001
     return client

@@ -1,12 +1,12 @@
-"""A lock in object storage: an object that says who holds it, renewed while it is held.
+"""A lease: a lock in object storage. It is an object that names its holder, and it is renewed while it is held.
 
-It does what a file's lock does on a disk: it keeps a second daemon, or a second query of one consumer's name, from
-starting. It cannot do more, for a process that was paused may wake up after its lease was taken over; what must hold
-even then is held by the guards on what is written, above all on manifests, which are created and never overwritten.
+It keeps a second daemon, or a second query of the same consumer, from starting, as a file lock does on a disk. It
+cannot do more: a process that was paused may continue after its lease was taken over. What must hold even then is
+ensured by the preconditions of the writes, above all of manifests, which are created and never overwritten.
 
-A lease whose holder is known to be gone is free: it ran on this machine and is no process any more. Any other is free
-once it was not renewed for :data:`LEASE` seconds, by Cloud Storage's clock alone. Whoever finds it taken over, or
-cannot renew it for a fault of its own, refuses to write from then on.
+A lease is free if its holder ran on this machine and has ended. Any other lease is free once it has not been renewed
+for :data:`LEASE` seconds, by Cloud Storage's clock alone. A holder that finds its lease taken over, or cannot renew it
+because of an error of its own, refuses to write from then on.
 """
 
 import os
@@ -23,14 +23,18 @@ from connector.errors import SpannerCdcError, SpoolInUseError, TakenOverError
 from connector.storage.bucket import Bucket
 
 LEASE = 20.0
-"""Seconds after which a lease that is not renewed is free."""
+"""Seconds without a renewal after which a lease is free."""
 
 RENEWAL = 5.0
+"""Seconds between two renewals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a lease; ``machine`` is empty where the system has no name for it."""
+    """A process that holds a lease.
+
+    ``machine`` names this boot of the kernel and is empty if the system has no name for it; ``nonce`` is random.
+    """
 
     host: str
     machine: str
@@ -40,12 +44,12 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> "Holder":
-        """This process, once more each time."""
+        """This process, with another nonce each time."""
         return cls(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), secrets.token_hex(8))
 
     @classmethod
     def of(cls, data: bytes) -> "Holder | None":
-        """Who an object names, or None where it names nobody."""
+        """The holder that an object names, or None if it is not a valid lease."""
         try:
             node = orjson.loads(data)
             return cls(node["host"], node["machine"], int(node["process"]), node["started"], node["nonce"])
@@ -53,11 +57,11 @@ class Holder:
             return None
 
     def to_json(self) -> bytes:
-        """The lease's object."""
+        """The bytes of the lease's object."""
         return orjson.dumps({"version": 1, **asdict(self)}, option=orjson.OPT_INDENT_2)
 
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended: it ran where this one runs."""
+        """Whether the process is known to have ended, which is only possible if it ran on this machine."""
         return bool(self.machine) and self.machine == _machine() and _started(self.process) != self.started
 
     def __str__(self) -> str:
@@ -65,12 +69,12 @@ class Holder:
 
 
 class Lease:
-    """A lease of this process; take it, and give it back.
+    """A lease of this process.
 
     Args:
-        bucket: where it lies.
-        path: its object.
-        taken: the message where another holds it.
+        bucket: the bucket of its object.
+        path: its object's path.
+        taken: the message if another process holds it.
     """
 
     def __init__(self, bucket: Bucket, path: str, taken: str) -> None:
@@ -81,10 +85,10 @@ class Lease:
         self._generation = 0
         self._lost: SpoolInUseError | None = None
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"lease {path}", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_done, name=f"lease {path}", daemon=True)
 
     def take(self) -> None:
-        """Takes it, and renews it from then on.
+        """Takes the lease and starts renewing it.
 
         Raises:
             SpoolInUseError: another process holds it.
@@ -95,19 +99,19 @@ class Lease:
             self._generation = self._take_over()
         self._thread.start()
 
-    def give_back(self) -> None:
-        """Frees it."""
+    def release(self) -> None:
+        """Stops renewing the lease and deletes its object."""
         self._done.set()
         self._thread.join()
         if not self._lost:
-            with suppress(SpannerCdcError):  # it frees itself
+            with suppress(SpannerCdcError):  # it expires by itself
                 self._bucket.delete(self._path, generation=self._generation)
 
     def check(self) -> None:
-        """Refuses to go on without it.
+        """Raises if the lease was lost.
 
         Raises:
-            SpoolInUseError: another process has taken it over, or it is not renewed any more.
+            SpoolInUseError: another process has taken it over, or it cannot be renewed.
         """
         if self._lost:
             raise self._lost
@@ -116,8 +120,8 @@ class Lease:
         holder, generation = self._read()
         found = self._bucket.find(self._path)
         if found is None or found.generation != generation:
-            raise SpoolInUseError(f"{self._taken} (it was taken or given back just now)")
-        if holder == self._holder:  # the answer to our own was lost
+            raise SpoolInUseError(f"{self._taken} (it was taken or released just now)")
+        if holder == self._holder:  # this process's own write, whose answer was lost
             return generation
         if holder is not None and not holder.is_gone():
             left = found.updated + LEASE - self._now()
@@ -131,12 +135,12 @@ class Lease:
                 return generation
             raise SpoolInUseError(f"{self._taken} (another process was faster)") from None
 
-    def _keep(self) -> None:
+    def _renew_until_done(self) -> None:
         try:
             while not self._lost and not self._done.wait(RENEWAL):
-                with suppress(SpannerCdcError):  # the network is cut: next time
+                with suppress(SpannerCdcError):  # the network is down: at the next renewal
                     self._renew()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, check tells of it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, check() raises it
             path = f"{self._bucket.url}/{self._path}"
             self._lost = SpoolInUseError(f"the lock {path} could not be renewed: {type(error).__name__}")
 
@@ -149,12 +153,12 @@ class Lease:
                 self._generation = generation
             elif generation:
                 other = f"({holder or 'unknown'})"
-                self._lost = TakenOverError(f"{self._taken} {other}, which took over while this one was not heard of")
+                self._lost = TakenOverError(f"{self._taken} {other}, which took over while this one did not renew it")
             else:
                 self._lost = SpoolInUseError(f"the lock {self._bucket.url}/{self._path} was deleted")
 
     def _read(self) -> tuple[Holder | None, int]:
-        """Who holds it, if its object says so, and that object's generation: 0 where there is none."""
+        """The holder, if the object names one, and the object's generation: 0 if there is no object."""
         try:
             data, generation = self._bucket.get(self._path)
         except FileNotFoundError:
@@ -162,7 +166,7 @@ class Lease:
         return Holder.of(data), generation
 
     def _now(self) -> float:
-        """The time by Cloud Storage's clock, which dates the leases; ours may be wrong. An object of ours tells it."""
+        """The time by Cloud Storage's clock, from a new object's metadata: this machine's clock may be wrong."""
         path = f"{self._path}.{self._holder.nonce}"
         self._bucket.put(path, b"")
         found = self._bucket.find(path)
@@ -171,7 +175,7 @@ class Lease:
 
 
 def _machine() -> str:
-    """This boot of this kernel and this namespace of processes; empty where the system does not tell."""
+    """This boot of this kernel and this namespace of processes; empty if the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -180,7 +184,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process began, as the kernel counts; empty if there is none."""
+    """The kernel's start time of a process; empty if there is no such process."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,169 +1,226 @@
-"""Where a spool's files lie: what a storage promises, and the one on a local disk.
+"""The file store on a local disk (:class:`connector.storage.store.FileStore`).
 
-A file appears whole or not at all. ``create`` never overwrites, which is what makes a manifest the one place where
-two daemons meet; ``update`` overwrites what its caller knows; ``replace`` is for what has one owner. Files are durable
-when a call returns, and on a local disk private to their user. The other storage is
-:class:`connector.storage.gcs.GcsStorage`.
+What is being written lies beside its file, under a hidden temporary name. ``create`` never overwrites, which is what
+makes a manifest the one place where two daemons meet.
 """
 
-import errno
 import fcntl
 import os
-import secrets
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from connector.errors import SpoolError, SpoolInUseError
-
-_TEMPORARY = ".tmp-"
-
-
-class Storage(Protocol):
-    """What a spool needs of the place where its files lie; :class:`LocalStorage` says what each method does."""
-
-    @property
-    def rewrite_interval(self) -> float:
-        """Seconds that should lie between two writes of one file."""
-
-    @property
-    def poll_interval(self) -> float:
-        """Seconds that should lie between two looks at what is new."""
-
-    @property
-    def takeover(self) -> float:
-        """Seconds after which the lock of a process that was killed is free."""
-
-    def full(self, path: str = "") -> str: ...  # noqa: D102
-    def create(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
-    def replace(self, path: str, data: bytes | pa.Buffer) -> None: ...  # noqa: D102
-    def update(self, path: str, before: bytes | None, data: bytes) -> None: ...  # noqa: D102
-    def read(self, path: str) -> pa.Buffer: ...  # noqa: D102
-    def read_each(self, paths: Iterable[str]) -> Iterator[pa.Buffer]: ...  # noqa: D102
-    def exists(self, path: str) -> bool: ...  # noqa: D102
-    def list(self, folder: str, start: str = "", end: str = "") -> list[str]: ...  # noqa: D102
-    def delete(self, *paths: str) -> None: ...  # noqa: D102
-    def sweep(self, folder: str) -> None: ...  # noqa: D102
-    def locked(self, path: str, taken: str) -> AbstractContextManager[Callable[[], None]]: ...  # noqa: D102
+from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.storage.local_files import (
+    DiskErrors,
+    LocalFile,
+    is_temporary,
+    make_folders,
+    remove_leftovers,
+    sync_folder,
+)
+from connector.storage.store import StoredFile
 
 
-class LocalStorage:
-    """Files below a folder, named by relative paths with forward slashes.
+class LocalReader:
+    """Reads files below a folder; see :class:`connector.storage.store.FileReader`.
 
-    Raises:
-        SpoolError: from every method, where the disk refuses (full, read-only, no permission), with the path.
+    Args:
+        root: the folder; it need not exist.
+        failure: the error to raise if the disk refuses.
+        option: the option that chose ``root``, for hints.
     """
 
-    rewrite_interval = 0.0
-    poll_interval = 0.01
-    takeover = 0.0
-
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, *, failure: type[SpannerCdcError], option: str) -> None:
         self.root = Path(root).absolute()
+        self._errors = DiskErrors(failure, option)
 
     def full(self, path: str = "") -> str:
-        """A file's path on this machine; without a path, the folder's."""
+        """The absolute path of a file; of the root without ``path``."""
         return str(self.root / path)
 
-    def create(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Writes a new file, whole and durable.
-
-        Raises:
-            FileExistsError: there is one already; it is left as it is.
-        """
-        with self._faults(path):
-            temporary = self._write(path, data)
-            try:
-                os.link(temporary, self.root / path)
-            finally:
-                temporary.unlink()
-            self._sync_folder(path)
-
-    def replace(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Writes a file, in place of the one that may be there; readers see the one or the other."""
-        with self._faults(path):
-            self._write(path, data).replace(self.root / path)
-            self._sync_folder(path)
-
-    def update(self, path: str, before: bytes | None, data: bytes) -> None:
-        """Writes a file in place of one with the bytes ``before``, or of none; the writer's lock is held meanwhile.
-
-        Raises:
-            FileExistsError: something else is there, or nothing any more; it is left as it is.
-        """
-        if contents(self, path) != before:
-            raise FileExistsError(self.full(path))
-        self.replace(path, data)
-
     def read(self, path: str) -> pa.Buffer:
-        """The bytes of a file, memory-mapped.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        with self._faults(path):
-            target = self.root / path
+        """The bytes of a file, memory-mapped."""
+        target = self.root / path
+        with self._errors.on_reading(target):
             if target.stat().st_size == 0:
                 return pa.py_buffer(b"")
             with pa.memory_map(str(target)) as mapped:
                 return mapped.read_buffer()
 
     def read_each(self, paths: Iterable[str]) -> Iterator[pa.Buffer]:
-        """The bytes of files in turn; see :meth:`read`."""
+        """The bytes of files in turn."""
         return map(self.read, paths)
+
+    def read_version(self, path: str) -> tuple[bytes, str]:
+        """The bytes of a file and their version."""
+        target = self.root / path
+        with self._errors.on_reading(target), target.open("rb") as file:
+            return file.read(), _version(os.fstat(file.fileno()))
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[BinaryIO]:
+        """A file as a stream."""
+        target = self.root / path
+        with self._errors.on_reading(target):
+            stream = target.open("rb")
+        with stream:
+            yield stream
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
-        with self._faults(path):
-            return (self.root / path).exists()
+        target = self.root / path
+        with self._errors.on_reading(target):
+            return target.exists()
+
+    def find(self, path: str) -> StoredFile | None:
+        """A file's size and version; None if there is no such file."""
+        target = self.root / path
+        try:
+            with self._errors.on_reading(target):
+                found = target.stat()
+        except FileNotFoundError:
+            return None
+        return StoredFile(path, found.st_size, _version(found))
 
     def list(self, folder: str, start: str = "", end: str = "") -> list[str]:
-        """The names of the files in a folder, sorted; empty where there is no such folder.
+        """The names of the files in a folder, sorted, without those being written."""
+        target = self.root / folder
+        try:
+            with self._errors.on_reading(target), os.scandir(target) as entries:
+                names = [entry.name for entry in entries if not entry.is_dir()]
+        except FileNotFoundError:
+            return []
+        within = (name for name in names if name >= start and (not end or name < end))
+        return sorted(name for name in within if not is_temporary(name))
 
-        Only names from ``start`` on, inclusive, and before ``end``, exclusive, where these are given.
+    def walk(self, beginning: str = "") -> Sequence[StoredFile]:
+        """Every file at any depth whose path begins with ``beginning``, sorted by path."""
+
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise self._errors.reading(error.filename, error) from error
+
+        found = []
+        top = self.root / beginning.rpartition("/")[0]
+        for folder, _, names in os.walk(top, onerror=refuse):
+            for name in names:
+                target = Path(folder, name)
+                path = target.relative_to(self.root).as_posix()
+                if path.startswith(beginning) and not is_temporary(name):
+                    with suppress(FileNotFoundError), self._errors.on_reading(target):
+                        status = target.lstat()
+                        found.append(StoredFile(path, status.st_size, _version(status)))
+        return sorted(found, key=lambda file: file.path)
+
+
+class LocalStore(LocalReader):
+    """Reads and writes files below a folder; see :class:`connector.storage.store.FileStore`."""
+
+    rewrite_interval = 0.0
+    poll_interval = 0.01
+    takeover = 0.0
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Writes a new file, durably."""
+        file = self._write(path, data)
+        try:
+            file.link()
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._errors.writing(file.path, error) from error
+        finally:
+            file.abandon()
+
+    def replace(self, path: str, data: bytes | pa.Buffer, *, version: str | None = None) -> None:
+        """Writes a file in place of the one that may be there.
+
+        No lock is held between the look at ``version`` and the write: the caller holds the writer's, or the processes
+        that write this file at once write the same bytes.
         """
-        with self._faults(folder):
+        if version is not None:
+            found = self.find(path)
+            if found is None or found.version != version:
+                raise FileExistsError(self.full(path))
+            self.put(path, data if isinstance(data, bytes) else data.to_pybytes())
+            return
+        file = self._write(path, data)
+        try:
+            file.publish()
+        finally:
+            file.abandon()
+
+    def put(self, path: str, data: bytes) -> None:
+        """Writes a file unless it is there with these bytes.
+
+        Leftovers of killed writers are removed only once it is there: a writer that is alive and loses its temporary
+        file that way finds the file, and succeeds.
+        """
+        target = self.root / path
+        if not _holds(target, data):
             try:
-                names = os.listdir(self.root / folder)  # noqa: PTH208 - a path a file is slow where there are 100,000
-            except FileNotFoundError:
-                return []
-            kept = (name for name in names if name >= start and (not end or name < end))
-            return sorted(name for name in kept if not name.startswith(_TEMPORARY))
+                self.replace(path, data)
+            except SpannerCdcError:
+                if not _holds(target, data):
+                    raise
+        with self._errors.on_writing(target):
+            for folder in (target.parent, target.parent.parent):  # another process may have made them just now
+                sync_folder(folder)
+            remove_leftovers(target)
+
+    def begin(self, path: str) -> LocalFile:
+        """Starts a file under a temporary name."""
+        target = self._folder(path) / Path(path).name
+        with self._errors.on_writing(target):
+            remove_leftovers(target)
+        return LocalFile(target, self._errors)
+
+    def make_folder(self, path: str) -> None:
+        """Makes the folder, durably."""
+        with self._errors.on_writing(self.root / path):
+            make_folders(self.root / path, self.root)
 
     def delete(self, *paths: str) -> None:
-        """Deletes files; one that is gone already is no error."""
+        """Deletes files; one that is gone already is not an error."""
         for path in paths:
-            with self._faults(path), suppress(FileNotFoundError):
+            with self._errors.on_writing(self.root / path), suppress(FileNotFoundError):
                 (self.root / path).unlink()
 
+    def delete_version(self, path: str, version: str) -> bool:
+        """Deletes a file, durably, if it still has that version; returns whether there is no such file any more."""
+        found = self.find(path)
+        if found is None or found.version != version:
+            return found is None
+        target = self.root / path
+        with self._errors.on_writing(target):
+            target.unlink(missing_ok=True)
+            sync_folder(target.parent)
+        return True
+
     def sweep(self, folder: str) -> None:
-        """Deletes what writers that were killed left half-written in a folder; only its one writer may call it."""
-        with self._faults(folder):
-            for leftover in (self.root / folder).glob(f"{_TEMPORARY}*"):
-                leftover.unlink(missing_ok=True)
+        """Deletes the temporary files in a folder; only its one writer may call it."""
+        target = self.root / folder
+        with self._errors.on_writing(target):
+            for leftover in target.glob(".*"):
+                if is_temporary(leftover.name):
+                    leftover.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[Callable[[], None]]:
-        """Holds a file's lock, which the system frees when the process dies, however it dies.
-
-        Gives what raises SpoolInUseError once the lock was lost, for those who do not write here; this one never is.
-
-        Raises:
-            SpoolInUseError: another process holds it; the message is ``taken`` and who that is.
-        """
-        with self._faults(path):
-            self._folder(path)
-            descriptor = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Holds a file's lock, which the system frees when the process ends; it is never lost before."""
+        with self._errors.on_writing(self.root / path):
+            descriptor = os.open(self._folder(path) / Path(path).name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = os.read(descriptor, 32).decode(errors="replace").strip()
                 raise SpoolInUseError(f"{taken} (process {holder or 'unknown'})") from None
-            with self._faults(path):
+            with self._errors.on_writing(self.root / path):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield lambda: None
@@ -172,63 +229,27 @@ class LocalStorage:
 
     def _folder(self, path: str) -> Path:
         folder = (self.root / path).parent
-        if not folder.is_dir():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync(folder.parent)
+        with self._errors.on_writing(self.root / path):
+            make_folders(folder, self.root)
         return folder
 
-    def _write(self, path: str, data: bytes | pa.Buffer) -> Path:
-        temporary = self._folder(path) / f"{_TEMPORARY}{secrets.token_hex(8)}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def _write(self, path: str, data: bytes | pa.Buffer) -> LocalFile:
+        file = LocalFile(self._folder(path) / Path(path).name, self._errors)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            temporary.unlink(missing_ok=True)
+            file.append(data if isinstance(data, bytes) else memoryview(data))
+            file.rest()
+        except SpannerCdcError:
+            file.abandon()
             raise
-        return temporary
-
-    def _sync_folder(self, path: str) -> None:
-        _sync((self.root / path).parent)
-
-    @contextmanager
-    def _faults(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except (FileExistsError, FileNotFoundError):
-            raise
-        except OSError as error:
-            raise SpoolError(f"cannot use {self.root / path}: {_reason(error)}", hint=_way_out(error)) from error
+        return file
 
 
-def contents(storage: Storage, path: str) -> bytes | None:
-    """The bytes of a small file, or None where there is none: what :meth:`LocalStorage.update` compares."""
+def _holds(path: Path, data: bytes) -> bool:
     try:
-        data: bytes = storage.read(path).to_pybytes()
-    except FileNotFoundError:
-        return None
-    return data
+        return path.read_bytes() == data
+    except OSError:
+        return False  # then it is written, or refused with the reason
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-def _way_out(error: OSError) -> str:
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return "Free space on that disk and start again: nothing is lost, reading goes on from the last epoch."
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            return "Give this user write access to that path, or choose another with spool.path."
-        case _:
-            return "Repair the disk, or choose another path with spool.path."
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"

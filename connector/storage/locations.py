@@ -1,4 +1,4 @@
-"""Where a spool or files lie: a path of the local disk, or ``gs://bucket/prefix``."""
+"""Paths and URLs of spools and files: of the local disk, or ``gs://bucket/prefix``."""
 
 import re
 from collections.abc import Iterator
@@ -12,37 +12,43 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
 def in_cloud_storage(path: str) -> bool:
-    """Whether the path is of Cloud Storage."""
+    """Whether the path is a URL of Cloud Storage."""
     return path.startswith(_SCHEME)
 
 
 def absolute(path: str) -> str:
-    """The path as another process with another working folder can use it."""
+    """The path, made independent of the working folder; a URL without slashes at its end."""
     return path.rstrip("/") if "://" in path else str(Path(path).absolute())
 
 
 def bucket_and_prefix(path: str) -> tuple[str, str]:
-    """The bucket, and what the names of objects begin with: empty, or with a slash at its end.
+    """Splits a URL into the bucket and the prefix of object names, which is empty or ends with a slash.
 
     Raises:
-        ValueError: it is no ``gs://bucket/prefix``.
+        ValueError: it is not a valid ``gs://bucket/prefix``.
     """
     bucket, _, prefix = path.removeprefix(_SCHEME).partition("/")
     prefix = prefix.strip("/")
     parts = prefix.split("/") if prefix else []
     if not in_cloud_storage(path) or not _BUCKET.fullmatch(bucket):
-        raise ValueError(f"{path!r} is no gs://bucket/prefix: a bucket has 3 or more lower-case letters, digits or ._-")
+        rule = "a bucket has 3 or more lower-case letters, digits or ._-"
+        raise ValueError(f"{path!r} is not a valid gs://bucket/prefix: {rule}")
     if any(part in ("", ".", "..") for part in parts) or not prefix.isprintable():
-        raise ValueError(f"{path!r} has a part that is empty or made of dots")
+        raise ValueError(f"{path!r} is not valid: a part of it is empty or made of dots")
     return bucket, f"{prefix}/" if prefix else ""
 
 
 @contextmanager
 def with_extra(extra: str, what: str, failure: type[SpannerCdcError]) -> Iterator[None]:
-    """Around imports that only ``what`` needs.
+    """Translates the ImportError of an optional library into a line that says what to install.
+
+    Args:
+        extra: the extra of this package that has the library.
+        what: the beginning of the message: what needs it.
+        failure: the error to raise.
 
     Raises:
-        SpannerCdcError: ``failure``: they are not installed.
+        SpannerCdcError: ``failure``: the library is not installed.
     """
     try:
         yield
@@ -54,15 +60,15 @@ def with_extra(extra: str, what: str, failure: type[SpannerCdcError]) -> Iterato
 
 
 def with_extra_gcs(failure: type[SpannerCdcError]) -> AbstractContextManager[None]:
-    """Around imports that only ``gs://`` needs; as :func:`with_extra`."""
+    """Surrounds imports that only ``gs://`` needs; see :func:`with_extra`."""
     return with_extra("gcs", "gs:// paths need", failure)
 
 
 def checked(path: str) -> str:
-    """The path, if a spool or files may lie there.
+    """The path, if it is valid for a spool or for files.
 
     Raises:
-        ValueError: they may not.
+        ValueError: it is not.
     """
     if in_cloud_storage(path):
         bucket_and_prefix(path)

@@ -1,4 +1,4 @@
-"""What a reader counts, as plain numbers; the status server turns them into metrics."""
+"""The counters and gauges of a reader, as plain numbers; the status server exports them as metrics."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from connector.core.epoch import Epoch
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
 
-    ``dead_letters`` and ``stopped_tables``, the reasons by table, are what a sink tells in the spool.
+    ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool.
     """
 
     watermark: int = 0
@@ -40,12 +40,12 @@ class ReaderMetrics:
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
     def received(self, records: int, mods: int) -> None:
-        """Data change records came that were not known."""
+        """Counts data change records that were new."""
         self.records += records
         self.mods += mods
 
     def sealed(self, epoch: Epoch) -> None:
-        """An epoch was delivered."""
+        """Counts an epoch that was delivered."""
         self.epochs += 1
         self.sealed_watermark = epoch.high
         changes = epoch.changes

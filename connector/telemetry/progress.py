@@ -1,4 +1,4 @@
-"""Logs the progress of a long read, a line every ten seconds."""
+"""Logs the progress of a reader every ten seconds."""
 
 import asyncio
 import time
@@ -10,13 +10,14 @@ from connector.log import Log
 from connector.telemetry.metrics import ReaderMetrics
 
 INTERVAL = 10.0
+"""Seconds between two lines."""
 
 _log = Log(__name__)
 
 
 @asynccontextmanager
 async def reporting(metrics: ReaderMetrics) -> AsyncIterator[None]:
-    """Logs the progress for as long as the context is open, and once more at its end."""
+    """Logs the progress while the context is open, and once more at its end."""
     task = asyncio.create_task(_report_on(metrics), name="progress")
     try:
         yield

@@ -1,4 +1,4 @@
-"""The status page and the metrics, on loopback unless told otherwise: ``/`` is JSON, ``/metrics`` is Prometheus'."""
+"""Serves the status page ``/`` as JSON and ``/metrics`` for Prometheus, on loopback unless configured otherwise."""
 
 import asyncio
 import threading
@@ -26,25 +26,25 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "partitions": ("Partitions that have not finished", lambda m: m.partitions),
     "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
-    "spool_bytes": ("Bytes of all that the epochs in the spool have written", lambda m: m.spool_bytes),
+    "spool_bytes": ("Bytes of all files of the epochs in the spool", lambda m: m.spool_bytes),
     "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
-    "workers": ("Worker processes that read; 0 where the reader is one process", lambda m: m.workers),
+    "workers": ("Worker processes that read; 0 if the reader is one process", lambda m: m.workers),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "queries": ("Partition queries sent", lambda m: m.queries),
-    "retries": ("Queries that broke and brought nothing", lambda m: m.retries),
+    "retries": ("Queries that broke without progress and were retried", lambda m: m.retries),
     "heartbeats": ("Heartbeat records", lambda m: m.heartbeats),
     "child_partitions": ("Partitions announced", lambda m: m.child_partitions),
     "data_change_records": ("Data change records received", lambda m: m.records),
     "epochs": ("Epochs sealed", lambda m: m.epochs),
     "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
-    "sink_restarts": ("Sinks that ended with an error of Spark's and were started again", lambda m: m.sink_restarts),
+    "sink_restarts": ("Sink processes that ended with an error of Spark and were restarted", lambda m: m.sink_restarts),
     "standstills": (
-        "Times that the watermark stood still while Spanner's clock went on, and its partitions were asked anew",
+        "Times that the watermark was stalled while Spanner's clock advanced, and queries were restarted",
         lambda m: m.standstills,
     ),
     "late_records": (
-        "Records that came after everything up to their timestamp was proved to have come",
+        "Records that were returned after Spanner had proved that everything up to their timestamp was returned",
         lambda m: m.late_records,
     ),
     "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
@@ -80,7 +80,7 @@ class _Collector:
 
 
 def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
-    """What the status page says."""
+    """The content of the status page."""
     node: dict[str, object] = {
         "watermark": format_rfc3339(metrics.watermark) if metrics.watermark else None,
         "sealed_watermark": format_rfc3339(metrics.sealed_watermark) if metrics.sealed_watermark else None,
@@ -94,7 +94,7 @@ def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a connection: one that is opened and stays silent, as browsers do, holds up nobody."""
+    """Uses a thread for each connection, so that one that stays silent, as those of browsers do, delays no other."""
 
     daemon_threads = True
 
@@ -109,7 +109,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 @asynccontextmanager
 async def serving(config: StatusConfig, metrics: ReaderMetrics) -> AsyncIterator[None]:
-    """Serves the status while the context is open; a port that is taken is warned of, and reading goes on."""
+    """Serves the status while the context is open; without a free port it only logs a warning."""
     registry = CollectorRegistry()
     registry.register(_Collector(metrics))
     prometheus = make_wsgi_app(registry)
@@ -125,7 +125,7 @@ async def serving(config: StatusConfig, metrics: ReaderMetrics) -> AsyncIterator
         server = make_server(config.host, config.port, application, _Server, _QuietHandler)
     except OSError as error:
         _log.warning(
-            "no status page: choose another status.port",
+            "no status page is served: choose another status.port",
             host=config.host,
             port=config.port,
             reason=error.strerror or str(error),

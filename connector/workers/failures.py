@@ -1,4 +1,4 @@
-"""Errors on their way from a worker to its coordinator, where they mean what they would without a process between."""
+"""Sends errors from a worker to its coordinator, where they are raised as they would be in one process."""
 
 import grpc
 
@@ -12,7 +12,7 @@ _log = Log(__name__)
 
 
 class RemoteCallError(grpc.RpcError):  # type: ignore[misc]  # the library ships no types
-    """A call of a worker's that has ended with an error, or that has ended with its worker."""
+    """A call of a worker that has failed, or that has ended with its worker."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -24,16 +24,16 @@ class RemoteCallError(grpc.RpcError):  # type: ignore[misc]  # the library ships
         return self._code
 
     def details(self) -> str:
-        """What the server said."""
+        """The server's message."""
         return self._details
 
 
-class WorkerFaultError(StreamError):
-    """A fault of this program that a worker has met."""
+class WorkerBugError(StreamError):
+    """An internal error in a worker."""
 
 
 def failure_of(error: Exception) -> Failure:
-    """What is told of an error. Of one that is a fault of this program it is the type: its text may hold a row."""
+    """Describes an error. Of an internal error only the type is described: its text may hold a row's values."""
     match error:
         case ExceptionGroup():
             return failure_of(error.exceptions[0])
@@ -44,13 +44,13 @@ def failure_of(error: Exception) -> Failure:
         case UnknownRecordError():
             return Failure("record", str(error))
         case SpannerCdcError():
-            return Failure("ours", str(error.args[0]), hint=error.hint)
-    _log.debug("a fault of this program", where=whereabouts(error))
-    return Failure("fault", type(error).__name__)
+            return Failure("known", str(error.args[0]), hint=error.hint)
+    _log.debug("internal error", where=whereabouts(error))
+    return Failure("internal", type(error).__name__)
 
 
 def error_of(failure: Failure) -> Exception:
-    """The error that a worker has told of."""
+    """The error that a worker has described."""
     match failure.kind:
         case "call":
             return RemoteCallError(grpc.StatusCode[failure.code], failure.message)
@@ -58,9 +58,7 @@ def error_of(failure: Failure) -> Exception:
             return SilentStreamError(failure.message)
         case "record":
             return UnknownRecordError(failure.message)
-        case "ours":
+        case "known":
             return StreamError(failure.message, hint=failure.hint)
-        case "fault":
-            return WorkerFaultError(
-                f"a fault of this program, among its workers: {failure.message}", hint="--verbose tells where."
-            )
+        case "internal":
+            return WorkerBugError(f"internal error in a worker: {failure.message}", hint="--verbose logs where.")

@@ -1,8 +1,8 @@
-"""What a coordinator and its workers say to each other, as bytes.
+"""The messages between a coordinator and its workers, as bytes.
 
-A frame is a message of msgpack, and a body beside it that may be empty. Data change records are the body: as Arrow's
-record batches, which cost nothing to read; what describes them stands in the message. A few records, and those that
-are no data, are cheaper as they are.
+A frame is a message in msgpack, and a body that may be empty. Data change records are the body, as Arrow's record
+batches, which cost nothing to read; the message describes them. A few records, and records that are not data change
+records, are cheaper within the message.
 """
 
 import struct
@@ -28,13 +28,13 @@ from connector.core.records import (
 from connector.decoding.decoder import Item
 
 FEW = 4
-"""As many data change records are cheaper as they are."""
+"""This many data change records, or fewer, are sent within the message."""
 
 LARGE = 100
-"""Batches of as many records, on average, are sent as they are."""
+"""Batches of this many records, on average, are sent without being joined."""
 
 SMALL = 100
-"""Bytes that a record which is no data is accounted with."""
+"""Bytes that a record without data is accounted with."""
 
 HEADER = struct.Struct("<IQ")
 """The sizes of the message and of the body."""
@@ -49,11 +49,11 @@ _Value = TypeVar("_Value")
 
 
 class Message(msgspec.Struct, array_like=True, tag=True):
-    """What a frame says."""
+    """A message."""
 
 
 class Setup(Message):
-    """To a worker, first of all: which change stream it reads, and how it logs."""
+    """To a worker, as the first message: which change stream it reads, and how it logs."""
 
     database: str
     emulator_host: str | None
@@ -68,8 +68,8 @@ class Setup(Message):
     verbose: bool
 
 
-class Ask(Message):
-    """To a worker: read a partition. A number is given to one query only; timestamps are decimal, of any size."""
+class Start(Message):
+    """To a worker: read a partition. Each query has its own number; timestamps are decimal text, of any size."""
 
     query: int
     token: str
@@ -78,51 +78,51 @@ class Ask(Message):
     timeouts: int
 
 
-class Taken(Message):
-    """To a worker: as much of what a query has brought was taken, and may come anew."""
+class Ack(Message):
+    """To a worker: so many bytes of a query's rows were read, and as many more may be sent."""
 
     query: int
     size: int
 
 
-class Leave(Message):
-    """To a worker: a query is not wanted any more. What still comes of it is dropped."""
+class Cancel(Message):
+    """To a worker: cancel a query. Rows of it that still arrive are dropped."""
 
     query: int
 
 
 class Ready(Message):
-    """From a worker: it can be asked."""
+    """From a worker: it accepts queries."""
 
 
 class Alive(Message):
-    """From a worker, now and then: it is there."""
+    """From a worker, at intervals: a heartbeat."""
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """An error, by its kind and by what it says; :mod:`connector.workers.failures` makes it and takes it apart."""
+    """An error as data; :mod:`connector.workers.failures` converts errors to it and back."""
 
-    kind: Literal["call", "silence", "record", "ours", "fault"]
+    kind: Literal["call", "silence", "record", "known", "internal"]
     message: str
     code: str = ""
     hint: str = ""
 
 
 class Failed(Message):
-    """From a worker: it cannot begin."""
+    """From a worker: it cannot start."""
 
     failure: Failure
 
 
 class Ended(Message):
-    """From a worker: a query has ended, with OK where there is no failure."""
+    """From a worker: a query has ended, with OK where there is no error."""
 
     query: int
     failure: Failure | None
 
 
 class _Part(msgspec.Struct, array_like=True, tag=True):
-    """Some of what a query has brought."""
+    """Some of a query's rows."""
 
 
 class _Columns(_Part):
@@ -159,15 +159,15 @@ class _PartitionEvent(_Part):
 _AnyPart = _Columns | _Data | _Heartbeat | _ChildPartitions | _PartitionStart | _PartitionEnd | _PartitionEvent
 
 
-class Brought(Message):
-    """From a worker: what a query has brought, in order, which is accounted with ``size`` bytes."""
+class Rows(Message):
+    """From a worker: rows that a query has returned, in order, accounted with ``size`` bytes."""
 
     query: int
     size: int
     parts: list[_AnyPart]
 
 
-AnyMessage = Setup | Ask | Taken | Leave | Ready | Alive | Failed | Ended | Brought
+AnyMessage = Setup | Start | Ack | Cancel | Ready | Alive | Failed | Ended | Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +184,13 @@ _shapes = msgspec.msgpack.Decoder(Shape)
 
 
 def framed(message: Message, body: Sequence[memoryview] = ()) -> list[Buffer]:
-    """The bytes of a frame, one after the other."""
+    """The bytes of a frame, as buffers in order."""
     encoded = _encoder.encode(message)
     return [HEADER.pack(len(encoded), sum(map(len, body))) + encoded, *body]
 
 
 def parsed(message: bytes | bytearray, body: pa.Buffer | None) -> Frame:
-    """A frame of what followed its header."""
+    """The frame of what followed its header."""
     return Frame(_messages.decode(message), body)
 
 
@@ -207,11 +207,11 @@ class _Kept(Generic[_Key, _Value]):
         self._bytes = 0
 
     def get(self, key: _Key) -> _Value | None:
-        """What is kept, if anything is."""
+        """The value of a key, or None."""
         return self._values.get(key)
 
     def keep(self, key: _Key, value: _Value, size: int) -> _Value:
-        """Keeps a value whose message has so many bytes, and gives it."""
+        """Keeps a value whose message has so many bytes, and returns it."""
         if self._bytes >= _SHAPES_KEPT:
             self._values.clear()
             self._bytes = 0
@@ -221,14 +221,14 @@ class _Kept(Generic[_Key, _Value]):
 
 
 class Packer:
-    """Makes frames of what queries bring: neighbouring data as one batch."""
+    """Makes frames of what queries return: neighbouring data change records as one batch."""
 
     def __init__(self) -> None:
         self._known: _Kept[int, tuple[Shape, bytes]] = _Kept()
         """Shapes by their identity, for decoders give the same object again, and as bytes."""
 
-    def brought(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
-        """The frame of the message :class:`Brought`."""
+    def rows(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
+        """The frame of the message :class:`Rows`."""
         parts: list[_AnyPart] = []
         body: list[memoryview] = []
         for _, run in groupby(items, lambda item: isinstance(item, Changes | DataChangeRecord)):
@@ -240,7 +240,7 @@ class Packer:
                     parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.shapes))))
             else:
                 parts += [_part(item) for item in found if not isinstance(item, Changes)]
-        return framed(Brought(query, size, parts), body)
+        return framed(Rows(query, size, parts), body)
 
     def _encoded(self, shape: Shape) -> bytes:
         known = self._known.get(id(shape))
@@ -251,7 +251,7 @@ class Packer:
 
 
 def _joined(data: list[Changes | DataChangeRecord]) -> list[Changes]:
-    """As one, unless they are large: to copy them then costs more than there being several."""
+    """Joined into one, unless they are large: then copying them costs more than sending several."""
     whole = [item for item in data if isinstance(item, Changes)]
     if len(whole) == len(data) and sum(len(changes) for changes in whole) >= LARGE * len(data):
         return whole
@@ -275,18 +275,18 @@ def _part(record: Record) -> _AnyPart:
 
 
 class Unpacker:
-    """Takes what queries have brought out of frames; one for each worker."""
+    """Reads rows from frames; one for each worker."""
 
     def __init__(self) -> None:
         self._known: _Kept[bytes, Shape] = _Kept()
 
-    def items(self, brought: Brought, body: pa.Buffer | None) -> list[Item]:
-        """What the frame holds, in order; nothing is copied."""
-        return list(self._items(brought, body))
+    def items(self, rows: Rows, body: pa.Buffer | None) -> list[Item]:
+        """The records of the frame, in order; nothing is copied."""
+        return list(self._items(rows, body))
 
-    def _items(self, brought: Brought, body: pa.Buffer | None) -> Iterator[Item]:
+    def _items(self, rows: Rows, body: pa.Buffer | None) -> Iterator[Item]:
         at = 0
-        for part in brought.parts:
+        for part in rows.parts:
             if isinstance(part, _Columns):
                 assert body is not None
                 batch = pa.ipc.read_record_batch(body.slice(at, part.size), COLUMNS)

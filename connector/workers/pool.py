@@ -1,8 +1,8 @@
-"""Reads partition queries in worker processes, as they would be read in this one.
+"""Reads partition queries in worker processes, with the same results as in this process.
 
-A query goes to the worker with the fewest. The graph, the watermark and the seal stay with the coordinator, which is
-this process: a worker holds nothing that could be lost. One that dies is replaced, and its queries end with an error
-after which the scheduler asks again, from the partitions' progress.
+A query goes to the worker with the fewest queries. The graph, the watermark and the seal stay with the coordinator,
+which is this process: a worker holds nothing that could be lost. A worker that dies is replaced. Its queries end with a
+transient error, after which they are sent again from the partitions' progress.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from connector.workers.frames import Failure, Setup
 from connector.workers.worker_process import WorkerProcess
 
 COMMAND = (sys.executable, "-P", "-m", "connector.workers.worker")
-"""Starts a worker; a folder of the same name where the user happens to be is not what is run."""
+"""Starts a worker; ``-P`` keeps a folder named ``connector`` in the working directory from being run."""
 
-SHORT_LIFE = 60.0
-"""Seconds. After lives as short as that, pauses before the next grow."""
+SHORT_RUN = 60.0
+"""Seconds. After runs as short as that, the pauses before the next grow."""
 
-MOST_IN_VAIN = 5
-"""So many short lives in a row that have brought nothing, and there is no next one."""
+MOST_FAILED_RUNS = 5
+"""After so many short runs in a row that have returned nothing, no more workers are started."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
-_LOOK_ABOVE = "Its own lines above say why; where there are none, memory may be short."
+_LOOK_ABOVE = "Its own log lines above say why. If there are none, the machine may be out of memory."
 
 _log = Log(__name__)
 
 
 @dataclass(slots=True)
-class _Seat:
-    """Where a worker is, one after the other."""
+class _Slot:
+    """Holds one worker after another."""
 
     worker: WorkerProcess
     queries: int = 0
-    """How many there are, those that wait for its next worker among them."""
-    resting: bool = False
+    """How many queries it has, including those that wait for its next worker."""
+    pausing: bool = False
     """Whether the next worker is not started yet."""
 
 
@@ -50,36 +50,36 @@ class Workers:
     """Reads queries in worker processes; used inside ``async with workers.running()``.
 
     Args:
-        setup: what they read.
-        number: how many there are.
-        metrics: what is counted.
-        command: starts one.
+        setup: what the workers read.
+        number: how many workers there are.
+        metrics: counts workers and restarts.
+        command: starts a worker.
     """
 
     def __init__(self, setup: Setup, number: int, metrics: ReaderMetrics, *, command: Sequence[str] = COMMAND) -> None:
         self._setup = setup
         self._metrics = metrics
         self._command = command
-        self._seats = [_Seat(self._next()) for _ in range(number)]
-        self._failure: Failure | None = None
+        self._slots = [_Slot(self._next()) for _ in range(number)]
+        self._error: Failure | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Workers"]:
         """Starts the workers, and ends them.
 
         Raises:
-            SpannerCdcError: one cannot begin.
+            SpannerCdcError: a worker cannot be started.
         """
         keepers = {
-            asyncio.create_task(self._keep(seat), name=f"worker {number}") for number, seat in enumerate(self._seats, 1)
+            asyncio.create_task(self._keep(slot), name=f"worker {number}") for number, slot in enumerate(self._slots, 1)
         }
         try:
-            for seat in self._seats:
-                while not seat.worker.ready and self._failure is None:
-                    await seat.worker.begun.wait()
-            if self._failure is not None:
-                raise error_of(self._failure)
-            _log.info("workers have begun", pids=" ".join(str(seat.worker.pid) for seat in self._seats))
+            for slot in self._slots:
+                while not slot.worker.ready and self._error is None:
+                    await slot.worker.started.wait()
+            if self._error is not None:
+                raise error_of(self._error)
+            _log.info("workers have started", pids=" ".join(str(slot.worker.pid) for slot in self._slots))
             yield self
         finally:
             for keeper in keepers:
@@ -90,65 +90,65 @@ class Workers:
         """As :meth:`connector.spanner.partition_query.PartitionQueries.read`, in a worker.
 
         Raises:
-            grpc.RpcError: as there; UNAVAILABLE where the worker has died.
-            SilentStreamError: as there.
-            UnknownRecordError: as there.
+            grpc.RpcError: the call failed; UNAVAILABLE where the worker has died.
+            SilentStreamError: no message came in time.
+            UnknownRecordError: a row is not a change record of a known format.
             SpannerCdcError: there are no workers any more.
         """
-        if self._failure is not None:
-            raise error_of(self._failure)
-        seat = min(self._seats, key=lambda seat: (seat.resting, seat.queries))
-        seat.queries += 1
+        if self._error is not None:
+            raise error_of(self._error)
+        slot = min(self._slots, key=lambda slot: (slot.pausing, slot.queries))
+        slot.queries += 1
         try:
-            async with aclosing(seat.worker.read(query)) as brought:
-                async for items in brought:
+            async with aclosing(slot.worker.read(query)) as received:
+                async for items in received:
                     yield items
         finally:
-            seat.queries -= 1
+            slot.queries -= 1
 
     def _next(self) -> WorkerProcess:
         return WorkerProcess(self._setup, self._report)
 
     def _report(self) -> None:
-        self._metrics.workers = sum(seat.worker.ready for seat in self._seats)
+        self._metrics.workers = sum(slot.worker.ready for slot in self._slots)
 
-    async def _keep(self, seat: _Seat) -> None:
-        """Keeps a worker in the seat; where that cannot be, no query is read any more."""
+    async def _keep(self, slot: _Slot) -> None:
+        """Supervises a slot; when it ends, no query is read any more."""
         try:
-            failure = await self._lives(seat)
-        except Exception as error:  # noqa: BLE001 - whoever reads has to know it
+            failure = await self._supervise(slot)
+        except Exception as error:  # noqa: BLE001 - the readers of its queries have to get it
             failure = failure_of(error)
-        self._failure = failure
-        for each in self._seats:
-            each.worker.over(failure)
+        self._error = failure
+        for each in self._slots:
+            each.worker.end_queries(failure)
 
-    async def _lives(self, seat: _Seat) -> Failure:
-        """Workers, one after the other; returns why there is no next one."""
+    async def _supervise(self, slot: _Slot) -> Failure:
+        """Runs workers in a slot, one after another; returns why there is no next one."""
         loop = asyncio.get_running_loop()
-        lives = short = in_vain = 0
+        runs = short = failed = 0
         while True:
-            worker, began = seat.worker, loop.time()
-            how = await worker.live(self._command)
-            lives += 1
-            is_short = loop.time() - began < SHORT_LIFE
+            worker, started = slot.worker, loop.time()
+            end = await worker.run(self._command)
+            runs += 1
+            is_short = loop.time() - started < SHORT_RUN
             short = short + 1 if is_short else 0
-            in_vain = in_vain + 1 if is_short and not worker.has_brought else 0
-            if lives == 1 and not worker.begun.is_set() and not worker.was_killed:
-                return worker.refusal or Failure("ours", f"a worker {how}", hint=_LOOK_ABOVE)
-            if in_vain == MOST_IN_VAIN:
-                more = f", and {in_vain - 1} before it brought nothing either"
-                return worker.refusal or Failure("ours", f"a worker {how}{more}", hint=_LOOK_ABOVE)
+            failed = failed + 1 if is_short and not worker.has_returned else 0
+            if runs == 1 and not worker.started.is_set() and not worker.was_killed:
+                return worker.refusal or Failure("known", f"a worker {end}", hint=_LOOK_ABOVE)
+            if failed == MOST_FAILED_RUNS:
+                more = f", and {failed - 1} before it returned nothing either"
+                return worker.refusal or Failure("known", f"a worker {end}{more}", hint=_LOOK_ABOVE)
             pause = min(_FIRST_PAUSE * 2 ** (short - 2), _LONGEST_PAUSE) if short > 1 else 0.0
             _log.warning(
                 "a worker has died and is replaced; its queries are sent again",
                 pid=worker.pid,
-                end=how,
+                end=end,
                 queries=worker.queries,
                 pause_s=pause,
             )
-            seat.worker, seat.resting = self._next(), pause > 0
-            worker.over(Failure("call", f"the worker that read it {how}", code="UNAVAILABLE"))
+            slot.worker, slot.pausing = self._next(), pause > 0
+            worker.end_queries(Failure("call", f"the worker that read it {end}", code="UNAVAILABLE"))
             self._metrics.worker_restarts += 1
             self._report()
             await asyncio.sleep(pause)
-            seat.resting = False
+            slot.pausing = False

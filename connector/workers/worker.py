@@ -1,10 +1,10 @@
 """A worker: a process that reads partitions for its coordinator, ``python -m connector.workers.worker``.
 
-Its standard input is one end of a socket pair, whose other end only the coordinator holds: what it is to do comes from
-there, and when that ends, be the coordinator done or dead, it ends too. It knows nothing of the partition graph: it
-is asked for a query, and sends what the query brings. What has come together goes in one frame. A query that has
-brought a certain number of bytes which nobody has taken is not pulled from until some are, so that the coordinator's
-flow control reaches Spanner; meanwhile the watchdog sleeps.
+Its standard input is one end of a socket pair, whose other end only the coordinator holds. Requests arrive there, and
+when the coordinator closes it or dies, the worker ends too. A worker knows nothing of the partition graph: it is
+requested to read a query, and sends the rows that the query returns. Rows that arrive together are sent in one frame. A
+query whose unacknowledged rows have reached a number of bytes is not pulled from until some are acknowledged. So the
+coordinator's backpressure reaches Spanner; meanwhile the query's timeout does not run.
 """
 
 import asyncio
@@ -26,37 +26,36 @@ from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.workers.failures import failure_of
 from connector.workers.framed_socket import FramedSocket
 from connector.workers.frames import (
+    Ack,
     Alive,
-    Ask,
     Buffer,
+    Cancel,
     Ended,
     Failed,
     Failure,
-    Leave,
     Packer,
     Ready,
     Setup,
-    Taken,
+    Start,
     framed,
     size_of,
 )
 
 ALIVE_INTERVAL = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats to the coordinator."""
 
 _GATHERING = 0.005
-"""Seconds after a frame in which what comes goes into the next one."""
+"""Seconds after a frame in which rows are gathered for the next one."""
 
 _MUCH = 256 * 1024
 """Bytes that are sent without gathering more."""
 
-_MOST_UNTAKEN = 4 * 1024 * 1024
-_LEAST_UNTAKEN = 64 * 1024
-_UNTAKEN_IN_ALL = 16 * 1024 * 1024
-"""Bytes that a query may have brought and nobody has taken: a share of what all may have, within bounds.
+_MOST_UNACKNOWLEDGED = 4 * 1024 * 1024
+_LEAST_UNACKNOWLEDGED = 64 * 1024
+_UNACKNOWLEDGED_IN_ALL = 16 * 1024 * 1024
+"""Bytes that a query may have returned without an acknowledgement: a share of what all may have, within bounds.
 
-So much that workers read on while the coordinator makes an epoch of 32 MB: with a quarter of it two workers had two
-thirds of the processor time that there was.
+Enough for workers to read on while the coordinator makes an epoch of 32 MB.
 """
 
 _PATIENCE = 10
@@ -74,20 +73,20 @@ class _Running:
     task: asyncio.Task[None] | None = None
     unsent: list[Item] = field(default_factory=list)
     unsent_size: int = 0
-    untaken: int = 0
-    """Bytes that were brought, sent or not, and not taken."""
-    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    unacknowledged: int = 0
+    """Bytes that were received from Spanner, sent or not, and not acknowledged."""
+    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
     failure: Failure | None = None
 
     def end(self) -> None:
-        """Ends the query."""
+        """Cancels the query."""
         if self.task is not None:
             self.task.cancel()
 
 
 class Worker:
-    """Reads what it is asked for.
+    """Reads the queries that the coordinator requests.
 
     Args:
         connection: to the coordinator.
@@ -103,52 +102,54 @@ class Worker:
         self._something = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the coordinator is gone."""
+        """Serves the coordinator until it closes the connection."""
         async with asyncio.TaskGroup() as tasks:
             sender = tasks.create_task(self._send_on(), name="sender")
-            await self._heed(tasks)
+            await self._serve(tasks)
             sender.cancel()
             for running in self._running.values():
                 running.end()
 
-    async def _heed(self, tasks: asyncio.TaskGroup) -> None:
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         while (frame := await self._connection.receive()) is not None:
             match frame.message:
-                case Ask() as asked:
-                    running = self._running[asked.query] = _Running(asked.query)
-                    running.task = tasks.create_task(self._read(running, asked), name=f"query {asked.query}")
-                case Taken(query, size):
+                case Start() as start:
+                    running = self._running[start.query] = _Running(start.query)
+                    running.task = tasks.create_task(self._read(running, start), name=f"query {start.query}")
+                case Ack(query, size):
                     if query in self._running:
-                        self._running[query].untaken -= size
-                        self._running[query].taken.set()
-                case Leave(query):
-                    left = self._running.pop(query, None)
+                        self._running[query].unacknowledged -= size
+                        self._running[query].acknowledged.set()
+                case Cancel(query):
+                    cancelled = self._running.pop(query, None)
                     self._due.pop(query, None)
-                    if left is not None:
-                        left.end()
+                    if cancelled is not None:
+                        cancelled.end()
 
-    async def _read(self, running: _Running, asked: Ask) -> None:
-        end = None if asked.end is None else int(asked.end)
-        query = PartitionQuery(asked.token, int(asked.start), end, asked.timeouts)
+    async def _read(self, running: _Running, start: Start) -> None:
+        end = None if start.end is None else int(start.end)
+        query = PartitionQuery(start.token, int(start.start), end, start.timeouts)
         try:
-            async with aclosing(self._queries.read(query)) as brought:
-                async for items in brought:
+            async with aclosing(self._queries.read(query)) as received:
+                async for items in received:
                     size = sum(map(size_of, items))
                     running.unsent += items
                     running.unsent_size += size
-                    running.untaken += size
+                    running.unacknowledged += size
                     self._is_due(running)
-                    while running.untaken >= self._most_untaken:
-                        running.taken.clear()
-                        await running.taken.wait()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is to know
+                    while running.unacknowledged >= self._most_unacknowledged:
+                        running.acknowledged.clear()
+                        await running.acknowledged.wait()
+        except Exception as error:  # noqa: BLE001 - the coordinator decides about every error
             running.failure = failure_of(error)
         running.ended = True
         self._is_due(running)
 
     @property
-    def _most_untaken(self) -> int:
-        return max(_LEAST_UNTAKEN, min(_MOST_UNTAKEN, _UNTAKEN_IN_ALL // max(len(self._running), 1)))
+    def _most_unacknowledged(self) -> int:
+        return max(
+            _LEAST_UNACKNOWLEDGED, min(_MOST_UNACKNOWLEDGED, _UNACKNOWLEDGED_IN_ALL // max(len(self._running), 1))
+        )
 
     def _is_due(self, running: _Running) -> None:
         if self._running.get(running.number) is running:
@@ -156,8 +157,8 @@ class Worker:
             self._something.set()
 
     async def _send_on(self) -> None:
-        """Sends what is due, or now and then a sign of life."""
-        with suppress(ConnectionError):  # the receiver meets the end, too
+        """Sends what is due, and heartbeats while nothing is."""
+        with suppress(ConnectionError):  # the receiver notices the end too
             while True:
                 try:
                     async with asyncio.timeout(ALIVE_INTERVAL):
@@ -169,7 +170,7 @@ class Worker:
                     await asyncio.sleep(_GATHERING)
 
     async def _send_due(self) -> int:
-        """Sends what queries have brought; returns how many bytes it was."""
+        """Sends what queries have returned; returns the number of bytes."""
         sent = size = 0
         buffers: list[Buffer] = []
         while self._due:
@@ -188,8 +189,8 @@ class Worker:
         running.unsent, running.unsent_size = [], 0
         frames: list[Buffer] = []
         try:
-            frames += self._packer.brought(running.number, items, size) if items else []
-        except Exception as error:  # noqa: BLE001 - as of one that is met while it is read
+            frames += self._packer.rows(running.number, items, size) if items else []
+        except Exception as error:  # noqa: BLE001 - handled like an error of reading
             running.end()
             running.ended, running.failure = True, failure_of(error)
         if running.ended:
@@ -199,7 +200,7 @@ class Worker:
 
 
 async def serve(connected: socket.socket) -> None:
-    """Works for the coordinator at the other end, until it is gone."""
+    """Serves the coordinator at the other end, until that closes the connection."""
     connection = FramedSocket(connected)
     first = await connection.receive()
     if first is None:
@@ -219,7 +220,7 @@ async def serve(connected: socket.socket) -> None:
         async with client.connected():
             await connection.send(framed(Ready()))
             await Worker(connection, _queries(setup, client)).run()
-            signal.alarm(_PATIENCE)  # whatever closing meets
+            signal.alarm(_PATIENCE)  # ends the process if closing hangs
     except SpannerCdcError as error:
         await connection.send(framed(Failed(failure_of(error))))
 
@@ -240,14 +241,14 @@ def _queries(setup: Setup, client: SpannerClient) -> PartitionQueries:
 def main() -> None:
     """The process."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the coordinator drains, and ends us afterwards
+        signal.signal(number, signal.SIG_IGN)  # the coordinator drains, and ends the worker afterwards
     collect_rarely()
     try:
         asyncio.run(serve(socket.socket(fileno=sys.stdin.fileno())))
     except ConnectionError:
-        pass  # the coordinator is gone, and with it whoever would be told
+        pass  # the coordinator is gone, so that nobody is left to report to
     except Exception as error:  # noqa: BLE001 - its text might hold a row's values
-        _log.error("a fault of this program, in a worker", where=log.whereabouts(error))
+        _log.error("internal error in a worker", where=log.whereabouts(error))
         sys.exit(1)
 
 

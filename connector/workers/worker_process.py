@@ -1,4 +1,4 @@
-"""A worker as its coordinator has it: a process, what was asked of it, what it has brought and nobody has taken."""
+"""A worker as its coordinator sees it: a process, its running queries, and rows received that are not read yet."""
 
 import asyncio
 import os
@@ -17,43 +17,43 @@ from connector.spanner.partition_query import PartitionQuery
 from connector.workers.failures import error_of
 from connector.workers.framed_socket import FramedSocket
 from connector.workers.frames import (
-    Ask,
-    Brought,
+    Ack,
     Buffer,
+    Cancel,
     Ended,
     Failed,
     Failure,
     Frame,
-    Leave,
     Message,
     Ready,
+    Rows,
     Setup,
-    Taken,
+    Start,
     Unpacker,
     framed,
 )
 
 SILENCE = 60.0
-"""Seconds without a sign of life after which a worker is killed."""
+"""Seconds without a frame after which a worker is killed."""
 
-_LOOKS = 12
-"""How often is looked for one in that time."""
+_CHECKS = 12
+"""How often this is checked in that time."""
 
 _PATIENCE = 5.0
 """Seconds that a worker may take to end."""
 
-_TAKEN_AT_ONCE = 32 * 1024
-"""Bytes that are taken before the worker is told."""
+_ACK_BYTES = 32 * 1024
+"""Bytes that are read before they are acknowledged to the worker."""
 
 _log = Log(__name__)
 
 
 class WorkerProcess:
-    """One life of a worker.
+    """One worker process, from its start to its end.
 
     Args:
-        setup: what it reads.
-        changed: called when it is ready.
+        setup: what the worker reads.
+        changed: called when the worker is ready.
     """
 
     def __init__(self, setup: Setup, changed: Callable[[], None]) -> None:
@@ -65,24 +65,25 @@ class WorkerProcess:
         self._inboxes: dict[int, asyncio.Queue[Frame]] = {}
         self._unpacker = Unpacker()
         self._heard = 0
-        self.begun = asyncio.Event()
-        """It is ready, or has died before it was."""
+        self.started = asyncio.Event()
+        """It is ready, or has died before that."""
         self.ready = False
-        self.has_brought = False
+        self.has_returned = False
+        """Whether a query has returned anything, be it an error."""
         self.refusal: Failure | None = None
-        """Why it cannot begin, if it has said so."""
+        """Why it cannot start, if it has reported that."""
         self.pid = 0
         self.was_killed = False
         """Whether a signal has ended it."""
-        self._failure: Failure | None = None
+        self._error: Failure | None = None
 
     @property
     def queries(self) -> int:
-        """How many it was asked for that have not ended."""
+        """How many queries were requested and have not ended."""
         return len(self._inboxes)
 
-    async def live(self, command: Sequence[str]) -> str:
-        """From its start to its end; returns how it has ended, as the end of a sentence."""
+    async def run(self, command: Sequence[str]) -> str:
+        """Runs the process from its start to its end; returns how it ended, as the end of a sentence."""
         near, far = socket.socketpair()
         with near, far:
             try:
@@ -101,44 +102,44 @@ class WorkerProcess:
                 await _ended(process)
         self.was_killed = process.returncode is not None and process.returncode < 0
         if self.refusal is not None:
-            return f"cannot begin: {self.refusal.message}"
+            return f"cannot start: {self.refusal.message}"
         return _end_of(process.returncode or 0)
 
-    def over(self, failure: Failure) -> None:
-        """There is no more to come: its queries end with this, and those that are asked of it later."""
-        self._failure = failure
+    def end_queries(self, failure: Failure) -> None:
+        """The worker has ended: its queries end with this error, and so do those that are requested later."""
+        self._error = failure
         self.ready = False
-        self.begun.set()
+        self.started.set()
         for number, inbox in self._inboxes.items():
             inbox.put_nowait(Frame(Ended(number, failure), None))
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As of :class:`connector.workers.pool.Workers`."""
-        await self.begun.wait()
-        if self._failure is not None:
-            raise error_of(self._failure)
+        """As :meth:`connector.workers.pool.Workers.read`."""
+        await self.started.wait()
+        if self._error is not None:
+            raise error_of(self._error)
         number = next(self._numbers)
         inbox = self._inboxes[number] = asyncio.Queue()
         end = None if query.end is None else str(query.end)
-        self._post(Ask(number, query.token, str(query.start), end, query.timeouts))
-        taken = 0
+        self._post(Start(number, query.token, str(query.start), end, query.timeouts))
+        unacknowledged = 0
         try:
             while True:
                 frame = await inbox.get()
                 match frame.message:
-                    case Brought() as brought:
-                        yield self._unpacker.items(brought, frame.body)
-                        taken += brought.size
+                    case Rows() as rows:
+                        yield self._unpacker.items(rows, frame.body)
+                        unacknowledged += rows.size
                     case Ended(failure=failure):
                         if failure is not None:
                             raise error_of(failure)
                         return
-                if taken >= _TAKEN_AT_ONCE:
-                    self._post(Taken(number, taken))
-                    taken = 0
+                if unacknowledged >= _ACK_BYTES:
+                    self._post(Ack(number, unacknowledged))
+                    unacknowledged = 0
         finally:
             del self._inboxes[number]
-            self._post(Leave(number))
+            self._post(Cancel(number))
 
     async def _serve(self, connection: FramedSocket, process: Process) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -151,13 +152,13 @@ class WorkerProcess:
                 match frame.message:
                     case Ready():
                         self.ready = True
-                        self.begun.set()
+                        self.started.set()
                         self._changed()
                     case Failed(failure):
                         self.refusal = failure
-                    case Brought(query) | Ended(query):
-                        self.has_brought = True
-                        if query in self._inboxes:  # else nobody wants it any more
+                    case Rows(query) | Ended(query):
+                        self.has_returned = True
+                        if query in self._inboxes:  # or it was cancelled
                             self._inboxes[query].put_nowait(frame)
             for task in others:
                 task.cancel()
@@ -167,7 +168,7 @@ class WorkerProcess:
         self._posted.set()
 
     async def _send_on(self, connection: FramedSocket) -> None:
-        with suppress(ConnectionError):  # the receiver meets the end, too
+        with suppress(ConnectionError):  # the receiver notices the end too
             while True:
                 await self._posted.wait()
                 self._posted.clear()
@@ -176,21 +177,21 @@ class WorkerProcess:
 
     async def _watch(self, process: Process) -> None:
         silent = 0
-        while silent < _LOOKS:  # in several steps, for it may be this process that stood still
+        while silent < _CHECKS:  # in several steps, because this process may have been suspended
             heard = self._heard
-            await asyncio.sleep(SILENCE / _LOOKS)
+            await asyncio.sleep(SILENCE / _CHECKS)
             silent = silent + 1 if heard == self._heard else 0
-        _log.warning("a worker gives no sign of life and is killed", pid=self.pid, seconds=SILENCE)
+        _log.warning("a worker does not respond and is killed", pid=self.pid, seconds=SILENCE)
         process.kill()
 
 
 def _environment() -> dict[str, str]:
-    """This process's, so that what it has imported from is where a worker does, and nowhere else."""
+    """This process's environment, with its import path, so that a worker imports from the same folders."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
 
 
 async def _ended(process: Process) -> None:
-    """Waits for a process that has been left, and kills it where it does not end."""
+    """Waits for a process whose connection is closed, and kills it if it does not end in time."""
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):

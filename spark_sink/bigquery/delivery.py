@@ -19,7 +19,7 @@ from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, tell
+from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.client import BigQueryClient
@@ -152,7 +152,7 @@ class BigQueryDelivery:
         left_out = {table: "" for table in before.stopped if not self._keeps(table)}
         report = before.after(first, rejected, {**left_out, **tables})
         if report != before:
-            tell(self._spool, self.consumer, report)
+            write_report(self._spool, self.consumer, report)
         news = [why for table, why in tables.items() if why and why != self._reported.get(table)]
         self._reported |= tables
         return [f"{why}, and replay its dead letters" for why in news]

@@ -21,7 +21,7 @@ from connector.errors import SpoolError
 from connector.log import Log
 from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, tell
+from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry, replay_path
@@ -44,9 +44,9 @@ from spark_sink.bigquery.tables.table import (
 from spark_sink.bigquery.writing.table_rows import SLICE, row_writer
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
-from spark_sink.files.writer import pieces_of
 from spark_sink.sink.dead_letters import Replay
 from spark_sink.sink.known_schemas import KnownSchemas
+from spark_sink.sink.row_slices import slices_of
 
 _log = Log(__name__)
 
@@ -190,7 +190,7 @@ class _BigQueryReplay:
         writer = row_writer(self._target, table, table_options, name, self._spool.schema)
         rejected: Rejections = []
         first = 0
-        for piece in pieces_of(rows, SLICE):
+        for piece in slices_of(rows, SLICE):
             rejected += [(first + index, why) for index, why in writer.write(piece)]
             first += piece.num_rows
         return rejected, writer.finish()
@@ -205,7 +205,7 @@ class _BigQueryReplay:
             self._tables.resume(table)
             report = report_of(self._spool, CONSUMER)
             if table in report.stopped:
-                tell(self._spool, CONSUMER, report.without(table))
+                write_report(self._spool, CONSUMER, report.without(table))
 
 
 _LATE = "later changes of its row are in the table: check what the table lacks, and remove this dead letter"

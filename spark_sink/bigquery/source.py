@@ -34,7 +34,7 @@ from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.preparing import BigQueryTables
 from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
-from spark_sink.files.writer import by_table
+from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
 from spark_sink.source.data_source import existing
@@ -138,7 +138,7 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Gathers epochs before a started batch likewise: a micro-batch ends there at the latest."""
-        begun = self._begun.at(first)
+        begun = self._started.at(first)
         if begun is not None and not begun.pinned:
             return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
         return super().groups(first, last)
@@ -156,7 +156,8 @@ class BigQuerySinkReader(SinkStreamReader):
         keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
         table_options = options.table_options
         if SCHEMA_IN_DATASET in table_options.dataset:
-            self._default_schema = self._default_schema or _default_schema(self._spool, manifests)
+            named = self._default_schema or self._spool.header().default_schema
+            self._default_schema = named or _default_schema(self._spool, manifests)  # of an older program's spool
             table_options = replace(table_options, default_schema=self._default_schema)
         target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
         prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, table_options)

@@ -1,10 +1,11 @@
-"""Avro files (https://avro.apache.org/docs/current/specification/#object-container-files) as Datastream writes them.
+"""Encodes Avro container files (https://avro.apache.org/docs/current/specification) as Datastream writes them.
 
-A file's sync marker is made of its path, so that a replay writes the same bytes. Rows are encoded a column at a time.
+The sync marker of a file is a hash of its path, so that a replay writes the same bytes. Rows are encoded a column at a
+time.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -13,32 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import Pieces
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import AvroColumn, Kind, avro_schema, collisions, columns_of
+from connector.envelope.avro_schema import AvroColumn, avro_schema, collisions, columns_of
 from connector.envelope.source_metadata import written_columns
 from spark_sink.encoding import avro_columns
 from spark_sink.encoding.avro_columns import varint
 from spark_sink.encoding.avro_payload import PayloadReader
-from spark_sink.encoding.base import EncodedRows, Series, with_object
+from spark_sink.encoding.file_format import EncodedRows, Series, with_object
 from spark_sink.errors import SinkError, TableRefusedError
 
 _MAGIC = b"Obj\x01"
 _BLOCK = 1024 * 1024
-"""Bytes of a block, about: BigQuery loads blocks of up to a megabyte in parallel."""
+"""Approximate size of a block in bytes: BigQuery loads blocks of up to a megabyte in parallel."""
 
 _MARKER = 16
-"""Bytes of a sync marker."""
+"""Size of a sync marker in bytes."""
 
 _SORT_KEYS = (True, True, False, True)
-"""Which of the four are longs; the others are strings."""
+"""Which of the four sort keys are longs; the others are strings."""
 
 _STRING, _LONG = b"\x00", b"\x02"
-"""Which of a sort key's union follows."""
+"""The indexes of the types in a sort key's union."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What is known of a schema key."""
+    """What all rows with one schema key share."""
 
     schema: bytes
     columns: list[AvroColumn]
@@ -49,13 +51,14 @@ class Avro:
     """Avro container files.
 
     Args:
-        schema_of: the schema that a schema key names.
-        deflate: whether blocks are compressed, with Avro's codec of that name.
-        timestamps: ``micros``, what is finer is cut off; or ``text``, which has all digits.
-        sort_fields: whether the source metadata ends with those that the Dataflow templates sort by.
-        object_names: ``table``, or ``schema_table``, the folder's name; the record is called by it then, too.
-        arrays: ``json``, or ``multidimensional``, records as Datastream has them.
-        exact_keys: whether an event is refused whose key's timestamp would be cut, for it might be another row's then.
+        schema_of: returns the schema with a schema key.
+        deflate: whether blocks are compressed with Avro's codec deflate.
+        timestamps: ``micros``, which truncates finer digits, or ``text``, which keeps them.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        object_names: ``table``, or ``schema_table``, the name of the folder, which then also names the record.
+        arrays: ``json``, or ``multidimensional`` for Datastream's records of elements.
+        exact_keys: whether an event is rejected if a timestamp in its key would be truncated, for two keys could become
+            one.
     """
 
     ending = "avro"
@@ -83,7 +86,7 @@ class Avro:
         self._tables: dict[str, _Table] = {}
 
     def header(self, series: Series, path: str) -> bytes:
-        """The schema, the codec and the sync marker."""
+        """The header of the file: schema, codec and sync marker."""
         metadata = {
             "avro.codec": b"deflate" if self._deflate else b"null",
             "avro.schema": self._table(series).schema,
@@ -94,7 +97,7 @@ class Avro:
         return _MAGIC + varint(len(metadata)) + entries + varint(0) + _sync_marker(path)
 
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
-        """Each row's record."""
+        """The Avro record of each row."""
         table = self._table(series)
         rows = with_object(rows, series, self._object_names)
         row = Pieces(rows.num_rows)
@@ -108,26 +111,23 @@ class Avro:
         for name, values in written_columns(rows, sort_fields=self._sort_fields):
             _add_metadata(row, _filled(values, name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
-            if column.is_array:
-                avro_columns.add_arrays(row, values, partial(_add_value, column.kind))
-            else:
-                _add_value(column.kind, row, values)
+            _add_value(row, column, values)
         return EncodedRows.of(row.joined())
 
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
-        """Those whose payload cannot be written."""
+        """The rows whose payload cannot be encoded, by index, with the reason."""
         return self._table(series).payloads.unfit(rows.column("payload"))
 
     def schema(self, series: Series) -> bytes:
         """The Avro schema of the files of a series, as JSON.
 
         Raises:
-            TableRefusedError: two columns would have one name.
+            TableRefusedError: two columns would have the same name.
         """
         return self._table(series).schema
 
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes:
-        """Blocks of the rows, each with the file's sync marker behind it."""
+        """The rows as blocks, each followed by the file's sync marker."""
         out, marker = [], _sync_marker(path)
         for count, block in _blocks(rows, first, stop):
             data: bytes | memoryview = block
@@ -138,7 +138,7 @@ class Avro:
         return b"".join(out)
 
     def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
-        """The bytes of the blocks with the codec null, so that zlib does not decide where a file ends."""
+        """The size of the uncompressed blocks in bytes, so that file boundaries do not depend on zlib."""
         blocks = ((varint(count), len(block)) for count, block in _blocks(rows, first, stop))
         return sum(len(count) + len(varint(size)) + size + _MARKER for count, size in blocks)
 
@@ -148,12 +148,11 @@ class Avro:
             schema = self._schema_of(series.schema_key)
             for fault in collisions(schema):
                 raise TableRefusedError(
-                    fault, hint="Rename one of them, leave the table out, or write JSON lines (sink.format: jsonl)."
+                    fault, hint="Rename one, exclude the table, or write JSON lines (sink.format: jsonl)."
                 )
             columns = columns_of(schema, timestamps=self._timestamps, arrays=self._arrays)
             exact = schema.primary_keys if self._exact_keys else ()
-            repeated = [column.name for column in columns if column.is_array]
-            payloads = PayloadReader(schema.table, columns, repeated=repeated, null_arrays=True, exact=exact)
+            payloads = PayloadReader(schema.table, columns, null_arrays=True, exact=exact)
             name = schema.table if self._object_names == "table" else series.folder
             text = avro_schema(name, columns, sort_fields=self._sort_fields)
             known = _Table(text, columns, payloads)
@@ -162,7 +161,7 @@ class Avro:
 
 
 def _blocks(rows: EncodedRows, first: int, stop: int) -> Iterator[tuple[int, memoryview]]:
-    """How many rows each block holds, and their bytes."""
+    """The number of rows in each block, and their bytes."""
     while first < stop:
         end = min(stop, max(first + 1, rows.fitting(first, _BLOCK)))
         yield end - first, rows.between(first, end)
@@ -175,7 +174,9 @@ def _sync_marker(path: str) -> bytes:
 
 def _filled(values: pa.Array, name: str) -> pa.Array:
     if values.null_count:
-        raise SinkError(f"an event has no {name}, and cannot be written as Avro", hint="Write JSON lines.")
+        raise SinkError(
+            f"an event has no {name}, and cannot be written as Avro", hint="Write JSON lines (sink.format: jsonl)."
+        )
     return values
 
 
@@ -202,15 +203,37 @@ def _add_metadata(row: Pieces, values: pa.Array) -> None:
         avro_columns.add_texts(row, values)
 
 
-def _add_value(kind: Kind, row: Pieces, values: pa.Array) -> None:
-    match kind:
-        case Kind.BOOLEAN:
-            avro_columns.add_booleans(row, values, nullable=True)
-        case Kind.LONG | Kind.DATE | Kind.TIMESTAMP:
-            avro_columns.add_longs(row, values, nullable=True)
-        case Kind.FLOAT | Kind.DOUBLE:
-            avro_columns.add_floats(row, values, nullable=True)
-        case Kind.DECIMAL:
-            avro_columns.add_decimals(row, values, nullable=True)
-        case _:
-            avro_columns.add_texts(row, values, nullable=True)
+Add = Callable[[Pieces, pa.Array], None]
+_LONGS: Add = partial(avro_columns.add_longs, nullable=True)
+_FLOATS: Add = partial(avro_columns.add_floats, nullable=True)
+_TEXTS: Add = partial(avro_columns.add_texts, nullable=True)
+
+ADD_VALUES: Mapping[ColumnKind, Add] = {
+    ColumnKind.BOOL: partial(avro_columns.add_booleans, nullable=True),
+    ColumnKind.INT64: _LONGS,
+    ColumnKind.FLOAT32: _FLOATS,
+    ColumnKind.FLOAT64: _FLOATS,
+    ColumnKind.NUMERIC: partial(avro_columns.add_decimals, nullable=True),
+    ColumnKind.PG_NUMERIC: _TEXTS,
+    ColumnKind.STRING: _TEXTS,
+    ColumnKind.BYTES: _TEXTS,
+    ColumnKind.DATE: _LONGS,
+    ColumnKind.TIMESTAMP: _LONGS,
+    ColumnKind.JSON: _TEXTS,
+    ColumnKind.UUID: _TEXTS,
+    ColumnKind.INTERVAL: _TEXTS,
+    ColumnKind.ENUM: _LONGS,
+    ColumnKind.PROTO: _TEXTS,
+    ColumnKind.UNKNOWN: _TEXTS,
+}
+"""Appends an Arrow column of a kind's values to the rows; null is allowed."""
+
+
+def _add_value(row: Pieces, column: AvroColumn, values: pa.Array) -> None:
+    match column.layout:
+        case Layout.VALUE:
+            ADD_VALUES[column.kind](row, values)
+        case Layout.LIST:
+            avro_columns.add_arrays(row, values, ADD_VALUES[column.kind])
+        case Layout.JSON_ARRAY:
+            _TEXTS(row, values)

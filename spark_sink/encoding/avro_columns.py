@@ -1,7 +1,7 @@
 """Columns in Avro's binary encoding (https://avro.apache.org/docs/current/specification/#binary-encoding). Pure.
 
-A number is written as a varint of zigzag, a text as its length and its bytes, a value that may be null after the number
-of its type in the union, which has null first. What a row of several columns is made of goes into
+An integer is a zigzag varint. A text is its length and its bytes. A value that may be null comes after the index of its
+type in the union, whose first type is null. The columns of a row are appended to
 :class:`connector.core.byte_columns.Pieces`.
 """
 
@@ -16,7 +16,7 @@ from connector.core.byte_columns import Pieces, bytes_of, ends_of, is_constant
 from connector.core.changes import Int64s
 
 NULL, VALUE = b"\x00", b"\x02"
-"""Which of a union of null and another type follows."""
+"""The indexes of the types in a union of null and another type."""
 
 EMPTY = pa.scalar(b"", pa.binary())
 _NO_VALUE = pa.scalar(NULL, pa.binary())
@@ -27,17 +27,17 @@ _Matrix = npt.NDArray[np.uint8]
 
 
 def varint(number: int) -> bytes:
-    """A number's encoding."""
+    """The encoding of one number."""
     return bytes_of(varints(np.array([number], np.int64))).tobytes()
 
 
 def varints(numbers: Int64s, *, prefix: bytes = b"") -> pa.BinaryArray:
-    """Each number's encoding, with ``prefix`` before it."""
+    """The encoding of each number, after ``prefix``."""
     return plain_varints(((numbers << 1) ^ (numbers >> 63)).view(np.uint64), prefix=prefix)
 
 
 def plain_varints(numbers: npt.NDArray[np.uint64], *, prefix: bytes = b"") -> pa.BinaryArray:
-    """Each number as a varint without zigzag, with ``prefix`` before it."""
+    """Each number as a varint without zigzag, after ``prefix``."""
     rows, before = len(numbers), len(prefix)
     most = _varint_length(int(numbers.max())) if rows else 1
     least = _varint_length(int(numbers.min())) if rows else 1
@@ -75,18 +75,18 @@ def fixed(matrix: _Matrix) -> pa.BinaryArray:
 
 
 def add_longs(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
-    """A column of whole numbers, dates or timestamps."""
+    """Appends a column of integers, dates or timestamps."""
     _add(row, values, varints(whole_numbers(values)), nullable=nullable)
 
 
 def add_booleans(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
-    """A column of truth values."""
+    """Appends a column of booleans."""
     matrix = pc.fill_null(values, False).cast(pa.uint8()).to_numpy(zero_copy_only=False).reshape(-1, 1)
     _add(row, values, fixed(matrix), nullable=nullable)
 
 
 def add_floats(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
-    """A column of floats or doubles: little-endian bytes."""
+    """Appends a column of floats or doubles, as little-endian bytes."""
     width = values.type.bit_width // 8
     numbers = pc.fill_null(values, pa.scalar(0.0, values.type)).to_numpy(zero_copy_only=False)
     matrix = np.ascontiguousarray(numbers, f"<f{width}").view(np.uint8).reshape(-1, width)
@@ -94,7 +94,7 @@ def add_floats(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None
 
 
 def add_decimals(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
-    """A column of decimal128: bytes of the number without its point, big-endian, always sixteen."""
+    """Appends a column of decimal128: the unscaled number as 16 big-endian bytes."""
     little = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, 16)[values.offset : values.offset + len(values)]
     matrix = np.empty((len(values), 17), np.uint8)
     matrix[:, 0] = 16 << 1
@@ -103,7 +103,7 @@ def add_decimals(row: Pieces, values: pa.Array, *, nullable: bool = False) -> No
 
 
 def add_texts(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
-    """A column of text or of bytes."""
+    """Appends a column of text or bytes."""
     if not nullable and is_constant(values):
         value = values.cast(pa.binary())[0].as_py()
         row.literal(varint(len(value)) + value)
@@ -119,7 +119,7 @@ def add_texts(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
 
 
 def add_text_lists(row: Pieces, values: pa.Array) -> None:
-    """A column of lists of text, none null: a block of so many, and the end."""
+    """Appends a column of lists of text, none of them null: one block with all items, and the end."""
     if is_constant(pc.list_value_length(values)) and is_constant(pc.binary_join(values, _SEPARATOR)):
         row.literal(_text_list(values[0].as_py()))
         return
@@ -133,10 +133,10 @@ def _text_list(texts: list[str]) -> bytes:
 
 
 def add_arrays(row: Pieces, values: pa.ListArray, add_elements: Callable[[Pieces, pa.Array], None]) -> None:
-    """A column of lists, any of them null, as records of an array of elements, which are such records of one value."""
+    """Appends a column of lists, which may be null, as Datastream's records of arrays."""
     elements = values.flatten()
     one = Pieces(len(elements))
-    one.literal(NULL)  # nested further there is nothing
+    one.literal(NULL)  # an element contains no further array
     add_elements(one, elements)
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
@@ -147,7 +147,7 @@ def add_arrays(row: Pieces, values: pa.ListArray, add_elements: Callable[[Pieces
 
 
 def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) -> None:
-    """What is encoded of values, where ``values`` has none the number of null alone."""
+    """Appends encoded values, each after its index in the union; for null, the index alone."""
     if nullable and values.null_count:
         if values.null_count == len(values):
             row.literal(NULL)
@@ -161,7 +161,7 @@ def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) ->
 
 
 def whole_numbers(values: pa.Array) -> Int64s:
-    """A column of whole numbers, dates or timestamps as numbers, null as 0."""
+    """A column of integers, dates or timestamps as numbers; null becomes 0."""
     numbers = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
     whole = pc.fill_null(numbers.cast(pa.int64()), pa.scalar(0, pa.int64()))
     out: Int64s = whole.to_numpy(zero_copy_only=False)

@@ -1,12 +1,13 @@
-"""Payloads of one table as columns of Arrow, by the types of the table's schema.
+"""Reads the payloads of one table into Arrow columns, by the types of the table's schema.
 
-The payloads are parsed all at once; what then is not as it should be is parsed one by one, to the same values or to an
-error that says which table it is, and never a value. A column that was not captured is null.
+All payloads of a batch are parsed at once. If that fails, they are parsed one by one: to the same values, or to an
+error that names the table and the column, and never a value. A column that was not captured is null.
 """
 
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -18,29 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import joined
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.timestamps import parse
-from connector.envelope.avro_schema import AvroColumn, Kind
+from connector.envelope.avro_schema import AvroColumn
 from spark_sink.errors import SinkError
-
-_ABSENT = msgspec.Raw(b"null")
-_TEXT: tuple[object, object] = (str | None, None)
-_RAW: tuple[object, object] = (msgspec.Raw, _ABSENT)
-_FIELDS: Mapping[Kind, tuple[object, object]] = {
-    Kind.BOOLEAN: (bool | None, None),
-    Kind.LONG: (str | int | None, None),
-    Kind.FLOAT: _RAW,  # the text, for a parser of numbers may drop the sign of -0
-    Kind.DOUBLE: _RAW,
-    Kind.ARRAY: _RAW,
-    Kind.ARRAY_OF_LONG: _RAW,
-    Kind.ARRAY_OF_JSON: (list[str | None] | None, None),
-    Kind.UNKNOWN: _RAW,
-}
-"""How a kind's values are parsed, and what stands for one that is absent; a kind that is not here is text."""
 
 _NULL_TEXT = pa.scalar("null", pa.string())
 _NOTHING = pa.scalar(None, pa.string())
 _FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
-"""Where msgspec says that it met what it did not expect."""
+"""Where msgspec found a value of an unexpected type."""
 
 
 class PayloadReader:
@@ -48,12 +35,11 @@ class PayloadReader:
 
     Args:
         table: the table's name, for errors.
-        columns: the schema's.
-        repeated: the names of columns that are arrays, and read as lists of their kind.
-        null_arrays: whether an array that is NULL or absent is null, and not an empty list.
-        exact: the names of columns whose timestamps are not to be cut.
-        purpose: what is to become of them, for errors.
-        hint: what else could, for errors.
+        columns: the columns of the schema.
+        null_arrays: whether a list that is NULL or absent is null instead of empty.
+        exact: the names of columns whose timestamps must not be truncated.
+        purpose: what the payloads are read for, for errors.
+        hint: what the user can do instead, for errors.
     """
 
     def __init__(
@@ -61,7 +47,6 @@ class PayloadReader:
         table: str,
         columns: Sequence[AvroColumn],
         *,
-        repeated: Collection[str] = (),
         null_arrays: bool = False,
         exact: Collection[str] = (),
         purpose: str = "written as Avro",
@@ -69,30 +54,30 @@ class PayloadReader:
     ) -> None:
         self._table = table
         self._columns = columns
-        self._repeated = frozenset(repeated)
         self._purpose = purpose
         self._hint = hint
+        readings = [_reading(column) for column in columns]
         fields = [
-            (f"f{number}", *_field(column.kind, repeated=column.name in self._repeated))
-            for number, column in enumerate(columns)
+            (f"f{number}", *_field(reading, column.layout))
+            for number, (column, reading) in enumerate(zip(columns, readings, strict=True))
         ]
         self._renumbered = _decoder(fields, {})
         names = {f"f{number}": column.name for number, column in enumerate(columns)}
         self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
         self._values = [attrgetter(name) for name in names]
         self._read = [
-            _lists(_READ[column.kind], nulls=null_arrays) if column.name in self._repeated else _READ[column.kind]
-            for column in columns
+            _lists(reading.read, nulls=null_arrays) if column.layout is Layout.LIST else reading.read
+            for column, reading in zip(columns, readings, strict=True)
         ]
         for number, column in enumerate(columns):
-            if column.kind is Kind.TIMESTAMP and column.name in exact:
-                self._read[number] = _uncut_timestamps
+            if column.name in exact and column.kind is ColumnKind.TIMESTAMP and column.layout is Layout.VALUE:
+                self._read[number] = _exact_timestamps
 
     def columns(self, payloads: pa.Array) -> list[pa.Array]:
         """The values of each column, in the schema's order.
 
         Raises:
-            SinkError: a payload is not what the schema says.
+            SinkError: a payload does not match the schema.
         """
         rows = self._parsed(payloads)
         out = []
@@ -103,17 +88,17 @@ class PayloadReader:
     def _column(self, column: AvroColumn, read: "Read", values: list[Any]) -> pa.Array:
         try:
             return read(values)
-        except _CutError:
+        except _TruncationError:
             raise SinkError(
                 f"column {column.name} in the key of table {self._table} has digits below a microsecond, which would be"
                 " cut",
                 hint="Set sink.timestamps: text.",
             ) from None
         except (pa.ArrowException, TypeError, ValueError):
-            raise self._misfit(f"column {column.name}") from None  # the cause might hold a value
+            raise self._rejection(f"column {column.name}") from None  # the cause may contain a value
 
     def unfit(self, payloads: pa.Array) -> dict[int, str]:
-        """The payloads that :meth:`columns` refuses, by their index, and why."""
+        """The payloads that :meth:`columns` rejects, by index, with the reason."""
         found: dict[int, str] = {}
         rows: dict[int, Any] = {}
         for index in range(len(payloads)):
@@ -139,36 +124,33 @@ class PayloadReader:
             try:
                 rows = self._decoder.decode(b"".join((b"[", joined(payloads), b"]")))
             except msgspec.MsgspecError:
-                rows = []  # looked at one by one
-            if len(rows) == len(payloads):  # or one of them is no object, though all of them together are some
+                rows = []  # parse them one by one below
+            if len(rows) == len(payloads):  # otherwise a payload is not one object, though their concatenation is valid
                 return rows
         texts = b",".join(self._with_numbers(text) for text in payloads.to_pylist())
         try:
             return self._renumbered.decode(b"[%b]" % texts)
         except msgspec.MsgspecError as error:
             field = _FIELD.search(str(error))
-            raise self._misfit(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
+            raise self._rejection(f"column {self._columns[int(field[1])].name}" if field else "a column") from None
 
     def _with_numbers(self, text: str) -> bytes:
-        """A payload whose names are those of the fields."""
+        """A payload with the columns named by their numbers."""
         try:
             row = orjson.loads(text)
         except orjson.JSONDecodeError:
-            raise self._misfit("the row") from None
+            raise self._rejection("the row") from None
         if not isinstance(row, dict):
-            raise self._misfit("the row")
+            raise self._rejection("the row")
         out: dict[str, object] = {}
         for number, column in enumerate(self._columns):
             if column.name in row:
-                value = row.pop(column.name)
-                many = column.name in self._repeated and isinstance(value, list)
-                fitted = [_fitted(item, column.kind) for item in value] if many else _fitted(value, column.kind)
-                out[f"f{number}"] = fitted
+                out[f"f{number}"] = _fitted(row.pop(column.name), column)
         if row:
-            raise self._misfit(f"column {next(iter(row))}, which the schema does not know,")
+            raise self._rejection(f"column {next(iter(row))}, which the schema does not know,")
         return orjson.dumps(out)
 
-    def _misfit(self, what: str) -> SinkError:
+    def _rejection(self, what: str) -> SinkError:
         return SinkError(
             f"{what} of table {self._table} holds a value that does not fit its type, and cannot be {self._purpose}",
             hint=self._hint,
@@ -180,21 +162,29 @@ def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) ->
     return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
 
 
-def _field(kind: Kind, *, repeated: bool) -> tuple[object, object]:
-    value, absent = _FIELDS.get(kind, _TEXT)
-    return (list[value] | None, None) if repeated else (value, absent)  # type: ignore[valid-type]
+def _field(reading: "Reading", layout: Layout) -> tuple[object, object]:
+    """The type of a field of msgspec, and its default."""
+    if layout is Layout.LIST:
+        return list[reading.parsed] | None, None  # type: ignore[name-defined]
+    return reading.parsed, reading.absent
 
 
 def _is_odd(name: str) -> bool:
-    """Whether msgspec does not take it for the name of a field."""
+    """Whether msgspec does not accept the name of a field."""
     return any(character in '"\\' or character < " " for character in name)
 
 
-def _fitted(value: object, kind: Kind) -> object:
-    """JSON that came as itself, as the text that it comes as elsewhere."""
-    if kind is Kind.JSON and value is not None and not isinstance(value, str):
-        return orjson.dumps(value).decode()
-    return value
+def _fitted(value: object, column: AvroColumn) -> object:
+    """The value with JSON that is not in a text, as some payloads have it, put into a text."""
+    if column.kind is not ColumnKind.JSON or column.layout is Layout.JSON_ARRAY:
+        return value
+    if column.layout is Layout.LIST and isinstance(value, list):
+        return [_json_text(item) for item in value]
+    return _json_text(value)
+
+
+def _json_text(value: object) -> object:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
 Read = Callable[[list[Any]], pa.Array]
@@ -253,25 +243,25 @@ def _timestamps(values: list[Any]) -> pa.Array:
     return timestamps(_texts(values))
 
 
-class _CutError(ValueError):
+class _TruncationError(ValueError):
     """A timestamp has digits below a microsecond."""
 
 
 _BELOW_MICROSECONDS = r"\.[0-9]{6}[0-9]*[1-9]"
 
 
-def _uncut_timestamps(values: list[Any]) -> pa.Array:
+def _exact_timestamps(values: list[Any]) -> pa.Array:
     texts = _texts(values)
     if pc.any(pc.match_substring_regex(texts, _BELOW_MICROSECONDS)).as_py():
-        raise _CutError
+        raise _TruncationError
     return timestamps(texts)
 
 
 def timestamps(texts: pa.Array) -> pa.Array:
-    """Microseconds since 1970 of RFC 3339 texts; what is finer is cut off.
+    """Microseconds since 1970 of RFC 3339 texts; finer digits are truncated.
 
     Raises:
-        ValueError: a text is none.
+        ValueError: a text is not a timestamp.
     """
     if pc.all(pc.ends_with(texts, "Z")).as_py() is not False:
         try:
@@ -280,7 +270,7 @@ def timestamps(texts: pa.Array) -> pa.Array:
             micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
             return pc.add(pc.multiply(seconds, _MILLION), micros)
         except pa.ArrowInvalid:
-            pass  # of another shape
+            pass  # another form of RFC 3339
     return pa.array([None if text is None else parse(text) // 1000 for text in texts.to_pylist()], pa.int64())
 
 
@@ -300,20 +290,60 @@ def _arrays_of_json(values: list[Any]) -> pa.Array:
     )
 
 
-_READ: Mapping[Kind, Read] = {
-    Kind.BOOLEAN: _booleans,
-    Kind.LONG: _longs,
-    Kind.FLOAT: _reals(pa.float32()),
-    Kind.DOUBLE: _reals(pa.float64()),
-    Kind.DECIMAL: _decimals,
-    Kind.NUMBER: _texts,
-    Kind.STRING: _texts,
-    Kind.BYTES: _bytes,
-    Kind.DATE: _dates,
-    Kind.TIMESTAMP: _timestamps,
-    Kind.JSON: _texts,
-    Kind.ARRAY: _raw_texts,
-    Kind.ARRAY_OF_LONG: _arrays_of_longs,
-    Kind.ARRAY_OF_JSON: _arrays_of_json,
-    Kind.UNKNOWN: _raw_texts,
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the values of one kind are read.
+
+    Attributes:
+        parsed: the Python type that msgspec parses a value to.
+        absent: stands for a value that is not in the payload.
+        read: makes an Arrow column of the parsed values.
+    """
+
+    parsed: object
+    absent: object
+    read: Read
+
+
+def _text(read: Read) -> Reading:
+    return Reading(str | None, None, read)
+
+
+def _raw(read: Read) -> Reading:
+    """Keeps the bytes of the value as they are in the payload."""
+    return Reading(msgspec.Raw, msgspec.Raw(b"null"), read)
+
+
+READINGS: Mapping[ColumnKind, Reading] = {
+    ColumnKind.BOOL: Reading(bool | None, None, _booleans),
+    ColumnKind.INT64: Reading(str | int | None, None, _longs),
+    ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, because parsing a number may drop the sign of -0
+    ColumnKind.FLOAT64: _raw(_reals(pa.float64())),
+    ColumnKind.NUMERIC: _text(_decimals),
+    ColumnKind.PG_NUMERIC: _text(_texts),
+    ColumnKind.STRING: _text(_texts),
+    ColumnKind.BYTES: _text(_bytes),
+    ColumnKind.DATE: _text(_dates),
+    ColumnKind.TIMESTAMP: _text(_timestamps),
+    ColumnKind.JSON: _text(_texts),
+    ColumnKind.UUID: _text(_texts),
+    ColumnKind.INTERVAL: _text(_texts),
+    ColumnKind.ENUM: Reading(str | int | None, None, _longs),
+    ColumnKind.PROTO: _text(_bytes),
+    ColumnKind.UNKNOWN: _raw(_raw_texts),
 }
+
+_ARRAY_OF_LONGS = _raw(_arrays_of_longs)
+_ARRAYS_AS_JSON: Mapping[ColumnKind, Reading] = {
+    ColumnKind.INT64: _ARRAY_OF_LONGS,
+    ColumnKind.ENUM: _ARRAY_OF_LONGS,
+    ColumnKind.JSON: Reading(list[str | None] | None, None, _arrays_of_json),
+}
+_OTHER_ARRAY_AS_JSON = _raw(_raw_texts)
+"""The JSON of an array of any other kind is written as Spanner gives it."""
+
+
+def _reading(column: AvroColumn) -> Reading:
+    if column.layout is Layout.JSON_ARRAY:
+        return _ARRAYS_AS_JSON.get(column.kind, _OTHER_ARRAY_AS_JSON)
+    return READINGS[column.kind]

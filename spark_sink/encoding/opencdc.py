@@ -8,17 +8,17 @@ import pyarrow as pa
 from connector.core.schemas import TableSchema
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
 from connector.envelope.opencdc_protobuf import delimited
-from spark_sink.encoding.base import EncodedRows, Series, unfit_payloads
+from spark_sink.encoding.file_format import EncodedRows, Series, unfit_payloads
 
 
 class OpenCdc:
-    """OpenCDC records, one after another.
+    """A file of OpenCDC records.
 
     Args:
-        schema_of: the schema that a schema key names.
+        schema_of: returns the schema with a schema key.
         gzip: whether files are compressed.
-        ending: of the files' names, without that of the compression.
-        encoded: the bytes of a record.
+        ending: the extension of the file names, without ``gz``.
+        encoded: encodes a record.
     """
 
     needs_before = True
@@ -38,33 +38,33 @@ class OpenCdc:
 
     @classmethod
     def lines(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
-        """One JSON object a line."""
+        """Writes JSON lines, one record in each."""
         return cls(schema_of, gzip=gzip, ending="opencdc.jsonl", encoded=OpenCdcRecord.to_json)
 
     @classmethod
     def messages(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
-        """Protocol buffers, each after its length."""
+        """Writes protobuf messages, each after its length."""
         return cls(schema_of, gzip=gzip, ending="opencdc.pb", encoded=delimited)
 
     def header(self, series: Series, path: str) -> bytes:
-        """Nothing."""
+        """Empty: the format has no header."""
         return b""
 
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
-        """Each row's record."""
+        """The record of each row."""
         encoded = [self._encoded(record) for record in self._writer.records(rows)]
         return EncodedRows.of(pa.array(encoded, pa.binary()))
 
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
-        """Those whose payload or old values cannot be written."""
+        """The rows whose payload or old values cannot be encoded, by index, with the reason."""
         values = partial(self._writer.values, schema_key=series.schema_key)
         before = rows.column("before").fill_null("{}")
         return unfit_payloads(before, values) | unfit_payloads(rows.column("payload"), values)
 
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
-        """The rows themselves."""
+        """The encoded rows as they are."""
         return rows.between(first, stop)
 
     def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
-        """The rows' own."""
+        """The size of the encoded rows in bytes."""
         return len(rows.between(first, stop))

@@ -1,8 +1,8 @@
 """Columns in protobuf's wire format (https://protobuf.dev/programming-guides/encoding). Pure.
 
-A field is its tag and its value: a varint, without zigzag, so that a negative one has ten bytes; eight bytes of a
-double; or a length and that many bytes. Null is no field. What a message of several fields is made of goes into
-:class:`connector.core.byte_columns.Pieces`.
+A field is a tag and a value. The value is a varint without zigzag, so that a negative number has ten bytes; or
+the eight bytes of a double; or a length and that many bytes. Null is an absent field. The fields of a
+message are appended to :class:`connector.core.byte_columns.Pieces`.
 """
 
 from collections.abc import Callable
@@ -20,29 +20,29 @@ _VARINT, _EIGHT_BYTES, _LENGTH = 0, 1, 2
 _FALSE, _ZERO = pa.scalar(False, pa.bool_()), pa.scalar(0.0, pa.float64())
 
 Add = Callable[[Pieces, int, pa.Array], None]
-"""Adds to each row the field of a number with the value that a column has there."""
+"""Appends a column to the rows, as the field with the given number."""
 
 
 def varint(number: int) -> bytes:
-    """A number's encoding; it is not negative."""
+    """The encoding of a number that is not negative."""
     return bytes_of(plain_varints(np.array([number], np.uint64))).tobytes()
 
 
 def add_integers(row: Pieces, number: int, values: pa.Array) -> None:
-    """A field of int64 or int32: whole numbers, dates or timestamps."""
+    """Appends a field of type int64 or int32: integers, dates or timestamps."""
     if _has_some(values):
         _add(row, values, plain_varints(whole_numbers(values).view(np.uint64), prefix=_tag(number, _VARINT)))
 
 
 def add_booleans(row: Pieces, number: int, values: pa.Array) -> None:
-    """A field of truth values."""
+    """Appends a field of booleans."""
     if _has_some(values):
         bits = pc.fill_null(values, _FALSE).cast(pa.uint64()).to_numpy()
         _add(row, values, plain_varints(bits, prefix=_tag(number, _VARINT)))
 
 
 def add_doubles(row: Pieces, number: int, values: pa.Array) -> None:
-    """A field of doubles, of a column of these or of floats."""
+    """Appends a field of doubles from a column of doubles or floats."""
     if not _has_some(values):
         return
     tag = _tag(number, _EIGHT_BYTES)
@@ -54,7 +54,7 @@ def add_doubles(row: Pieces, number: int, values: pa.Array) -> None:
 
 
 def add_texts(row: Pieces, number: int, values: pa.Array) -> None:
-    """A field of text, of bytes, or of messages that are encoded already."""
+    """Appends a field of text, bytes, or encoded messages."""
     tag = _tag(number, _LENGTH)
     if is_constant(values):
         value = values.cast(pa.binary())[0].as_py()
@@ -67,7 +67,7 @@ def add_texts(row: Pieces, number: int, values: pa.Array) -> None:
 
 
 def add_repeated(row: Pieces, number: int, lists: pa.ListArray, add: Add) -> None:
-    """A repeated field, whose elements ``add`` adds, each with a tag of its own; null is as an empty list."""
+    """Appends a repeated field; ``add`` appends the elements, each with its own tag. Null is like an empty list."""
     elements = lists.flatten()
     if not _has_some(elements):
         return
@@ -89,5 +89,5 @@ def _has_some(values: pa.Array) -> bool:
 
 
 def _add(row: Pieces, values: pa.Array, encoded: pa.BinaryArray) -> None:
-    """What is encoded of values, and nothing where ``values`` has none."""
+    """Appends the encoded values, and nothing where ``values`` is null."""
     row.column(pc.if_else(values.is_valid(), encoded, EMPTY) if values.null_count else encoded)

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from connector.config.sinks import WatchedStream
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import Kind, collisions, kind_of
+from connector.envelope.avro_schema import collisions
 from spark_sink.files.config import FilesConfig
 
 _WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -45,4 +46,5 @@ def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]
 
 def _timestamp_keys(table: TableSchema) -> list[str]:
     """The columns of a table's key that are timestamps."""
-    return [column.name for column in table.columns if column.is_primary_key and kind_of(column.type) is Kind.TIMESTAMP]
+    keys = (column for column in table.columns if column.is_primary_key)
+    return [column.name for column in keys if SpannerType.parse(column.type) == SpannerType(ColumnKind.TIMESTAMP)]

@@ -1,8 +1,8 @@
 """Plans the files of a micro-batch: which epochs go into one file of each table. Pure.
 
-A group of epochs is a minute of commit time, or a single epoch where files are written as soon as it is sealed.
-Epochs never span two minutes, but for gaps, which have no events; so a group lies in one minute and is a contiguous run
-of epochs. What a group is depends on the spool and the options alone, and so do the names and bytes of its files.
+A group of epochs is a minute of commit time, or a single epoch if files are written as soon as it is sealed. Epochs
+never span two minutes, except gaps, which have no events; so a group lies within one minute and is a contiguous run of
+epochs. The groups depend only on the spool and the options, and so do the names and bytes of their files.
 """
 
 from collections.abc import Iterable
@@ -18,18 +18,25 @@ from connector.spool.manifest import Manifest, SegmentFile
 from spark_sink.source.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False}
-"""What differs from an option's default where files were begun before there was such an option."""
+"""Values of options, unlike their defaults, for files that were started before there was such an option."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileShape:
-    """The options that decide which files there are, their names and bytes.
+class FileOptions:
+    """The options that decide which files there are, their names and their bytes.
 
-    ``by_minute`` false means a file for each epoch; ``timestamps`` is ``micros`` or ``text``, for Avro; with
-    ``schema_files`` each schema has a file too. Without ``sort_fields`` the source metadata lacks those of
-    :mod:`connector.envelope.source_metadata`, and without ``exact_keys`` a key's timestamp is cut in Avro, as in files
-    that an older program began. ``object_names`` are ``table`` or ``schema_table``; ``arrays`` of Avro ``json`` or
-    ``multidimensional``.
+    Attributes:
+        gzip: whether files are compressed.
+        rotate_bytes: the most bytes of a file before compression.
+        by_minute: whether a file holds a minute of commit time; else an epoch.
+        format: ``jsonl``, ``avro``, ``opencdc-jsonl`` or ``opencdc-protobuf``.
+        timestamps: ``micros`` or ``text``, for Avro.
+        schema_files: whether each schema has a file too.
+        sort_fields: whether the source metadata has the fields of :mod:`connector.envelope.source_metadata`.
+        exact_keys: whether a key's timestamp keeps its nanoseconds in Avro. Files that an older program started have
+            neither of the two.
+        object_names: ``table`` or ``schema_table``.
+        arrays: ``json`` or ``multidimensional``, for Avro.
     """
 
     gzip: bool
@@ -44,46 +51,48 @@ class FileShape:
     arrays: str = "json"
 
     def schema_name(self, schema_key: str) -> str:
-        """The name of the file of an Avro schema, which these options decide."""
-        odd = [
+        """The name of an Avro schema's file, which depends on these options."""
+        other = [
             option
-            for option, plain in ((self.timestamps, "micros"), (self.object_names, "table"), (self.arrays, "json"))
-            if option != plain
+            for option, default in ((self.timestamps, "micros"), (self.object_names, "table"), (self.arrays, "json"))
+            if option != default
         ]
-        return f"{'_'.join([schema_key, *odd])}.avsc"
+        return f"{'_'.join([schema_key, *other])}.avsc"
 
     def to_text(self) -> str:
-        """As it is pinned in the spool and in the checkpoint."""
+        """The text that is pinned in the spool and in Spark's checkpoint."""
         return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
-    def from_text(cls, text: str) -> "FileShape":
-        """Reads what :meth:`to_text` wrote; an option that was not there yet is as files were then.
+    def from_text(cls, text: str) -> "FileOptions":
+        """Reads what :meth:`to_text` wrote; an option that did not exist then has the value of that time.
 
         Raises:
-            SpoolError: there is an option that this program does not know.
+            SpoolError: it has an option that this program does not know.
         """
         try:
             return cls(**{**_BEFORE, **orjson.loads(text)})
         except (TypeError, ValueError) as error:
             raise SpoolError(
-                f"options of the file sink that this program does not know are pinned: {text}",
+                f"cannot read the file sink's pinned options: {text}",
                 hint="Use the newer spanner-cdc that wrote them.",
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How long a minute that is not over is held back: not past the end, nor when the spool has no room for more.
+    """Decides when an open minute is written before it is over: at the source's end, or when the spool is full.
 
-    ``end`` is the source's, in nanoseconds since 1970, or None; ``max_bytes`` is what the spool may hold.
+    Attributes:
+        max_bytes: of the spool.
+        end: the source's, in nanoseconds since 1970, or None.
     """
 
     max_bytes: int
     end: int | None
 
     def to_text(self) -> str:
-        """As an option."""
+        """The text of an option of the source."""
         return orjson.dumps({"end": self.end, "max_bytes": self.max_bytes}).decode()
 
     @classmethod
@@ -93,10 +102,10 @@ class Holding:
         return cls(int(node["max_bytes"]), None if node["end"] is None else int(node["end"]))
 
     def releases(self, newest: Manifest, unwritten_bytes: int) -> bool:
-        """Whether the open minute is written as far as it has come.
+        """Whether the open minute is written up to the newest epoch.
 
         A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for. So
-        what is unwritten is measured as the daemon measures its spool.
+        the unwritten bytes are counted as the daemon counts its spool's.
         """
         reached = self.end is not None and newest.watermark_high >= self.end
         return newest.final or reached or unwritten_bytes >= self.max_bytes
@@ -104,7 +113,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Epochs whose events of one table and schema share a file; ``minute`` counts since 1970."""
+    """Epochs whose events of one table and schema share a file; ``minute`` is counted since 1970."""
 
     first_epoch: int
     minute: int
@@ -118,7 +127,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class FilesRoot:
-    """Where files go, and where dead letters do: paths or URLs, and an emulator's address, if any."""
+    """The roots of files and of dead letters, paths or URLs, and an emulator's address or an empty text."""
 
     path: str
     endpoint: str
@@ -127,17 +136,17 @@ class FilesRoot:
 
 @dataclass(frozen=True)
 class FilesPartition(InputPartition):
-    """What a task writes: whole groups."""
+    """The groups that a task writes."""
 
     spool: str
     spool_id: str
     root: FilesRoot
-    shape: FileShape
+    file_options: FileOptions
     groups: tuple[FileGroup, ...]
 
 
 def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileGroup]:
-    """The groups of a run of epochs, in order; empty epochs are in none."""
+    """The groups of consecutive epochs, in order; empty epochs are in none."""
 
     def group_of(manifest: Manifest) -> tuple[int, int]:
         minute = manifest.files[0].first_commit_timestamp // MINUTE

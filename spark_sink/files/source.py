@@ -1,11 +1,11 @@
-"""The file sink's own stream: its tasks write files, and its rows tell of them.
+"""The file sink's own stream: its tasks write files, and its rows report them.
 
-A task reads the Arrow files itself and writes the destination, several times as fast as through Spark's rows.
-(PySpark's mapInArrow would need pandas, so the writing stands in the source's ``read``.) A micro-batch is run by
-collecting its rows, once.
+A task reads the Arrow files itself and writes to the destination, several times as fast as through Spark's rows. The
+source's ``read`` does it, because PySpark's mapInArrow would need pandas. A micro-batch is run by collecting the rows,
+once.
 
-A micro-batch holds whole minutes, up to the last one that the newest epoch's watermark has passed; or whole epochs,
-where files are written as soon as an epoch is sealed.
+A micro-batch holds whole minutes, up to the last one that the newest epoch's watermark has passed; or whole epochs, if
+files are written as soon as an epoch is sealed.
 """
 
 import os
@@ -21,7 +21,7 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
 from spark_sink.files.config import CONSUMER
-from spark_sink.files.plan import FileShape, FilesPartition, FilesRoot, Holding, file_groups, shared_out
+from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holding, file_groups, shared_out
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
@@ -41,29 +41,39 @@ _ARROW = pa.schema(
         pa.field("refused", pa.int64()),
         pa.field("why", pa.string()),
         pa.field("stopped", pa.bool_()),
-        pa.field("letters", pa.list_(pa.string())),
+        pa.field("dead_letters", pa.list_(pa.string())),
     ]
 )
-"""Of a group of epochs, which begins with ``first``: a file that was written, or events of a table as dead letters.
+"""A row for each file, and for each table with rejected events, of a group of epochs that begins with ``first``.
 
-A table is ``stopped`` where all of its events are refused, whatever they hold.
+``refused`` counts the rejected events; ``stopped`` says whether no event of the table can be written; ``dead_letters``
+are the names of the dead-letter files.
 """
-_NOTHING = {"path": "", "rows": 0, "bytes": 0, "table": "", "refused": 0, "why": "", "stopped": False, "letters": ()}
+_NOTHING = {
+    "path": "",
+    "rows": 0,
+    "bytes": 0,
+    "table": "",
+    "refused": 0,
+    "why": "",
+    "stopped": False,
+    "dead_letters": (),
+}
 
 _BATCH_BYTES = 1024**3
-"""Bytes of segments in a micro-batch, so that one that broke off does not repeat hours."""
+"""Bytes of segments in a micro-batch; bounds what a failed one repeats."""
 
 
 class FileSinkSource(DataSource):
     """Writes a spool's events as files; internal to the sink.
 
-    Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``shape`` and ``holding``, a
-    :class:`spark_sink.files.plan.FileShape` and a :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``,
+    Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``file_options`` and ``holding``, a
+    :class:`spark_sink.files.plan.FileOptions` and a :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``,
     absolute.
     """
 
     cores = 0
-    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+    """The most tasks of a micro-batch; 0 for one for each processor of this machine."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,7 +81,7 @@ class FileSinkSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """What is told of a micro-batch.
+        """The columns of a micro-batch's report.
 
         Raises:
             SpoolError: there is no spool.
@@ -80,65 +90,68 @@ class FileSinkSource(DataSource):
         return from_arrow_schema(_ARROW)
 
     def streamReader(self, schema: object) -> "FileSinkReader":  # noqa: N802
-        """Writes every epoch, each once."""
-        shape, holding = FileShape.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
+        """Writes every epoch once."""
+        file_options = FileOptions.from_text(self.options["file_options"])
+        holding = Holding.from_text(self.options["holding"])
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
-        return FileSinkReader(self.options["spool"], root, shape, holding, self.cores or os.cpu_count() or 1)
+        return FileSinkReader(self.options["spool"], root, file_options, holding, self.cores or os.cpu_count() or 1)
 
 
 class FileSinkReader(SinkStreamReader):
-    """Gives a spool's minutes, or epochs, to tasks that write them."""
+    """Plans a spool's minutes, or epochs, for tasks that write them."""
 
-    def __init__(self, spool: str, root: FilesRoot, shape: FileShape, holding: Holding, cores: int) -> None:
-        super().__init__(spool, CONSUMER, shape.to_text(), batch_bytes=_BATCH_BYTES)
+    def __init__(self, spool: str, root: FilesRoot, file_options: FileOptions, holding: Holding, cores: int) -> None:
+        super().__init__(spool, CONSUMER, file_options.to_text(), batch_bytes=_BATCH_BYTES)
         self._root = root
-        self._shape = shape
+        self._file_options = file_options
         self._holding = holding
         self._cores = cores
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """The minutes that the watermark has passed, or each epoch."""
-        return ready(self._spool, epochs, self._shape, self._holding)
+        """The minutes that the watermark has passed, or every epoch."""
+        return ready(self._spool, epochs, self._file_options, self._holding)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
-        """Shares the groups out among tasks."""
-        shape = FileShape.from_text(pinned) if pinned else self._shape
-        groups = file_groups(epochs, by_minute=shape.by_minute)
+        """Divides the groups among tasks."""
+        file_options = FileOptions.from_text(pinned) if pinned else self._file_options
+        groups = file_groups(epochs, by_minute=file_options.by_minute)
         spool_id = self._spool.header().spool_id
         return [
-            FilesPartition(self._spool.path, spool_id, self._root, shape, tuple(groups[run.start : run.stop]))
+            FilesPartition(self._spool.path, spool_id, self._root, file_options, tuple(groups[run.start : run.stop]))
             for run in shared_out(groups, self._cores)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Writes the files of a task, and tells of each."""
+        """Writes the files of a task and reports each."""
         assert isinstance(partition, FilesPartition)
         destination = destination_at(partition.root.path, partition.root.endpoint)
-        letters = DeadLetters(partition.root.dead_letters, partition.root.endpoint)
-        writer = FileWriter(Spool.at(partition.spool), partition.spool_id, destination, partition.shape, letters)
+        dead_letters = DeadLetters(partition.root.dead_letters, partition.root.endpoint)
+        writer = FileWriter(
+            Spool.at(partition.spool), partition.spool_id, destination, partition.file_options, dead_letters
+        )
         for group in partition.groups:
-            told: list[dict[str, object]] = [asdict(file) for file in writer.write(group)]
-            told += [
+            reports: list[dict[str, object]] = [asdict(file) for file in writer.write(group)]
+            reports += [
                 {
                     "table": of_table.table,
                     "refused": of_table.rows,
                     "why": of_table.why,
                     "stopped": bool(of_table.stopped),
-                    "letters": of_table.names,
+                    "dead_letters": of_table.names,
                 }
-                for of_table in writer.refusals
+                for of_table in writer.rejected
             ]
-            writer.refusals.clear()
+            writer.rejected.clear()
             first = group.first_epoch
-            yield pa.RecordBatch.from_pylist([{**_NOTHING, "first": first, **one} for one in told], schema=_ARROW)
+            yield pa.RecordBatch.from_pylist([{**_NOTHING, "first": first, **one} for one in reports], schema=_ARROW)
 
 
-def ready(spool: Spool, epochs: Iterable[EpochWeight], shape: FileShape, holding: Holding) -> Iterable[Group]:
+def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions, holding: Holding) -> Iterable[Group]:
     """The groups of epochs whose files can be written now."""
     unwritten = list(epochs)
-    if not shape.by_minute or not unwritten:
+    if not file_options.by_minute or not unwritten:
         return by_epoch(unwritten)
-    # Not the spool's newest: one sealed meanwhile may end the minute, and hold some of it.
+    # Not the spool's newest epoch: one sealed meanwhile may end the minute and hold events of it.
     newest = spool.manifest(unwritten[-1].epoch)
     final = holding.releases(newest, held_bytes(epoch.summary for epoch in unwritten if epoch.summary))
     return by_minute(unwritten, newest.watermark_high, final=final)

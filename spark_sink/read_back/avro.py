@@ -1,7 +1,7 @@
 """Reads the events of Avro files, with fastavro (the extra ``avro``).
 
-A payload becomes the JSON that a file of JSON lines has of it, as far as Avro knows: what was not captured is null like
-what was NULL, timestamps have six digits of a second, and columns the names that Avro allows.
+A payload becomes the same JSON as in a file of JSON lines, within the limits of Avro: values that were not captured are
+null like those that were NULL, timestamps have six digits of a second, and columns have the names that Avro allows.
 """
 
 import math
@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from connector.core.timestamps import format_rfc3339
-from connector.envelope.avro_schema import ARRAY_RECORD
+from connector.envelope.avro_schema import ARRAY_RECORDS_OF_JSON
 from spark_sink.errors import EventFileError
 from spark_sink.sink.table_rows import FileEvent
 
@@ -27,14 +27,14 @@ _DAMAGED = (
     *(ArithmeticError, AssertionError, EOFError, LookupError, MemoryError, TypeError, ValueError, struct.error),
     *(zlib.error, RecursionError),
 )
-"""What fastavro says of bytes that are no Avro."""
+"""What fastavro raises for bytes that are not valid Avro."""
 
 
 def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
     """The events of an Avro file.
 
     Raises:
-        EventFileError: it is no Avro file of events, or is damaged, or fastavro is not there.
+        EventFileError: it is not an Avro file of events, or it is damaged, or fastavro is not installed.
     """
     try:
         import fastavro
@@ -48,8 +48,8 @@ def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
         for record in reader:
             assert isinstance(record, dict)
             yield _event(record, nested)
-    except (*_DAMAGED, fastavro.schema.SchemaParseException):  # what they say might hold a row's values
-        raise EventFileError(f"cannot read {path}: it is no Avro file of events, or is damaged") from None
+    except (*_DAMAGED, fastavro.schema.SchemaParseException):  # their text might hold a row's values
+        raise EventFileError(f"cannot read {path}: it is damaged, or not an Avro file of events") from None
 
 
 def _event(record: dict[str, Any], nested: frozenset[str]) -> FileEvent:
@@ -61,7 +61,7 @@ def _event(record: dict[str, Any], nested: frozenset[str]) -> FileEvent:
         table=record["object"],
         schema_key=record["schema_key"],
         uuid=record["uuid"],
-        read_timestamp=_moment(record["read_timestamp"]),
+        read_timestamp=_timestamp(record["read_timestamp"]),
         source_timestamp=metadata["commit_timestamp"],  # which has all its digits
         sort_keys=tuple(record["sort_keys"]),
         source_metadata=metadata,
@@ -84,7 +84,7 @@ def _nested(schema: object) -> frozenset[str]:
 def _is_of_json(kind: object) -> bool:
     """Whether it is the record of an array of JSON texts, or its name."""
     name = kind.get("name") if isinstance(kind, Mapping) else kind
-    return name in (f"arrays.json.{ARRAY_RECORD}", f"arrays.unknown.{ARRAY_RECORD}")
+    return name in ARRAY_RECORDS_OF_JSON
 
 
 def _value(value: object, *, nested: bool) -> object:
@@ -104,7 +104,7 @@ def _value(value: object, *, nested: bool) -> object:
         case Decimal():
             return _digits(value)
         case datetime():
-            return _moment(value)
+            return _timestamp(value)
         case date():
             return value.isoformat()
         case _:
@@ -112,11 +112,11 @@ def _value(value: object, *, nested: bool) -> object:
 
 
 def _digits(value: Decimal) -> str:
-    """As Spanner writes a NUMERIC: no zeros behind the last digit of the fraction."""
+    """The text of a NUMERIC as Spanner writes it: without trailing zeros in the fraction."""
     text = format(value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
 
 
-def _moment(value: datetime) -> str:
+def _timestamp(value: datetime) -> str:
     return format_rfc3339((value - _EPOCH) // _MICROSECOND * 1000)

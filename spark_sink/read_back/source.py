@@ -1,6 +1,6 @@
-"""The data source ``datastream-files``: a folder of files, as the file sink writes them, read as a batch.
+"""The data source ``datastream-files``: reads a folder of the file sink's files as a batch.
 
-For tests, and for replaying events into another place. The columns are those of ``spanner-change-stream``.
+For tests, and for replaying events into another destination. The columns are those of ``spanner-change-stream``.
 """
 
 import os
@@ -26,23 +26,23 @@ KNOWN = ("path", "tables")
 
 @dataclass(frozen=True, slots=True)
 class FilesOptions:
-    """What a user asks of the source; ``path`` is absolute, or ``gs://bucket/prefix``."""
+    """The options of the source; ``path`` is absolute, or ``gs://bucket/prefix``."""
 
     path: str
     tables: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "FilesOptions":
-        """The options that Spark hands over, their names in any case.
+        """The options that Spark passes, with names in any case.
 
         Raises:
-            ConfigurationError: with every fault.
+            ConfigurationError: options are not valid; it names every error.
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
         faults: list[str] = []
-        strange = sorted(name for name in given if name not in KNOWN)
-        if strange:
-            faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
+        unknown = sorted(name for name in given if name not in KNOWN)
+        if unknown:
+            faults.append(f"unknown option {', '.join(unknown)} (known: {', '.join(KNOWN)})")
         path = given.get("path", "")
         if not path:
             faults.append("option path is missing: the folder of the files, as in load(path)")
@@ -53,13 +53,13 @@ class FilesOptions:
                 faults.append(f"option path: {error}")
         tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
         if "tables" in given and not tables:
-            faults.append("option tables names no table")
+            faults.append("option tables is empty: name tables, or omit it")
         if faults:
             raise ConfigurationError(faults)
         return cls(absolute(path), tables)
 
     def wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the tables that are wanted."""
+        """The rows of the selected tables."""
         if not self.tables:
             return rows
         names = rows.column("object")
@@ -71,20 +71,20 @@ class FilesOptions:
 
 @dataclass(frozen=True)
 class FilesToRead(InputPartition):
-    """What a task reads: files in order."""
+    """The files that a task reads, in order."""
 
     files: tuple[str, ...]
 
 
 class DatastreamFiles(DataSource):
-    """Events in files, in Datastream's layout or in any other below a folder.
+    """Events in the files below a folder, in Datastream's layout or another.
 
     Args:
         options: see :class:`FilesOptions`.
     """
 
     cores = 0
-    """How many tasks a read has at most; 0 for one each processor of this machine."""
+    """The most tasks of a read; 0 for one for each processor of this machine."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -100,7 +100,7 @@ class DatastreamFiles(DataSource):
         return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> "DatastreamFilesReader":
-        """The files that are there when the query is planned."""
+        """Reads the files that exist when the query is planned."""
         return DatastreamFilesReader(self._options, self.cores or os.cpu_count() or 1)
 
 
@@ -112,7 +112,7 @@ class DatastreamFilesReader(DataSourceReader):
         self._cores = cores
 
     def partitions(self) -> list[InputPartition]:
-        """Shares the files out among tasks: contiguous in the order of their paths, about equal in bytes.
+        """Divides the files among tasks: contiguous in the order of their paths, about equal in bytes.
 
         Raises:
             EventFileError: there is no such folder, or it holds OpenCDC files.
@@ -126,9 +126,9 @@ class DatastreamFilesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, file by file."""
         if not isinstance(partition, FilesToRead):
-            return  # Spark's stand-in for an empty plan
+            return  # Spark's placeholder for an empty plan
         for file in partition.files:
             for batch in read_file(file):
-                kept = self._options.wanted(batch)
-                if kept.num_rows:
-                    yield kept
+                rows = self._options.wanted(batch)
+                if rows.num_rows:
+                    yield rows

@@ -1,7 +1,7 @@
-"""What a sink of ours delivers: the source whose tasks write, and what runs a micro-batch of it.
+"""How a built-in sink delivers: the source whose tasks write, and how a micro-batch of it is run.
 
-The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself and writes the
-destination; its rows tell of what it wrote. What differs between destinations is a :class:`Delivery`.
+The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself, and writes to the
+destination; its rows report what it wrote. What differs between destinations is a :class:`Delivery`.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Delivery(Protocol):
 
     @property
     def destination(self) -> str:
-        """Where events go, for people: what ``ready`` says."""
+        """The destination as the line ``ready`` names it."""
 
     @property
     def checkpoint(self) -> str:
@@ -36,30 +36,33 @@ class Delivery(Protocol):
     def options(self) -> Mapping[str, str]:
         """The source's options."""
 
-    def run(self, told: DataFrame) -> str:
-        """Runs a micro-batch: collecting what its tasks tell makes them write. Returns what to say, or nothing.
+    def run(self, reports: DataFrame) -> str:
+        """Runs a micro-batch: collecting the reports of its tasks makes them write.
+
+        Returns:
+            A line for the log, or an empty one.
 
         Raises:
-            SpannerCdcError, PySparkException: it is not done; the next run does it again.
+            SpannerCdcError, PySparkException: it is not done; the next run repeats it.
         """
 
     def drain(self) -> None:
-        """The service is to end: from here on nothing that is ready is held back to be delivered with more.
+        """Prepares for the end of the service: epochs that are ready no longer wait to be delivered with later ones.
 
-        What is sealed later is another daemon's, and for its sink to deliver.
+        Epochs that are sealed after this are for the next run of the sink.
 
         Raises:
-            SpoolError: it cannot be noted.
+            SpoolError: it cannot be recorded.
         """
 
     def waiting(self) -> bool:
-        """Whether there are epochs that can be delivered, and which the sink has not recorded as done.
+        """Whether there are epochs that can be delivered and are not recorded as done.
 
-        Once it drains: of those that were sealed before.
+        After :meth:`drain`, of those that were sealed before it.
         """
 
 
 def last_of(spool: Spool, drained: int | None) -> int:
-    """The last epoch to deliver: the newest, or the newest when the drain began, if it has begun."""
+    """The last epoch to deliver: the newest, or, if the sink drains, the newest when that started."""
     latest = spool.latest()
     return latest if drained is None else min(latest, drained)

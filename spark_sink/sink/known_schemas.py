@@ -1,4 +1,4 @@
-"""Dead letters of a former spool: those whose schema the spool of today does not have stay, and hold up no others."""
+"""Dead letters of an earlier spool: those whose schema the present spool lacks stay, and do not block the others."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from connector.spool.reading import Spool
 
-Refusals = list[tuple[int, str]]
-Send = Callable[[pa.RecordBatch], Refusals]
+Rejections = list[tuple[int, str]]
+Send = Callable[[pa.RecordBatch], Rejections]
 
 
 class KnownSchemas:
-    """The schemas of a spool that dead letters are read with.
+    """The schemas of the spool with which dead letters are read.
 
     Args:
         spool: the spool.
@@ -25,10 +25,10 @@ class KnownSchemas:
             " spool that it is of (spool.path), or remove it."
         )
 
-    def sent(self, rows: pa.RecordBatch, send: Send) -> Refusals:
-        """Sends the rows whose schema is known; which were refused, with those whose schema is not."""
+    def sent(self, rows: pa.RecordBatch, send: Send) -> Rejections:
+        """Sends the rows whose schema is known; returns the rejected rows, with those whose schema is not known."""
         known: list[int] = []
-        lacking: Refusals = []
+        lacking: Rejections = []
         for index, key in enumerate(rows.column("schema_key").to_pylist()):
             if self._has(key):
                 known.append(index)
@@ -36,5 +36,5 @@ class KnownSchemas:
                 lacking.append((index, self._why))
         if not lacking:
             return send(rows)
-        refused = send(rows.take(pa.array(known, pa.int64()))) if known else []
-        return sorted([*lacking, *((known[index], why) for index, why in refused)])
+        rejected = send(rows.take(pa.array(known, pa.int64()))) if known else []
+        return sorted([*lacking, *((known[index], why) for index, why in rejected)])

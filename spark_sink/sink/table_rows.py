@@ -1,7 +1,7 @@
-"""Events that were read out of a file, as the envelope's columns.
+"""Events of a file as the envelope's columns.
 
-A payload stays the text of a JSON object in Datastream's unified types; so it is not what a spool holds of the event,
-where values are in Spanner's own encoding. Old values and the epoch are not in a file: those columns are null.
+A payload stays the text of a JSON object in Datastream's unified types; in a spool the same event's values are in
+Spanner's own encoding. Old values and the epoch are not in a file: those columns are null.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 class FileEvent(msgspec.Struct):
-    """An event as it stands in a file, timestamps as RFC 3339."""
+    """An event as a file holds it, timestamps as RFC 3339."""
 
     stream_name: str
     read_method: str
@@ -66,8 +66,8 @@ def _columns(path: str, events: Sequence[FileEvent]) -> pa.RecordBatch:
                 name: pa.array([getattr(event, field) for event in events], pa.string())
                 for name, field in _TEXTS.items()
             },
-            "read_timestamp": _moments([event.read_timestamp for event in events]),
-            "source_timestamp": _moments([event.source_timestamp for event in events]),
+            "read_timestamp": _timestamps([event.read_timestamp for event in events]),
+            "source_timestamp": _timestamps([event.source_timestamp for event in events]),
             "sort_keys": pa.array(
                 [[str(key) for key in event.sort_keys] for event in events], SCHEMA.field("sort_keys").type
             ),
@@ -82,5 +82,5 @@ def _columns(path: str, events: Sequence[FileEvent]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _moments(texts: Sequence[str]) -> pa.Array:
+def _timestamps(texts: Sequence[str]) -> pa.Array:
     return pa.array([parse(text) // 1000 for text in texts], pa.int64()).cast(SCHEMA.field("read_timestamp").type)

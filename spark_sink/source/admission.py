@@ -1,7 +1,7 @@
-"""Which epochs a micro-batch takes, and how they are shared out among tasks. Pure.
+"""Decides which epochs a micro-batch takes, and distributes them among tasks. Pure.
 
-A micro-batch takes whole groups: single epochs, or, for files that hold a minute, all epochs of a minute of commit
-time. What an epoch weighs comes from its manifest, or from a summary of many.
+A micro-batch takes whole groups: single epochs or, where a file holds a minute, all epochs of a minute of commit time.
+The weight of an epoch comes from its manifest or from a summary of manifests.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,16 +14,23 @@ from connector.core.timestamps import MINUTE
 from connector.spool.summaries import EpochSummary
 
 SMALLEST_TASK = 1024 * 1024
-"""Bytes below which a second task costs more than it saves."""
+"""Size in bytes below which a further task costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochWeight:
-    """What an epoch holds; ``minute`` counts since 1970, None if the epoch is empty.
+    """The size and content of an epoch, as far as admission needs them.
 
-    ``schemas`` is what the epochs have in common after which all tables have the same schemas. ``bytes`` is of its
-    segments; ``tables`` are those that have rows; ``oldest`` is the first commit timestamp, 0 if the epoch is empty;
-    ``summary`` is what was known of it, None where it was made by hand.
+    Attributes:
+        epoch: the number of the epoch.
+        minute: the minute of its commit timestamps, counted from 1970; None if the epoch is empty.
+        rows: the number of its rows.
+        bytes: the size of its segments.
+        files: the number of its segments.
+        schemas: equal for epochs after which all tables have the same schemas.
+        tables: the tables that have rows.
+        oldest: the first commit timestamp; 0 if the epoch is empty.
+        summary: the summary that the weight was computed from, if any.
     """
 
     epoch: int
@@ -38,7 +45,7 @@ class EpochWeight:
 
     @classmethod
     def of(cls, epoch: EpochSummary, admits: Callable[[str], bool]) -> "EpochWeight":
-        """The weight of an epoch, of whose tables only those that ``admits`` says count."""
+        """The weight of an epoch, counting only the tables that ``admits`` accepts."""
         oldest = epoch.first_commit_timestamp
         minute = None if oldest is None else oldest // MINUTE
         tables = frozenset(table for table in epoch.tables if admits(table))
@@ -48,7 +55,7 @@ class EpochWeight:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Epochs up to ``last`` that a micro-batch takes together or not at all."""
+    """The epochs up to ``last`` that a micro-batch takes together or not at all."""
 
     last: int
     rows: int
@@ -57,13 +64,13 @@ class Group:
 
 
 def by_epoch(epochs: Iterable[EpochWeight]) -> Iterator[Group]:
-    """Each epoch by itself."""
+    """A group for each epoch."""
     for epoch in epochs:
         yield Group(epoch.epoch, epoch.rows, epoch.bytes, epoch.files)
 
 
 def up_to_change(epochs: Iterable[EpochWeight]) -> Iterator[EpochWeight]:
-    """The epochs up to the first in which a table's schema is another than in those before it."""
+    """The epochs before the first one in which the schema of a table has changed."""
     schemas: str | None = None
     for epoch in epochs:
         if epoch.rows:
@@ -102,7 +109,7 @@ def _together(epochs: Sequence[EpochWeight]) -> Group:
 
 
 def admitted(groups: Iterable[Group], limit: ReadLimit) -> int | None:
-    """The last epoch that a micro-batch takes: as many whole groups as the limit allows, and at least one.
+    """The last epoch of the next micro-batch: as many whole groups as the limit allows, and at least one.
 
     None if there is no group.
     """
@@ -138,7 +145,7 @@ def _files(group: Group) -> int:
 
 
 def packed(sizes: Sequence[int], most: int) -> list[range]:
-    """Cuts a sequence into runs of at most ``most`` each, or of one that is larger, as long as they get."""
+    """Divides a sequence into the longest runs of at most ``most`` each; a larger item is a run by itself."""
     edges: list[int] = []
     total = 0
     for index, size in enumerate(sizes):
@@ -150,12 +157,12 @@ def packed(sizes: Sequence[int], most: int) -> list[range]:
 
 
 def tasks_of(size: int, cores: int) -> int:
-    """How many tasks so many bytes are worth."""
+    """The number of tasks for this many bytes: at most one for each core."""
     return max(1, min(cores, size // SMALLEST_TASK))
 
 
 def runs(sizes: Sequence[int], cores: int) -> list[range]:
-    """Cuts a sequence into runs of about equal size: at most one a core, and none that is not worth a task."""
+    """Divides a sequence into runs of about equal size, as many as :func:`tasks_of` allows."""
     total = sum(sizes)
     most = tasks_of(total, cores)
     edges = [0]

@@ -1,7 +1,7 @@
-"""The data source ``spanner-change-stream``: a spool's events as rows, as a stream or as a batch.
+"""The data source ``spanner-change-stream``: the events of a spool as rows, as a stream or as a batch.
 
-Nothing is converted: a task maps the Arrow files of its epochs into memory, compares their checksums, and hands the
-record batches to Spark; but with the envelope ``opencdc``, whose records it makes of them.
+A task maps the Arrow files of its epochs into memory, verifies their checksums, and hands the record batches to Spark.
+Only the envelope ``opencdc`` needs a conversion.
 """
 
 import os
@@ -19,20 +19,20 @@ from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
-from spark_sink.source import opencdc
+from spark_sink.source import opencdc_rows
 from spark_sink.source.admission import runs
 from spark_sink.source.epoch_stream import EpochStreamReader
-from spark_sink.source.gaps import telling_gaps
+from spark_sink.source.event_columns import of_spool
+from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
-from spark_sink.source.schema import of_spool
 
 FORMAT = "spanner-change-stream"
 
 
 @dataclass(frozen=True)
 class EventsPartition(InputPartition):
-    """What a task reads: segments in order; ``tables`` are those whose rows are wanted, None for all."""
+    """What a task reads: segments in order; only rows of ``tables`` are returned, or all rows if it is None."""
 
     spool: str
     files: tuple[SegmentFile, ...]
@@ -48,7 +48,7 @@ class SpannerChangeStream(DataSource):
     """
 
     cores = 0
-    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+    """The largest number of tasks of a micro-batch; 0 for one for each processor of this machine."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -63,22 +63,24 @@ class SpannerChangeStream(DataSource):
         """The columns of an event, or of an OpenCDC record.
 
         Raises:
-            SpoolError: there is no spool, and no reader inside the job that would make one.
+            SpoolError: there is no spool, and no reader inside the job to create it.
         """
         if self._options.in_job is None:
             existing(self._options.spool)
         if self._options.envelope == OPENCDC:
-            return opencdc.spark_schema()
+            return opencdc_rows.spark_schema()
         return of_spool(self._options.spool)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """All epochs that are kept when the query is planned."""
+        """Reads all epochs that are in the spool when the query is planned."""
         if self._options.in_job is not None:
-            raise ConfigurationError(["a batch read takes a spool that exists: leave projectId and the like away"])
+            raise ConfigurationError(
+                ["a batch read needs an existing spool: omit projectId, instanceId, databaseId and changeStream"]
+            )
         return EventsBatchReader(self._options, self._tasks())
 
     def streamReader(self, schema: StructType) -> "EventsStreamReader":  # noqa: N802
-        """Every epoch in order, each once."""
+        """Reads every epoch in order, each once."""
         return EventsStreamReader(self._options, self._tasks())
 
     def _tasks(self) -> int:
@@ -86,25 +88,25 @@ class SpannerChangeStream(DataSource):
 
 
 class EventsBatchReader(DataSourceReader):
-    """Reads what is kept; records nothing."""
+    """Reads the epochs that are in the spool; does not record progress."""
 
     def __init__(self, options: SourceOptions, cores: int) -> None:
         self._options = options
         self._cores = cores
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks for all epochs that are kept now."""
+        """The tasks for all epochs that are in the spool now."""
         spool = existing(self._options.spool)
         manifests = spool.manifests(spool.floor(), spool.latest())
-        return planned(self._options, telling_gaps(manifests), self._cores)
+        return planned(self._options, warning_of_gaps(manifests), self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """The rows that a task reads."""
         return read(partition)
 
 
 class EventsStreamReader(EpochStreamReader):
-    """Gives events to a query."""
+    """Returns events to a streaming query."""
 
     def __init__(self, options: SourceOptions, cores: int) -> None:
         super().__init__(
@@ -125,7 +127,7 @@ class EventsStreamReader(EpochStreamReader):
         return planned(self._options, epochs, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """The rows that a task reads."""
         return read(partition)
 
 
@@ -148,7 +150,7 @@ def existing(path: str) -> Spool:
 
 
 def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:
-    """Shares the segments that hold wanted tables out among tasks: contiguous, about equal in bytes."""
+    """Distributes the segments with rows of the requested tables among tasks: contiguous, about equal in bytes."""
     files: list[SegmentFile] = []
     tables: set[str] = set()
     for manifest in manifests:
@@ -164,18 +166,18 @@ def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -
 
 
 def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in commit order."""
+    """The rows that a task reads, in commit order."""
     if not isinstance(partition, EventsPartition):
-        return  # Spark's stand-in for an empty plan
+        return  # Spark passes a plain InputPartition if there are no tasks
     spool = Spool.at(partition.spool)
     wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
     writer = OpenCdcWriter(spool.schema)
     for file in partition.files:
         for batch in spool.batches(file):
             if not batch.schema.equals(SCHEMA):
-                raise SpoolError(f"{partition.spool}/{file.path} has other columns than this program writes")
+                raise SpoolError(f"{partition.spool}/{file.path} has other columns than this version writes")
             kept = batch if wanted is None else batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
             if kept.num_rows and partition.envelope == OPENCDC:
-                yield from opencdc.records(writer, kept)
+                yield from opencdc_rows.records(writer, kept)
             elif kept.num_rows:
                 yield kept

@@ -1,12 +1,12 @@
-"""What all streams of a spool share: offsets, progress, admission. What a micro-batch holds is the subclass's.
+"""The base of all streaming sources that read a spool: offsets, progress, admission. Subclasses plan the tasks.
 
-Spark starts one process for each run of a query (the source's process), which asks for offsets and plans
-micro-batches; ``read`` runs in executors, on another instance, and knows only what its partition carries. ``stop`` is
-never called: the process is killed, so nothing here waits for a goodbye.
+Spark starts a Python process for each run of a query, which requests offsets and plans micro-batches. ``read`` runs in
+executors, on another instance, and has only the data in its partition. Spark does not call ``stop``: it kills the
+process, so nothing here depends on an orderly end.
 
-The ``start`` that Spark gives to ``latestOffset`` proves that the batch which ended there is done. It is recorded as
-the consumer's progress at once, for ``commit`` comes a batch late: a full spool that waited for it would wait for
-ever.
+The ``start`` that Spark passes to ``latestOffset`` proves that the micro-batch before it is done. It is recorded as the
+consumer's progress at once, because Spark calls ``commit`` one micro-batch late: a full spool, whose epochs are pruned
+by that progress, would never have room for the next micro-batch.
 """
 
 import errno
@@ -23,21 +23,21 @@ from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.source.admission import EpochWeight, Group, admitted, by_epoch
-from spark_sink.source.copies import begins_at, comparing, contradiction, other_copy
-from spark_sink.source.gaps import telling_gaps
+from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.offsets import Offset
+from spark_sink.source.spool_copies import begins_at, contradiction, other_copy, verified
 
 NEWS_WAIT = 0.25
-"""Seconds that latestOffset waits for news; without it Spark would ask 80 times a second."""
+"""Seconds that latestOffset waits for a new epoch; without it Spark would call it 80 times a second."""
 
 _TAKEOVER = 5.0
-"""Seconds that a query waits for the process of its killed predecessor to be gone."""
+"""Seconds that a query waits for the killed process of its previous run to end."""
 
 _PATIENCE = 60.0
-"""Seconds of nothing but transient errors after which one is raised."""
+"""Seconds of uninterrupted transient errors after which the error is raised."""
 
-_SIGN_OF_LIFE = 30 * SECOND
+_RECORD_INTERVAL = 30 * SECOND
 _TRANSIENT = {
     errno.EAGAIN,
     errno.EBUSY,
@@ -51,11 +51,11 @@ _TRANSIENT = {
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
-"""What passes by itself; a full disk too, for recording progress is what lets the daemon free it."""
+"""Transient errors; a full disk is one of them, because recorded progress lets the daemon free space."""
 
 
 class ConsumerClaim:
-    """A consumer's name, which one process holds at a time, and its progress.
+    """The exclusive use of a consumer's name, and the consumer's recorded progress.
 
     Args:
         spool: the spool; it need not exist yet.
@@ -63,7 +63,7 @@ class ConsumerClaim:
         clock: nanoseconds since the epoch.
 
     Attributes:
-        recorded: the epoch up to which this process has said that the consumer is done; -1 before it has.
+        recorded: the last epoch that this process has recorded as done; -1 before it has recorded one.
     """
 
     def __init__(self, spool: Spool, name: str, clock: Callable[[], int]) -> None:
@@ -76,10 +76,10 @@ class ConsumerClaim:
         self._recorded_at = 0
 
     def hold(self) -> None:
-        """Takes the name, until this process ends.
+        """Claims the name until this process ends.
 
         Raises:
-            SpoolInUseError: another query keeps it.
+            SpoolInUseError: another query uses it.
         """
         if self._held is not None:
             return
@@ -99,24 +99,25 @@ class ConsumerClaim:
             return
 
     def registered(self, *, oldest: bool) -> consumers.Consumer:
-        """Where a new query starts: the epoch before the oldest that is kept, from where on all is kept now.
+        """Registers a new query; from then on the spool keeps every epoch after the returned position.
 
-        With ``oldest`` false a consumer that is known starts where it was.
+        Args:
+            oldest: whether a known consumer starts at the oldest epoch instead of its recorded position.
         """
         known = consumers.register(self._spool, self._name, now=self._clock())
         if oldest and known.epoch >= self._spool.floor():
             consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
-            # Before the floor is read again nothing can be pruned past this consumer.
+            # The floor may have moved before the first record; from now on nothing is pruned past this consumer.
             known = consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
         return known
 
     def passed(self, epoch: int, at: str) -> None:
-        """The consumer is done with everything up to ``epoch``, whose identity is ``at``."""
+        """Records that the consumer is done with every epoch up to ``epoch``, whose identity is ``at``."""
         now = self._clock()
         since = abs(now - self._recorded_at)
         if self._spool.storage.rewrite_interval * SECOND > since:
-            return  # too soon: it is asked again a quarter of a second later
-        if epoch > self.recorded or since > _SIGN_OF_LIFE:
+            return  # too soon for this storage: latestOffset calls this again a quarter of a second later
+        if epoch > self.recorded or since > _RECORD_INTERVAL:
             if epoch >= self.recorded:
                 self.recorded, self._at = epoch, at
             consumers.record(self._spool, self._name, self.recorded, now=now, at=self._at)
@@ -124,18 +125,21 @@ class ConsumerClaim:
 
 
 class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives the epochs of a spool to one query, in order, each once.
+    """Passes the epochs of a spool to one query, in order, each once.
 
     Args:
         spool: an absolute path.
         consumer: the name under which progress is recorded.
-        limit: how much a micro-batch takes where Spark sets no limit.
-        in_job: runs the daemon, or None where somebody else does.
+        limit: the limit of a micro-batch if the trigger sets none.
+        in_job: starts the daemon; None if the daemon runs elsewhere.
         clock: nanoseconds since the epoch.
     """
 
     starts_at_oldest = True
-    """Whether a new query of a known consumer starts at the oldest epoch kept, not where the consumer was."""
+    """Whether a new query of a known consumer starts at the oldest epoch instead of the recorded position."""
+
+    takes_every_epoch = True
+    """Whether ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
 
     def __init__(
         self,
@@ -155,22 +159,22 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._compared: set[tuple[int, str]] = set()
         self._target: int | None = None
         self._weights: dict[int, EpochWeight] = {}
-        self._troubled_since: float | None = None
+        self._errors_since: float | None = None
 
     def admits(self, table: str) -> bool:
-        """Whether a table's rows count."""
+        """Whether the rows of a table count towards limits."""
         return bool(table)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
-        """What of the epochs from ``first`` to ``last`` may be taken now, in order."""
+        """The groups of the epochs from ``first`` to ``last`` that a micro-batch may take now, in order."""
         return by_epoch(self.weights(first, last))
 
     def begin(self, first: int, last: int) -> str:
-        """Makes ready for a micro-batch before Spark knows of it; returns the options that shape what it writes."""
+        """Prepares a micro-batch before Spark has its offset; returns the options that decide what it writes."""
         return ""
 
     def weights(self, first: int, last: int) -> Iterator[EpochWeight]:
-        """What the epochs from ``first`` to ``last`` hold."""
+        """The weights of the epochs from ``first`` to ``last``."""
         while first <= last and first in self._weights:
             yield self._weights[first]
             first += 1
@@ -179,111 +183,114 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield weight
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What a micro-batch takes where the trigger says nothing else."""
+        """The limit of a micro-batch if the trigger sets none."""
         return self._limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """All epochs sealed by now; what comes later is for the next run."""
+        """Ends the run with the newest epoch of now; later epochs are for the next run."""
         self._claim.hold()
         self._target = self._spool.latest()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        """Before the oldest epoch that is kept; the consumer is registered first, so it stays so."""
+        """The position of a new query; the consumer is registered first, so that no epoch after it is pruned."""
         self._claim.hold()
         known = self._claim.registered(oldest=self.starts_at_oldest)
         return Offset(known.epoch, at=known.at).to_json()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """How far the next micro-batch goes; ``start`` if there is nothing new for a quarter of a second."""
-        begun = Offset.from_json(start)
+        """The end of the next micro-batch; ``start`` if there is no new epoch for a quarter of a second."""
+        done = Offset.from_json(start)
         try:
-            end = self._next(begun, limit)
-            at = self._identity(end) if end > begun.epoch else ""
-            pinned = self.begin(begun.epoch + 1, end) if end > begun.epoch else ""
+            end = self._next(done, limit)
+            at = self._identity(end) if end > done.epoch else ""
+            pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
         except (SpoolError, OSError) as error:
-            if not self._bears(error):
+            if not self._is_transient(error):
                 raise
             time.sleep(NEWS_WAIT)
             return start
-        self._troubled_since = None
-        if end <= begun.epoch:
+        self._errors_since = None
+        if end <= done.epoch:
             return start
-        self._compared = {one for one in self._compared if one[0] >= begun.epoch} | {(end, at)}
+        self._compared = {one for one in self._compared if one[0] >= done.epoch} | {(end, at)}
         return Offset(end, self._spool_id, pinned, at).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        """The newest epoch, for the query's progress."""
+        """The newest epoch, for the progress that Spark reports."""
         return Offset(self._spool.latest(), self._spool_id).to_json() if self._spool_id else None
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, each with all it needs to know."""
+        """The tasks of a micro-batch, each with all that it needs to read its rows."""
         self._claim.hold()
-        begun, ended = Offset.from_json(start), Offset.from_json(end)
-        if ended.epoch < begun.epoch:
-            raise SpoolError(f"Spark's checkpoint goes back from epoch {begun.epoch} to {ended.epoch}")
-        self._identify(begun)
-        self._identify(ended)
-        epochs = self._spool.manifests(begun.epoch + 1, ended.epoch)
-        return self.plan(telling_gaps(comparing(epochs, begun, ended, self._other_copy)), ended.pinned)
+        done, last = Offset.from_json(start), Offset.from_json(end)
+        if last.epoch < done.epoch:
+            raise SpoolError(
+                f"Spark's checkpoint goes back from epoch {done.epoch} to {last.epoch}",
+                hint="It is damaged: restore it from a backup, or start the query with a new checkpoint.",
+            )
+        self._identify(done)
+        self._identify(last)
+        epochs = self._spool.manifests(done.epoch + 1, last.epoch)
+        return self.plan(warning_of_gaps(verified(epochs, done, last, self._other_copy)), last.pinned)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
-        """The tasks for these epochs; none where they are empty."""
+        """The tasks for these epochs; none if they are empty."""
         raise NotImplementedError
 
     def commit(self, end: dict[str, object]) -> None:
-        """Records progress; latestOffset has mostly done so before."""
+        """Records progress; latestOffset has usually done so already."""
         try:
             done = Offset.from_json(end)
             self._claim.passed(done.epoch, done.at)
         except SpoolError as error:
-            if not self._bears(error):
+            if not self._is_transient(error):
                 raise
 
-    def _next(self, begun: Offset, limit: ReadLimit) -> int:
+    def _next(self, done: Offset, limit: ReadLimit) -> int:
         self._claim.hold()
         if self._in_job is not None:
             self._in_job.ensure()
-        self._identify(begun)
-        self._claim.passed(begun.epoch, begun.at)
-        for passed in [epoch for epoch in self._weights if epoch <= begun.epoch]:
+        self._identify(done)
+        self._claim.passed(done.epoch, done.at)
+        for passed in [epoch for epoch in self._weights if epoch <= done.epoch]:
             del self._weights[passed]
         deadline = time.monotonic() + NEWS_WAIT
-        seen = begun.epoch
+        seen = done.epoch
         while True:
             newest = self._spool.latest()
             if newest > seen:
                 seen = newest
-                end = self._admitted(begun.epoch, newest, limit)
-                if end > begun.epoch:
+                end = self._admitted(done.epoch, newest, limit)
+                if end > done.epoch:
                     return end
             if self._target is not None or time.monotonic() >= deadline:
-                return begun.epoch
+                return done.epoch
             if self._in_job is not None:
                 self._in_job.ensure()
             time.sleep(self._spool.storage.poll_interval)
 
-    def _admitted(self, begun: int, newest: int, limit: ReadLimit) -> int:
-        self._identify(Offset(begun))
-        if begun + 1 < self._spool.floor():
-            next(self._spool.manifests(begun + 1, begun + 1))  # says that it was pruned
+    def _admitted(self, done: int, newest: int, limit: ReadLimit) -> int:
+        self._identify(Offset(done))
+        if done + 1 < self._spool.floor():
+            next(self._spool.manifests(done + 1, done + 1))  # raises the error that it was pruned
         last = newest if self._target is None else min(newest, self._target)
-        if isinstance(limit, ReadAllAvailable) and type(self).groups is EpochStreamReader.groups:
+        if isinstance(limit, ReadAllAvailable) and self.takes_every_epoch:
             return last
-        return admitted(self.groups(begun + 1, last), limit) or begun
+        return admitted(self.groups(done + 1, last), limit) or done
 
     def _identify(self, offset: Offset) -> None:
-        """Compares the spool with the one that the checkpoint is of."""
-        if not self._spool_id and self._spool.latest():  # before its first epoch a spool may still be begun anew
+        """Verifies that the spool is the one of the checkpoint."""
+        if not self._spool_id and self._spool.latest():  # before its first epoch a spool may still be created again
             self._spool_id = self._spool.header().spool_id
         if offset.spool_id and not self._spool_id:
             raise SpoolError(
                 f"there are no epochs at {self._spool.path} any more",
-                hint="Restore the spool, or start the query anew with a new checkpoint.",
+                hint="Restore the spool, or start the query with a new checkpoint.",
             )
         if offset.spool_id and offset.spool_id != self._spool_id:
             raise SpoolError(
-                f"Spark's checkpoint is of spool {offset.spool_id}, but at {self._spool.path} is {self._spool_id}",
-                hint="Restore the other, or start the query anew with a new checkpoint.",
+                f"Spark's checkpoint belongs to spool {offset.spool_id}, but at {self._spool.path} is {self._spool_id}",
+                hint="Restore the spool of the checkpoint, or start the query with a new checkpoint.",
             )
         if offset.epoch > self._spool.latest():
             raise self._other_copy(offset, f"it ends with epoch {self._spool.latest()}")
@@ -293,7 +300,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._compared.add((offset.epoch, offset.at))
 
     def _identity(self, epoch: int) -> str:
-        """What identifies an epoch that is sealed."""
+        """The identity of a sealed epoch."""
         weight = self._weights.get(epoch)
         if weight is not None and weight.summary is not None:
             return weight.summary.identity
@@ -303,15 +310,15 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return other_copy(self._spool, "Spark's checkpoint", offset, found, self.anew(offset))
 
     def anew(self, done: Offset) -> str:
-        """How the query begins anew where the spool is another copy than the one of ``done``, and what that costs."""
+        """How to start over if the spool is another copy than that of ``done``, and which records that affects."""
         oldest = self._spool.floor() - 1
-        return f"start the query anew with a new checkpoint: {begins_at(self._spool, oldest, done)}"
+        return f"start the query with a new checkpoint: {begins_at(self._spool, oldest, done)}"
 
-    def _bears(self, error: Exception) -> bool:
-        """Whether an error may pass by itself; an exception out of latestOffset would end the query."""
+    def _is_transient(self, error: Exception) -> bool:
+        """Whether to retry: transient errors may last for a while, and an exception would end the query."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError) or cause.errno not in _TRANSIENT:
             return False
         now = time.monotonic()
-        self._troubled_since = self._troubled_since or now
-        return now - self._troubled_since < _PATIENCE
+        self._errors_since = self._errors_since or now
+        return now - self._errors_since < _PATIENCE

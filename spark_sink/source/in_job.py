@@ -1,9 +1,9 @@
 """The daemon inside a Spark job: a child of the source's process that fills the spool.
 
-It is the same ``spanner-cdc read`` that runs as a service. Its standard input is the lifeline: it is held open by
-the source's process and nobody else, so when that is killed the daemon meets the end of its input and stops. A
-restarted query may come before that; the spool's lock then refuses its daemon, which is started again until the
-orphan is gone.
+It is the same ``spanner-cdc read`` that runs as a service. Its standard input is the lifeline: only the source's
+process holds it open, so when that process is killed the daemon reads the end of its input and stops. A restarted query
+may start its own daemon before that. The spool's lock refuses it, it ends with :data:`connector.errors.TRANSIENT`, and
+it is started again until the orphaned daemon is gone.
 """
 
 import os
@@ -16,14 +16,15 @@ from typing import IO
 
 import orjson
 
-from connector.errors import SpoolError, StreamError
+from connector.errors import TRANSIENT, SpoolError, StreamError
 from spark_sink.source.options import InJobOptions
 
 DAEMON = (sys.executable, "-m", "connector", "read", "--stdin-lifeline")
-_IN_USE = "is written by another daemon"
 _TAKEOVER = 30.0
 """Seconds that an orphaned daemon has to end."""
+
 _RETRY = 0.3
+"""Seconds before the daemon is started again."""
 
 
 class InJobReader:
@@ -44,12 +45,10 @@ class InJobReader:
         self._give_up = 0.0
         self._retry_at = 0.0
         self.finished = False
-        """Whether the daemon has reached the end that was asked for."""
-        self.refusals = 0
-        """How often the spool was still another daemon's."""
+        """Whether the daemon has reached the requested end."""
 
     def ensure(self) -> None:
-        """Starts the daemon the first time, and looks whether it lives every time.
+        """Starts the daemon if it does not run, and checks how it ended if it has.
 
         Raises:
             StreamError: it failed; the message is its last line.
@@ -70,17 +69,16 @@ class InJobReader:
         self._process = None
         if code == 0 and self._options.end:
             self.finished = True
-        elif code == 0:  # somebody has stopped it, and the query goes on
+        elif code == 0:  # it was stopped by a signal, and the query continues
             self._retry_at = time.monotonic() + _RETRY
             self._give_up = 0.0
-        elif _IN_USE in line and time.monotonic() < self._give_up:
-            self.refusals += 1
+        elif code == TRANSIENT and time.monotonic() < self._give_up:
             self._retry_at = time.monotonic() + _RETRY
         else:
-            raise StreamError(f"the reader inside the job ended with code {code}: {line or 'it said nothing'}")
+            raise StreamError(f"the reader inside the job ended with code {code}: {line or 'without a message'}")
 
     def close(self) -> None:
-        """Cuts the lifeline and waits for the daemon; the source's process never does, it is killed."""
+        """Closes the lifeline and waits for the daemon. For tests: Spark kills the source's process instead."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -92,7 +90,7 @@ class InJobReader:
     def _start(self) -> None:
         self._give_up = self._give_up or time.monotonic() + _TAKEOVER
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        config, end = os.pipe()  # which leaves no file behind
+        config, end = os.pipe()  # a pipe, so that no file is left behind
         try:
             with os.fdopen(end, "wb") as written:
                 written.write(config_document(self._options, self._spool))
@@ -116,7 +114,7 @@ class InJobReader:
 
 
 def config_document(options: InJobOptions, spool: str) -> bytes:
-    """The daemon's configuration; YAML takes JSON."""
+    """The daemon's configuration as JSON, which is valid YAML."""
     source = {
         "project": options.project,
         "instance": options.instance,
@@ -139,7 +137,7 @@ def config_document(options: InJobOptions, spool: str) -> bytes:
 
 
 class _LastLine:
-    """Passes a daemon's standard error on and keeps its last line."""
+    """Copies a daemon's standard error to this process's, and keeps its last line."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

@@ -1,10 +1,10 @@
-"""Where a query is: Spark's offset, as the JSON that Spark keeps in its checkpoint.
+"""The position of a query: Spark's offset, as the JSON that Spark keeps in its checkpoint.
 
-Offset N means that everything up to and including epoch N is done. Spark compares offsets as text, so the order of
-the keys is fixed. From the second offset on it names the spool: a checkpoint that meets another spool in the same
-folder is refused, where it would else skip that spool's first epochs. So is one that was past the epoch of that number
-in another copy of the spool (:mod:`spark_sink.source.copies`). Newer versions of this program read older
-offsets; an older program refuses a newer one.
+Offset N means that every epoch up to and including N is done. Spark compares offsets as text, so the order of the keys
+is fixed. From the second offset on, an offset names the spool: if another spool is in the same folder, the checkpoint
+is rejected, because the query would skip the first epochs of that spool. It is also rejected if the spool is another
+copy of the same spool (:mod:`spark_sink.source.spool_copies`). Newer versions read the offsets of older ones; an older
+version rejects the offsets of a newer one.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Everything up to ``epoch`` is done.
+    """Every epoch up to ``epoch`` is done.
 
-    ``spool_id`` is empty in a query's first offset, which may be older than the spool. ``pinned`` holds the options
-    that shape what the micro-batch writes: they are in the checkpoint before anything is written, so that a replay
-    writes the same even if the options were changed in between. ``at`` is the epoch's
-    :attr:`connector.spool.manifest.Manifest.identity`, empty in offsets of before it was kept.
+    Attributes:
+        epoch: the number of the last epoch.
+        spool_id: the id of the spool; empty in the first offset of a query, which may be older than the spool.
+        pinned: the options that decide what the micro-batch writes. They are in the checkpoint before anything is
+            written, so that a replay writes the same even if the options were changed in between.
+        at: the epoch's :attr:`connector.spool.manifest.Manifest.identity`; empty in offsets of older versions.
     """
 
     epoch: int
@@ -46,7 +48,7 @@ class Offset:
         """Reads an offset from Spark's checkpoint.
 
         Raises:
-            SpoolError: it is no such offset, or of a newer version.
+            SpoolError: it is not an offset of this source, or has a newer version.
         """
         version, epoch = node.get("version"), node.get("epoch")
         if not isinstance(version, int) or not isinstance(epoch, int) or version < 1 or epoch < 0:
@@ -70,6 +72,6 @@ def _checked(at: str) -> None:
         watermark_of(at)
     except (IndexError, ValueError) as error:
         raise SpoolError(
-            f"Spark's checkpoint holds an offset that is damaged: {at!r} identifies no epoch",
-            hint="Restore it from a copy, or start the query anew with a new checkpoint.",
+            f"Spark's checkpoint holds a damaged offset: {at!r} does not identify an epoch",
+            hint="Restore it from a backup, or start the query with a new checkpoint.",
         ) from error

@@ -1,4 +1,4 @@
-"""The options of the source, checked as a whole: every fault is named at once."""
+"""The options of the source; all errors in them are reported at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ OPENCDC: Envelope = "opencdc"
 
 @dataclass(frozen=True, slots=True)
 class InJobOptions:
-    """The change stream that a reader inside the job reads; empty where the daemon's default holds."""
+    """The change stream that a reader inside the job reads; an empty field has the default of the daemon."""
 
     project: str
     instance: str
@@ -35,7 +35,7 @@ class InJobOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a user asks of the source; ``spool`` is an absolute path, or ``gs://bucket/prefix``."""
+    """The options that a user sets; ``spool`` is an absolute path, or ``gs://bucket/prefix``."""
 
     spool: str
     max_rows: int | None = None
@@ -46,10 +46,10 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """The options that Spark hands over, their names in any case.
+        """Parses the options that Spark passes; their names are case-insensitive.
 
         Raises:
-            ConfigurationError: with every fault.
+            ConfigurationError: with every error in the options.
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
         faults: list[str] = []
@@ -69,7 +69,7 @@ class SourceOptions:
             faults.append(f"option maxRowsPerTrigger is {most!r}, not a number above 0")
         tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
         if "tables" in given and not tables:
-            faults.append("option tables names no table")
+            faults.append("option tables is empty: name one table or more, or omit it")
         consumer = given.get("consumer", DEFAULT)
         try:
             if checked_name(consumer).partition(".")[0] in sink_names():
@@ -92,17 +92,17 @@ class SourceOptions:
         )
 
     def admits(self, table: str) -> bool:
-        """Whether the rows of a table are wanted."""
+        """Whether the option ``tables`` includes a table."""
         return not self.tables or any(fnmatchcase(table, pattern) for pattern in self.tables)
 
 
 def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
-    asked = [name for name in (*IN_JOB, "emulatorHost") if name.lower() in given]
-    if not asked:
+    given_names = [name for name in (*IN_JOB, "emulatorHost") if name.lower() in given]
+    if not given_names:
         return None
     missing = [name for name in _REQUIRED_IN_JOB if not given.get(name.lower())]
     if missing:
-        faults.append(f"option {', '.join(missing)} is missing: {asked[0]} asks for a reader inside the job")
+        faults.append(f"option {', '.join(missing)} is missing: {given_names[0]} starts a reader inside the job")
         return None
     project, instance, database, stream, start, end, heartbeat = (given.get(name.lower(), "") for name in IN_JOB)
     return InJobOptions(project, instance, database, stream, start, end, heartbeat, given.get("emulatorhost", ""))

@@ -1,22 +1,22 @@
-"""A table's rows with typed columns, in Spark SQL alone: no Python runs per row.
+"""``typed()``: the rows of one table with typed columns, in Spark SQL alone: no Python runs for a row.
 
 The payload's values are in Spanner's own JSON encoding
 (https://cloud.google.com/spanner/docs/reference/rpc/google.spanner.v1#typecode), where INT64 is a string and FLOAT64
-may be one. So every value is taken out as text, and cast by its column's type in the schema that the spool knows.
+may be one. So every value is extracted as text, and cast to the type of its column in the spool's schema.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import orjson
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
-from spark_sink.source import schema
+from spark_sink.source.event_columns import SPOOL
 
 Cast = Callable[[Column], Column]
 
@@ -29,12 +29,12 @@ METADATA = (
     "_present",
     "_epoch",
 )
-"""The columns that stand beside the table's own."""
+"""The columns that are added to those of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkType:
-    """A Spark SQL type, and how a value's text becomes it."""
+    """A Spark SQL type, and the conversion of a value's text to it."""
 
     name: str
     cast: Cast
@@ -46,36 +46,43 @@ def _plain(name: str) -> SparkType:
 
 _STRING = SparkType("string", lambda value: value)
 _BINARY = SparkType("binary", F.unbase64)
-_TYPES = {
-    "BOOL": _plain("boolean"),
-    "INT64": _plain("bigint"),
-    "ENUM": _plain("bigint"),
-    "FLOAT32": _plain("float"),
-    "FLOAT64": _plain("double"),
-    "NUMERIC": _plain("decimal(38,9)"),
-    "DATE": _plain("date"),
-    "TIMESTAMP": _plain("timestamp"),
-    "BYTES": _BINARY,
-    "PROTO": _BINARY,
+_LONG = _plain("bigint")
+
+SPARK_TYPES: Mapping[ColumnKind, SparkType] = {
+    ColumnKind.BOOL: _plain("boolean"),
+    ColumnKind.INT64: _LONG,
+    ColumnKind.FLOAT32: _plain("float"),
+    ColumnKind.FLOAT64: _plain("double"),
+    ColumnKind.NUMERIC: _plain("decimal(38,9)"),
+    ColumnKind.PG_NUMERIC: _STRING,
+    ColumnKind.STRING: _STRING,
+    ColumnKind.BYTES: _BINARY,
+    ColumnKind.DATE: _plain("date"),
+    ColumnKind.TIMESTAMP: _plain("timestamp"),
+    ColumnKind.JSON: _STRING,
+    ColumnKind.UUID: _STRING,
+    ColumnKind.INTERVAL: _STRING,
+    ColumnKind.ENUM: _LONG,
+    ColumnKind.PROTO: _BINARY,
+    ColumnKind.UNKNOWN: _STRING,
 }
-"""By type code; whatever is not here stays text: STRING, JSON, UUID, INTERVAL, and types not known yet."""
 
 
 def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
-    """The rows of one table, with a column for each of the table's, and what happened to the row.
+    """The rows of one table, with a typed column for each column of the table, and columns that describe the change.
 
-    Beside the table's columns stand ``_change_type``, ``_commit_timestamp`` (text, all digits),
-    ``_change_sequence_number``, ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not
-    captured is NULL here as well; ``_present`` lists the columns that were. The columns are those known when this is
-    called: of the newest epoch, wherein older rows lack what was added later. A column whose type has changed is text.
+    The added columns are ``_change_type``, ``_commit_timestamp`` (text with all digits), ``_change_sequence_number``,
+    ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not captured is NULL, too; ``_present``
+    lists the captured columns. The table's columns are those of the newest epoch at the time of the call; they are NULL
+    in rows that are older than the column. A column whose type has changed is text.
 
     Args:
-        df: rows of the source, as a stream or as a batch; its columns are still there.
+        df: rows of the source, as a stream or as a batch, with the columns of the source.
         table: the table's name, ``schema.table`` in a named schema.
-        spool: the path of the spool, if ``df`` is not straight from the source.
+        spool: the path of the spool; needed if ``df`` was transformed so that it no longer names its spool.
 
     Raises:
-        ConfigurationError: the spool or the table is not known, or a column is named like one of the above.
+        ConfigurationError: the spool or the table is unknown, or a column has the name of an added column.
         SpoolError: the spool cannot be read.
     """
     columns = _columns(Spool.at(spool or _spool_of(df)), table)
@@ -84,7 +91,7 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         raise ConfigurationError(
             [f"table {table} has a column {', '.join(taken)}, which typed() adds itself: read it from payload"]
         )
-    read_as = StructType([StructField(name, _text_of(type_json)) for name, type_json in columns.items()])
+    read_as = StructType([StructField(name, _text_of(_parsed(type_json))) for name, type_json in columns.items()])
     payload = F.from_json(F.col("payload"), read_as, {"mode": "FAILFAST"})
     metadata = F.col("source_metadata")
     rows = df.where(F.col("object") == F.lit(table)).select(
@@ -98,28 +105,28 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         F.col("epoch").alias("_epoch"),
     )
     values = [
-        _cast(F.col("_row").getField(name), type_json).alias(name, metadata={"spanner_type": type_json})
+        _cast(F.col("_row").getField(name), _parsed(type_json)).alias(name, metadata={"spanner_type": type_json})
         for name, type_json in columns.items()
     ]
     return rows.select(*values, *(F.col(name) for name in METADATA))
 
 
 def _spool_of(df: DataFrame) -> str:
-    found = [field.metadata.get(schema.SPOOL) for field in df.schema.fields if field.name == "payload"]
+    found = [field.metadata.get(SPOOL) for field in df.schema.fields if field.name == "payload"]
     if not found or not isinstance(found[0], str):
         raise ConfigurationError(
-            ["typed() cannot tell the spool of this DataFrame: give it the source's own rows, or its path as spool="]
+            ["typed() cannot find the spool of this DataFrame: pass the source's own rows, or its path as spool="]
         )
     return found[0]
 
 
 def _columns(spool: Spool, table: str) -> dict[str, str]:
-    """The columns of a table by name, with Spanner's type; an empty type where it has changed."""
+    """The columns of a table by name, with Spanner's type; the type is empty if it has changed."""
     newest, keys = _schema_keys(spool)
     current = newest.get(table)
     if current is None:
         known = ", ".join(sorted(newest)) or "none yet"
-        raise ConfigurationError([f"the spool at {spool.path} knows no table {table} (known: {known})"])
+        raise ConfigurationError([f"the spool at {spool.path} has no table {table} (tables: {known})"])
     columns = {column.name: column.type for column in current.columns}
     for key in keys:
         other = spool.schema(key)
@@ -132,12 +139,12 @@ def _columns(spool: Spool, table: str) -> dict[str, str]:
 
 
 def _schema_keys(spool: Spool) -> tuple[dict[str, TableSchema], list[str]]:
-    """The newest schema of each table, and every schema key that is in the spool."""
+    """The newest schema of each table, and every schema key in the spool."""
     try:
         header = spool.header()
     except FileNotFoundError:
         raise ConfigurationError(
-            [f"there is no spool at {spool.path} yet: typed() knows a table's columns once the reader has started"]
+            [f"there is no spool at {spool.path} yet: start the reader first, which writes the columns of the tables"]
         ) from None
     latest = spool.latest()
     newest = spool.manifest(latest).schema_keys if latest else header.schema_keys
@@ -145,30 +152,21 @@ def _schema_keys(spool: Spool) -> tuple[dict[str, TableSchema], list[str]]:
     return {table: spool.schema(key) for table, key in newest.items()}, keys
 
 
-def _text_of(type_json: str) -> StringType | ArrayType:
-    return ArrayType(StringType()) if _element(type_json) is not None else StringType()
+def _text_of(column_type: SpannerType) -> StringType | ArrayType:
+    return ArrayType(StringType()) if column_type.is_array else StringType()
 
 
-def _cast(value: Column, type_json: str) -> Column:
-    element = _element(type_json)
-    if element is None:
-        return _type_of(type_json).cast(value)
-    kind = _type_of(orjson.dumps(element).decode())
-    if kind is _STRING:
+def _cast(value: Column, column_type: SpannerType) -> Column:
+    spark_type = SPARK_TYPES[column_type.kind]
+    if not column_type.is_array:
+        return spark_type.cast(value)
+    if spark_type is _STRING:
         return value
-    if kind is _BINARY:
+    if spark_type is _BINARY:
         return F.transform(value, F.unbase64)
-    return value.cast(f"array<{kind.name}>")
+    return value.cast(f"array<{spark_type.name}>")
 
 
-def _element(type_json: str) -> object:
-    """The type of an ARRAY's elements, or None."""
-    node = orjson.loads(type_json) if type_json else {}
-    return node.get("array_element_type") if node.get("code") == "ARRAY" else None
-
-
-def _type_of(type_json: str) -> SparkType:
-    node = orjson.loads(type_json) if type_json else {}
-    if node.get("type_annotation") == "PG_NUMERIC":  # it may be NaN, and has more digits than a decimal
-        return _STRING
-    return _TYPES.get(str(node.get("code")), _STRING)
+def _parsed(type_json: str) -> SpannerType:
+    """The type of a column; that of a column whose type has changed is not known."""
+    return SpannerType.parse(type_json) if type_json else SpannerType(ColumnKind.UNKNOWN)

@@ -12,7 +12,7 @@ import pytest
 from connector.core.timestamps import format_rfc3339
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, tell
+from connector.spool.sink_report import NOTHING, write_report
 from emulator import Workload
 from emulator.workload.tables import Dialect
 from tests.integration.commands import Background, configuration, manifests, options, reading, run
@@ -114,7 +114,7 @@ def test_the_status_page_and_the_metrics_tell_of_dead_letters_and_of_tables_that
     with reading(configuration(tmp_path, database())) as daemon:
         found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
         assert found is not None
-        tell(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
+        write_report(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
         daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the letters told")
         assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
         metrics = fetched(f"{found[1]}/metrics").decode()

@@ -187,7 +187,7 @@ POSITION = Position("p/in/d/s", ORIGIN, "t", "1", 0).to_text()
 @pytest.mark.parametrize(
     ("stream", "given", "line"),
     [
-        ("s", ("--start-position", POSITION[:-8]), "--start-position: it is no position, or a damaged one: copy it"),
+        ("s", ("--start-position", POSITION[:-8]), "--start-position: it is not a valid position: copy the whole"),
         ("s", ("--start-position", ""), "--start-position: it is no position, or a damaged one"),
         ("s", ("--start-position", POSITION, "--start", "now"), "--start and --start-position both say where to begin"),
         ("t", ("--start-position", POSITION), "--start-position: it is of change stream p/in/d/s, not p/in/d/t"),

@@ -69,7 +69,7 @@ def test_two_workers_seal_what_one_process_seals_in_the_same_order(mode: Partiti
         with served(told, FaultPlan(workers, share=0.3, kinds=QUICK)) as sample:
             done = run("read", config(tmp_path / str(workers), sample, told, workers=workers))
         assert done.code == 0, done.err
-        assert ("workers have begun" in done.err) is (workers > 1)
+        assert ("workers have started" in done.err) is (workers > 1)
         assert_delivered(tmp_path / str(workers) / "spool", told.committed)
         found.append(without_read_timestamp_and_epoch(tmp_path / str(workers)))
     assert found[0] == found[1]
@@ -147,7 +147,7 @@ def test_tail_may_have_workers_too(tmp_path: Path) -> None:
     events = [[{**event, "read_timestamp": None} for event in done.events] for done in found]
     assert events[0] == events[1]
     assert len(events[0]) == len(told.committed)
-    assert ["workers have begun" in done.err for done in found] == [False, True]
+    assert ["workers have started" in done.err for done in found] == [False, True]
 
 
 def test_the_status_page_tells_how_many_there_are_and_how_many_were_replaced(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from spark_sink.bigquery.rows.builder import RowBuilder
 from spark_sink.bigquery.tables.table import BigQueryTable, Column, Mode, TableOptions, bigquery_name, bigquery_table
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
-from tests.spark_sink.bigquery.test_rows import MODES, NOW, decoded, enveloped
+from tests.spark_sink.bigquery.rows.built import MODES, NOW, decoded, enveloped
 
 Value = tuple[Any, Any]
 """A value as Spanner writes it in JSON, and what it is in the message."""

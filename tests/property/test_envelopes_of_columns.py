@@ -1,4 +1,4 @@
-"""The envelope of columns is what it is where each row is made alone."""
+"""The envelope that is built from columns equals the envelope that is built row by row."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ EPOCH = 7
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Python's datetimes end at microseconds and in 9999: moments are told as integers."""
+    """Timestamps as integers, because Python's datetimes have microseconds and end in 9999."""
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
     found: list[dict[str, Any]] = pa.table(batch.columns, SCHEMA).cast(plain).to_pylist()
     return found
@@ -97,12 +97,12 @@ def spliced(keys: str, values: str) -> str:
 
 
 LAST = parse("2262-01-01T00:00:00Z") - 1
-moments = st.builds(lambda at, digits: at - at % 10 ** (9 - digits), st.integers(0, LAST), st.integers(0, 9))
+timestamps = st.builds(lambda at, digits: at - at % 10 ** (9 - digits), st.integers(0, LAST), st.integers(0, 9))
 
 
 @effort(250)
-@given(st.lists(st.tuples(records, st.none() | moments), max_size=6), st.lists(records, max_size=4), st.booleans())
-def test_rows_of_columns_are_the_rows_of_each_record(
+@given(st.lists(st.tuples(records, st.none() | timestamps), max_size=6), st.lists(records, max_size=4), st.booleans())
+def test_rows_of_columns_are_the_rows_of_single_records(
     drawn: list[tuple[DataChangeRecord, int | None]], more: list[DataChangeRecord], deletes: bool
 ) -> None:
     some = [one if at is None else replace(one, commit_timestamp=at) for one, at in drawn]

@@ -1,4 +1,4 @@
-"""Epochs, schemas and filters are the same, be records fed as columns or one by one, and as they are plainly told."""
+"""Epochs, schemas and filters are the same for columns of records, for single records, and in a simple model."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.property.some_records import TABLES, records
 TOKENS = ("p", "q", "r")
 STEPS = (0, 0, 0, 1, 1, 2, 1000, MINUTE // 2, MINUTE - 1, MINUTE)
 START = AT - AT % MINUTE + MINUTE - 3
-"""Just before a minute ends."""
+"""Shortly before the end of a minute."""
 
 
 class Fed:
@@ -40,7 +40,7 @@ class Fed:
         self.last = dict.fromkeys(TOKENS, START)
         """Each partition's last commit timestamp."""
         self.held = {token: [START] for token in TOKENS}
-        """Commit timestamps of what each has brought last."""
+        """The newest commit timestamp of each partition."""
         self.progress = dict.fromkeys(TOKENS, START)
         self.watermark = START
 
@@ -113,7 +113,7 @@ def test_epochs_of_blocks_are_those_of_single_records(data: st.DataObject, max_b
 
 
 @pytest.mark.parametrize("mutant", mutants.OF_COLUMNS)
-def test_a_broken_rule_of_columns_is_caught(mutant: type[EpochBuffer]) -> None:
+def test_a_broken_rule_of_columns_is_detected(mutant: type[EpochBuffer]) -> None:
     @settings(effort(1000), phases=[Phase.generate])
     @given(st.data(), sizes)
     def differs(data: st.DataObject, max_bytes: int) -> None:
@@ -165,7 +165,7 @@ def epochs_of(some: list[DataChangeRecord], low: int, high: int, max_bytes: int)
 
 @effort(200)
 @given(st.lists(st.lists(st.tuples(records, st.sampled_from(STEPS)), max_size=6), max_size=3), st.integers(1, 200))
-def test_epochs_of_blocks_are_as_they_are_plainly_told(
+def test_epochs_of_blocks_are_those_of_the_simple_model(
     drawn: list[list[tuple[DataChangeRecord, int]]], max_bytes: int
 ) -> None:
     buffer = EpochBuffer(START, max_bytes=max_bytes)
@@ -188,7 +188,7 @@ def test_epochs_of_blocks_are_as_they_are_plainly_told(
 
 @effort(200)
 @given(st.lists(records, max_size=10))
-def test_transactions_are_incomplete_that_do_not_have_as_many_records_as_they_say(some: list[DataChangeRecord]) -> None:
+def test_transactions_with_fewer_records_than_they_declare_are_incomplete(some: list[DataChangeRecord]) -> None:
     ordered = sorted(some, key=lambda one: one.order)
     wanted = []
     for (at, transaction), group in groupby(ordered, lambda one: (one.commit_timestamp, one.server_transaction_id)):
@@ -210,7 +210,7 @@ patterns = st.lists(st.sampled_from(("*", "S*", "music.*", "*b*", "", "x")), max
     patterns,
     st.lists(st.sampled_from(("loop=", "app=x", "y", "")), max_size=2),
 )
-def test_records_are_kept_of_tables_and_tags_that_are_wanted(
+def test_records_of_the_selected_tables_and_tags_are_kept(
     some: list[DataChangeRecord], include: list[str], exclude: list[str], tags: list[str]
 ) -> None:
     def keeps(one: DataChangeRecord) -> bool:
@@ -225,7 +225,7 @@ def test_records_are_kept_of_tables_and_tags_that_are_wanted(
 
 @effort(150)
 @given(st.lists(st.lists(records, max_size=6), max_size=4))
-def test_a_registry_learns_of_columns_what_it_learns_of_each_record(parts: list[list[DataChangeRecord]]) -> None:
+def test_a_registry_observes_the_same_of_columns_as_of_single_records(parts: list[list[DataChangeRecord]]) -> None:
     plain, columns = SchemaRegistry(), SchemaRegistry()
     for registry in (plain, columns):
         registry.observe(TABLES[0], COLUMNS)

@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 def eventually(true: Callable[[], object], what: str, *, starts: int = 1) -> None:
-    """Waits until something is so, which takes so many starts of Spark."""
+    """Waits until a condition holds, with patience for so many starts of Spark."""
     deadline = time.monotonic() + starts * PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"

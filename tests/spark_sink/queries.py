@@ -1,4 +1,4 @@
-"""Runs streaming queries and tells what they delivered: a line of JSON for each event, in a file for each batch."""
+"""Runs streaming queries and reads what they delivered: an array of JSON events in a file for each batch."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Query:
         return writer.start()
 
     def run(self, **how: Hook) -> None:
-        """All epochs sealed by now."""
+        """Delivers all epochs that are sealed by now."""
         query = self.start(available_now=True, **how)
         query.awaitTermination()
 

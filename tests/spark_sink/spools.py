@@ -11,25 +11,25 @@ from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND, parse
 from connector.envelope.envelope import EnvelopeBuilder, Source
-from connector.spool import writing as sealing
 from connector.spool.gaps import restart_at
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
+from connector.spool.writing import SpoolWriter, checkpoint, initialize
 from spark_sink.sink.dead_letters import DeadLetters
 
 START = parse("2026-03-01T10:00:00Z")
 SOURCE = Source("project", "instance", "d", "Everything", "d")
 
 
-class NoLetters(DeadLetters):
-    """A place for no dead letters: an event that is refused fails the test."""
+class NoDeadLetters(DeadLetters):
+    """A dead-letter store that fails the test when an event is rejected."""
 
     def put(self, table: str, name: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> None:
-        """Refuses."""
-        raise AssertionError(f"events of {table} are refused: {set(reasons)}")
+        """Fails the test."""
+        raise AssertionError(f"events of {table} are rejected: {set(reasons)}")
 
 
-LETTERS = NoLetters("/nowhere")
+NO_DEAD_LETTERS = NoDeadLetters("/nowhere")
 KEY = ColumnType("Id", '{"code":"INT64"}', True, 1)
 NAME = ColumnType("Name", '{"code":"STRING"}', False, 2)
 SINGERS = (KEY, NAME)
@@ -72,22 +72,22 @@ def record(
 
 
 class SpoolMaker:
-    """A spool, and what it takes to seal epochs into it."""
+    """Seals epochs into a spool; ``reopen`` continues one that has epochs."""
 
-    def __init__(self, path: Path | str, *, go_on: bool = False) -> None:
+    def __init__(self, path: Path | str, *, reopen: bool = False) -> None:
         self.path = str(path)
         self.spool = Spool.at(path)
         source = SourceName(project="project", instance="instance", database="d", change_stream="Everything")
-        begun = go_on and self.spool.latest() > 0
-        header = self.spool.header() if begun else sealing.initialize(self.spool, source, START, "now", [])
+        exists = reopen and self.spool.latest() > 0
+        header = self.spool.header() if exists else initialize(self.spool, source, START, "now", [])
         self.spool_id = header.spool_id
         self._open()
         self._next_id = 0
 
     def _open(self) -> None:
         header = self.spool.header()
-        at = sealing.checkpoint(self.spool, header)
-        self.writer = sealing.SpoolWriter(
+        at = checkpoint(self.spool, header)
+        self.writer = SpoolWriter(
             self.spool,
             header,
             at,
@@ -102,14 +102,14 @@ class SpoolMaker:
         epoch = Epoch(low, self.watermark, records, sum(record.size for record in records))
         return self.writer.seal(epoch, [CutPartition("token", START)], now=self.watermark, final=final).epoch
 
-    def restart_at(self, moment: int) -> int:
-        """Seals a gap up to ``moment``, as ``spanner-cdc spool --restart-at`` does; returns its number."""
-        gap = restart_at(self.spool, moment, now=moment)
+    def restart_at(self, timestamp: int) -> int:
+        """Seals a gap up to ``timestamp``, as ``spanner-cdc spool --restart-at`` does; returns its number."""
+        gap = restart_at(self.spool, timestamp, now=timestamp)
         self._open()
         return gap.epoch
 
     def fill(self, epochs: int, rows: int = 5, *, step: int = SECOND) -> list[int]:
-        """Seals epochs of one record each, whose ids count on; returns the ids."""
+        """Seals epochs of one record each, with consecutive ids; returns the ids."""
         out: list[int] = []
         for _ in range(epochs):
             ids = range(self._next_id, self._next_id + rows)

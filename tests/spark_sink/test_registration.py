@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import connector
 
 HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
 
@@ -22,3 +25,10 @@ def test_importing_the_connector_imports_no_sink() -> None:
     code = "import sys\nimport connector.cli\nprint([name for name in sys.modules if name.startswith('spark_sink')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_module_of_the_connector_names_a_sink_but_the_default_one() -> None:
+    (root,) = connector.__path__
+    sources = {path: path.read_text().lower() for path in Path(root).rglob("*.py")}
+    assert [path for path, text in sources.items() if "bigquery" in text] == []
+    assert [path.name for path, text in sources.items() if '= "files"' in text] == ["sinks.py"]

@@ -15,7 +15,7 @@ from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.rows.type_changes import Rejections
 from spark_sink.bigquery.tables.table import BigQueryTable, Field
-from spark_sink.files.writer import size_of
+from spark_sink.sink.row_slices import size_of
 
 MERGED_BYTES = 32 * 1024 * 1024
 """Bytes of a table's rows that become one load; they are in memory as Python objects."""

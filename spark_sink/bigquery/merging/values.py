@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.timestamps import format_rfc3339, parse
-from connector.envelope.avro_schema import Kind
 from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.bigquery.tables.table import Column
 
@@ -45,9 +45,9 @@ def loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
 
 
 def _read(column: Column, value: bytes) -> bytes:
-    if column.field.type == "JSON" and column.kind is not Kind.JSON:
+    if column.layout is Layout.JSON_ARRAY:
         return _document(_as_json(column, value))
-    read = _READ[column.kind]
+    read = LOADED_VALUES[column.kind]
     if not column.field.repeated:
         return read(column, value)
     elements = [bytes(element) for element in msgspec.json.decode(value, type=list[msgspec.Raw])]
@@ -58,9 +58,9 @@ def _read(column: Column, value: bytes) -> bytes:
 
 def _as_json(column: Column, value: bytes) -> bytes:
     """An array in a column of JSON: INT64 elements become numbers, JSON elements become documents."""
-    if column.kind is Kind.ARRAY_OF_LONG:
+    if column.kind.encoded_like is ColumnKind.INT64:
         return value.replace(b'"', b"")
-    if column.kind is not Kind.ARRAY_OF_JSON:
+    if column.kind is not ColumnKind.JSON:
         return value
     texts = msgspec.json.decode(value, type=list[str | None])
     return f"[{','.join('null' if text is None else text for text in texts)}]".encode()
@@ -156,17 +156,22 @@ def _text(_column: Column, value: bytes) -> bytes:
 _WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(rb'"-?[0-9]{1,29}(\.[0-9]{1,9})?"')
 _DAY = re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}"')
 _NOT_FINITE = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
-_READ: Mapping[Kind, Callable[[Column, bytes], bytes]] = {
-    Kind.BOOLEAN: _boolean,
-    Kind.LONG: _long,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _real,
-    Kind.DECIMAL: _decimal,
-    Kind.NUMBER: _number,
-    Kind.STRING: _string,
-    Kind.BYTES: _bytes,
-    Kind.DATE: _date,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.JSON: _json,
-    Kind.UNKNOWN: _text,
+LOADED_VALUES: Mapping[ColumnKind, Callable[[Column, bytes], bytes]] = {
+    ColumnKind.BOOL: _boolean,
+    ColumnKind.INT64: _long,
+    ColumnKind.FLOAT32: _float,
+    ColumnKind.FLOAT64: _real,
+    ColumnKind.NUMERIC: _decimal,
+    ColumnKind.PG_NUMERIC: _number,
+    ColumnKind.STRING: _string,
+    ColumnKind.BYTES: _bytes,
+    ColumnKind.DATE: _date,
+    ColumnKind.TIMESTAMP: _timestamp,
+    ColumnKind.JSON: _json,
+    ColumnKind.UUID: _string,
+    ColumnKind.INTERVAL: _string,
+    ColumnKind.ENUM: _long,
+    ColumnKind.PROTO: _bytes,
+    ColumnKind.UNKNOWN: _text,
 }
+"""Converts a value of Spanner's JSON to that of a load job."""

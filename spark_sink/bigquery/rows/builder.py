@@ -15,7 +15,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from connector.core.byte_columns import Pieces, ends_of
 from connector.core.changes import Int64s
-from connector.envelope.avro_schema import AvroColumn, Kind
+from connector.core.column_kinds import ColumnKind
+from connector.envelope.avro_schema import AvroColumn
 from connector.envelope.envelope import DELETE
 from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.bigquery.tables.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
@@ -91,8 +92,7 @@ class RowBuilder:
         self._added = (*table.metadata, *(_PSEUDO_COLUMNS if self._merges else ()))
         self._payloads = PayloadReader(
             table.source,
-            [AvroColumn(column.name, column.field.name, _kind_of(column)) for column in table.columns],
-            repeated=[column.name for column in table.columns if column.field.repeated],
+            [AvroColumn(column.name, column.field.name, _kind_of(column), column.layout) for column in table.columns],
             purpose="written to BigQuery",
             hint="",
         )
@@ -208,10 +208,9 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
         raise SinkError(_partial(rows, int(partial.argmax())))
 
 
-def _kind_of(column: Column) -> Kind:
-    if column.field.type in DECIMALS:
-        return Kind.NUMBER  # the digits as they came
-    return Kind.STRING if _is_exact(column) else column.kind
+def _kind_of(column: Column) -> ColumnKind:
+    """The kind that a column's values are read as: decimals and exact timestamps are read as their text."""
+    return ColumnKind.STRING if column.field.type in DECIMALS or _is_exact(column) else column.kind
 
 
 def _is_exact(column: Column) -> bool:

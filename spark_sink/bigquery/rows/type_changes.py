@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import orjson
 import pyarrow as pa
 
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import Kind
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
 from spark_sink.bigquery.tables.table import BigQueryTable, Column, TableOptions, bigquery_table
@@ -97,6 +97,9 @@ def _row(payload: str) -> dict[str, object]:
     return row if isinstance(row, dict) else {}
 
 
-def _read_as(column: Column) -> tuple[Kind, str, bool]:
-    kind = Kind.DOUBLE if column.kind is Kind.FLOAT else column.kind  # both are written as a double
-    return (kind, column.field.type, column.field.repeated)
+def _read_as(column: Column) -> tuple[ColumnKind | None, Layout, str]:
+    """Equal for columns whose values are read alike."""
+    kind: ColumnKind | None = column.kind.encoded_like
+    if column.layout is Layout.JSON_ARRAY and kind not in (ColumnKind.INT64, ColumnKind.JSON):
+        kind = None  # the array's JSON is written as Spanner gives it
+    return kind, column.layout, column.field.type

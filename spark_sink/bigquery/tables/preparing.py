@@ -148,7 +148,7 @@ class BigQueryTables:
         return Prepared(table, stopped)
 
     def _examine(self, table: BigQueryTable, table_options: TableOptions, record: TableRecord, by: By) -> _Found:
-        """Finds out about a table; BigQuery is asked only where no earlier finding decides."""
+        """Finds out about a table; BigQuery is called only if no earlier finding decides."""
         name = self._name(table)
         other = self._other_table(table, name)
         if other is not None:

@@ -1,7 +1,7 @@
 """What the spool records of the tables that the sink has created (``consumers/bigquery.tables``).
 
-It tells a table that somebody dropped from one that is new: a table that is created again would lack what was written
-before.
+They distinguish a table that somebody dropped from one that is new: a table that is created again would lack the rows
+that were written before.
 """
 
 from collections.abc import Mapping

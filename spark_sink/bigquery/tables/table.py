@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import orjson
-
+from connector.core.column_kinds import ColumnKind, Layout, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import Kind, kind_of
 from spark_sink.bigquery.tables.partition import Partition, fitted, is_named, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
@@ -32,19 +30,23 @@ _LONGEST_NAME = 300
 _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier", "_change_")
 """The prefixes of BigQuery's own columns, in small letters."""
 
-_TYPES: Mapping[Kind, str] = {
-    Kind.BOOLEAN: "BOOL",
-    Kind.LONG: "INT64",
-    Kind.FLOAT: "FLOAT64",
-    Kind.DOUBLE: "FLOAT64",
-    Kind.DECIMAL: "NUMERIC",
-    Kind.NUMBER: "STRING",
-    Kind.STRING: "STRING",
-    Kind.BYTES: "BYTES",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.JSON: "JSON",
-    Kind.UNKNOWN: "STRING",
+COLUMN_TYPES: Mapping[ColumnKind, str] = {
+    ColumnKind.BOOL: "BOOL",
+    ColumnKind.INT64: "INT64",
+    ColumnKind.FLOAT32: "FLOAT64",
+    ColumnKind.FLOAT64: "FLOAT64",
+    ColumnKind.NUMERIC: "NUMERIC",
+    ColumnKind.PG_NUMERIC: "STRING",
+    ColumnKind.STRING: "STRING",
+    ColumnKind.BYTES: "BYTES",
+    ColumnKind.DATE: "DATE",
+    ColumnKind.TIMESTAMP: "TIMESTAMP",
+    ColumnKind.JSON: "JSON",
+    ColumnKind.UUID: "STRING",
+    ColumnKind.INTERVAL: "STRING",
+    ColumnKind.ENUM: "INT64",
+    ColumnKind.PROTO: "BYTES",
+    ColumnKind.UNKNOWN: "STRING",
 }
 _IN_KEYS = frozenset({"BOOL", "INT64", "NUMERIC", "BIGNUMERIC", "STRING", "DATE", "TIMESTAMP"})
 """The types that BigQuery allows in keys and for clustering."""
@@ -86,13 +88,14 @@ class Field:
 class Column:
     """A column of the source: its name there, its field in BigQuery, and how its values are read.
 
-    ``kind`` is the value's; of a column that is repeated, the element's.
+    ``kind`` is the value's; of an array, the element's.
     """
 
     name: str
     field: Field
-    kind: Kind
+    kind: ColumnKind
     is_key: bool
+    layout: Layout = Layout.VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,18 +298,18 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
 
 
 def _column(name: str, type_json: str, is_key: bool, table_options: TableOptions) -> Column:  # noqa: FBT001
-    node = orjson.loads(type_json)
-    kind, repeated = kind_of(type_json), False
-    if node.get("code") == "ARRAY":
-        if table_options.arrays == "json":
-            return Column(name, Field(bigquery_name(name), "JSON"), kind, is_key)
-        kind, repeated = kind_of(orjson.dumps(node["array_element_type"]).decode()), True
-    type_name = _TYPES[kind]
-    if kind is Kind.TIMESTAMP and table_options.timestamps == "text":
-        kind, type_name = Kind.STRING, "STRING"
-    if kind is Kind.NUMBER and table_options.numeric == "bignumeric":
+    column_type = SpannerType.parse(type_json)
+    kind = column_type.kind
+    if column_type.is_array and table_options.arrays == "json":
+        return Column(name, Field(bigquery_name(name), "JSON"), kind, is_key, Layout.JSON_ARRAY)
+    layout = Layout.LIST if column_type.is_array else Layout.VALUE
+    type_name = COLUMN_TYPES[kind]
+    if kind is ColumnKind.TIMESTAMP and table_options.timestamps == "text":
+        kind, type_name = ColumnKind.STRING, "STRING"
+    if kind is ColumnKind.PG_NUMERIC and table_options.numeric == "bignumeric":
         type_name = "BIGNUMERIC"
-    return Column(name, Field(bigquery_name(name), type_name, repeated, is_key and table_options.merges), kind, is_key)
+    field = Field(bigquery_name(name), type_name, column_type.is_array, is_key and table_options.merges)
+    return Column(name, field, kind, is_key, layout)
 
 
 def bigquery_name(name: str) -> str:

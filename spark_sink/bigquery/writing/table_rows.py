@@ -18,8 +18,8 @@ from spark_sink.bigquery.rows.type_changes import FormerTypes, Rejections
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, TableOptions
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.files.writer import pieces_of, size_of
 from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.row_slices import size_of, slices_of
 
 SLICE = 4 * 1024 * 1024
 """Bytes of rows, as they are in the spool, that are written at a time."""
@@ -87,7 +87,7 @@ class TableWriter:
         waiting = pa.Table.from_batches(self._batches).combine_chunks()
         self._batches, self.waiting = [], 0
         for batch in waiting.to_batches():
-            for one in pieces_of(batch, SLICE):
+            for one in slices_of(batch, SLICE):
                 rejected = self._rows.write(one)
                 self._keep(one, rejected)
                 self._written += one.num_rows - len(rejected)

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
@@ -196,6 +197,19 @@ def test_a_stop_gives_what_is_complete_and_ends_the_iteration(server: ScriptedSe
 
     found = transactions_of(run(main()))
     assert [rows_of(transaction) for transaction in found] == expected(SCENARIO)
+
+
+def test_waiting_for_an_epoch_with_a_timeout_loses_nothing(server: ScriptedServer) -> None:
+    async def main() -> list[connector.Epoch]:
+        found: list[connector.Epoch] = []
+        async with connector.read_epochs(config(server)) as epochs:
+            while not (found and found[-1].final):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.002):
+                        found.append(await anext(epochs))
+        return found
+
+    assert [rows_of(transaction) for transaction in transactions_of(run(main()))] == expected(SCENARIO)
 
 
 def test_a_slow_consumer_holds_the_server_back_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

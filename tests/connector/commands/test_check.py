@@ -7,7 +7,7 @@ import pytest
 from connector.commands import check
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
-from tests.cloud_storage import CloudStorage, Proxy, Trouble
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
 
@@ -48,7 +48,7 @@ def test_missing_buckets_are_reported_with_all_other_errors(cloud_storage: Cloud
 
 
 def test_a_denied_permission_is_reported(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(status=403, message="x does not have storage.objects.list access"))
+    gcs_proxy.faults.append(Fault(status=403, message="x does not have storage.objects.list access"))
     found = errors(f"{bucket}/spool", f"{bucket}/events")
     assert [error.partition(":")[0] for error in found] == ["spool.path", "sink.path", "source"]
     assert "permission denied (storage.objects.list). Give this account roles/storage.objectUser" in found[0]
@@ -56,7 +56,7 @@ def test_a_denied_permission_is_reported(bucket: str, gcs_proxy: Proxy) -> None:
 
 def test_permissions_that_are_missing_are_named(bucket: str, gcs_proxy: Proxy) -> None:
     granted = b'{"permissions": ["storage.objects.get", "storage.objects.list"]}'
-    gcs_proxy.troubles.append(Trouble(meets=lambda _, path: "testPermissions" in path, status=200, body=granted))
+    gcs_proxy.faults.append(Fault(meets=lambda _, path: "testPermissions" in path, status=200, body=granted))
     missing = "this account lacks storage.objects.create, storage.objects.delete for"
     assert errors(f"{bucket}/spool", f"{bucket}/events")[:2] == [
         f"spool.path: {missing} {bucket}/spool; roles/storage.objectUser has all of them",
@@ -65,5 +65,5 @@ def test_permissions_that_are_missing_are_named(bucket: str, gcs_proxy: Proxy) -
 
 
 def test_an_unreachable_bucket_is_reported(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble())
+    gcs_proxy.faults.append(Fault())
     assert "Cloud Storage cannot be reached" in errors(f"{bucket}/spool", f"{bucket}/events")[0]

@@ -1,4 +1,4 @@
-"""`spanner-cdc dead-letters`, which runs in a process of the sinks."""
+"""`spanner-cdc dead-letters`, which runs a command of the sinks in a process."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
-LETTER = {"reason": "too large", "event": {"object": "Singers", "payload": "{}"}}
+DEAD_LETTER = {"reason": "too large", "event": {"object": "Singers", "payload": "{}"}}
 
 REPLAY = """
 import signal, sys, time, types
@@ -37,13 +37,13 @@ sys.modules["spark_sink.bigquery.replay"].replay_into = replay_into
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The working folder, with a configuration and two files of letters."""
+    """The working folder, with a configuration and two files of dead letters."""
     (tmp_path / "python").mkdir()
     (tmp_path / "python/sitecustomize.py").write_text(REPLAY)
     table = tmp_path / "dead-letters/Singers"
     table.mkdir(parents=True)
     for name in "ab":
-        (table / f"{name}.jsonl").write_text(json.dumps(LETTER) + "\n")
+        (table / f"{name}.jsonl").write_text(json.dumps(DEAD_LETTER) + "\n")
     configure(tmp_path, type="bigquery", dataset="x")
     return tmp_path
 
@@ -69,17 +69,17 @@ def ran(folder: Path, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def letters(folder: Path) -> list[str]:
+def files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "dead-letters/Singers").iterdir())
 
 
-def test_letters_are_listed(folder: Path) -> None:
+def test_dead_letters_are_listed(folder: Path) -> None:
     code, out, err = ran(folder, "list", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == [{"table": "Singers", "reason": "too large", "letters": 2, "files": 2}]
 
 
-def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> None:
+def test_dead_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> None:
     assert ran(folder, "replay", "--table", "-Other") == (
         0,
         f"{folder}/dead-letters: no dead letters of table -Other, but of Singers\n",
@@ -92,17 +92,19 @@ def test_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> No
         "",
     )
     (folder / "refuse").unlink()
-    assert letters(folder) == ["a.jsonl", "b.jsonl"]
+    assert files(folder) == ["a.jsonl", "b.jsonl"]
     assert ran(folder, "replay", "--table", "Singers", "--verbose", "--log-format", "json") == (
         0,
         "2 dead letters accepted, 0 rejected again\n",
         "",
     )
-    assert letters(folder) == []
+    assert files(folder) == []
 
 
-def test_a_sink_sees_its_own_letters_alone(folder: Path) -> None:
-    (folder / "dead-letters/Singers/0a1b_files_7_0.jsonl").write_text(json.dumps({**LETTER, "reason": "NaN"}) + "\n")
+def test_a_sink_lists_its_own_dead_letters_only(folder: Path) -> None:
+    (folder / "dead-letters/Singers/0a1b_files_7_0.jsonl").write_text(
+        json.dumps({**DEAD_LETTER, "reason": "NaN"}) + "\n"
+    )
     assert "2 dead letters in 2 files: too large" in ran(folder, "list")[1]
     configure(folder, type="files")
     code, out, err = ran(folder, "list")
@@ -113,7 +115,7 @@ def test_a_sink_sees_its_own_letters_alone(folder: Path) -> None:
     ]
 
 
-def test_a_signal_is_handed_on_and_the_file_under_way_is_finished(folder: Path) -> None:
+def test_a_signal_is_passed_on_and_the_current_file_is_finished(folder: Path) -> None:
     (folder / "wait").touch()
     process = started(folder, "replay")
     while not (folder / "sent").exists():
@@ -126,4 +128,4 @@ def test_a_signal_is_handed_on_and_the_file_under_way_is_finished(folder: Path) 
         "1 dead letter accepted, 0 rejected again\n1 file not replayed\n",
         "",
     )
-    assert letters(folder) == ["b.jsonl"]
+    assert files(folder) == ["b.jsonl"]

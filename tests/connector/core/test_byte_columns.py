@@ -1,4 +1,4 @@
-"""Rows of bytes made of columns."""
+"""Rows of bytes built from columns."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -26,7 +26,7 @@ def test_a_row_is_its_pieces_in_order(rows: list[tuple[bytes, str]], first: int)
     ]
 
 
-def test_what_is_equal_in_every_row_is_a_literal() -> None:
+def test_a_column_with_one_value_is_a_literal() -> None:
     pieces = Pieces(2)
     pieces.column(pa.array(["a", "a"]))
     pieces.literal(b"b")

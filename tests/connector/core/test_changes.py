@@ -53,7 +53,7 @@ def test_columns_hold_the_records_whatever_was_done_with_them(pair: Both) -> Non
 
 @effort(150)
 @given(both())
-def test_what_columns_are_asked_is_that_of_their_records(pair: Both) -> None:
+def test_columns_have_the_same_properties_as_their_records(pair: Both) -> None:
     found, wanted = pair
     assert found.commit_timestamps.tolist() == [one.commit_timestamp for one in wanted]
     assert found.sizes.tolist() == [one.size for one in wanted]
@@ -86,7 +86,7 @@ def test_as_many_have_passed_as_were_committed_by_then(pair: Both, instant: int,
 
 @effort(100)
 @given(st.lists(st.lists(records, max_size=4), max_size=4))
-def test_joined_columns_name_each_shape_once(parts: list[list[DataChangeRecord]]) -> None:
+def test_joined_columns_have_each_record_schema_once(parts: list[list[DataChangeRecord]]) -> None:
     joined = Changes.joined(map(Changes.of, parts))
     assert joined.records() == tuple(one for part in parts for one in part)
     assert len(set(joined.shapes)) == len(joined.shapes)
@@ -111,7 +111,7 @@ def test_what_need_not_change_is_not_copied() -> None:
     assert part.buffers()[1].address == whole.buffers()[1].address
 
 
-def test_equal_shapes_of_different_bytes_are_one_where_they_are_joined() -> None:
+def test_equal_record_schemas_are_one_after_joining() -> None:
     """A decoder may have read the same column types from different texts."""
     changes = Changes.of([record(), record(table_name="Albums")])
     twice = Changes(changes.batch, (changes.shapes[0], changes.shapes[0]))

@@ -105,7 +105,7 @@ def test_a_minute_ends_with_its_last_nanosecond(timestamp: int, end: int) -> Non
     assert minute_end(timestamp) == end
 
 
-def test_an_epoch_ends_with_its_minute_and_the_next_begins_with_the_next_minutes_first_instant() -> None:
+def test_an_epoch_ends_with_its_minute_and_the_next_starts_with_the_next_minute() -> None:
     last, first = at(MINUTE - 1), at(MINUTE)
     buffer = buffer_of(at(1), last, first, to=MINUTE + 5)
     epochs = [buffer.take(), buffer.take()]
@@ -142,7 +142,7 @@ def test_what_a_broken_query_returned_beyond_its_progress_is_discarded() -> None
     assert [r.server_transaction_id for r in epoch.records] == ["tx", "q"]
 
 
-def test_what_comes_again_at_or_before_the_progress_is_dropped() -> None:
+def test_records_returned_again_at_or_before_the_progress_are_dropped() -> None:
     buffer = EpochBuffer(START)
     assert not buffer.add("p", at(5), progress=START + 5)
     assert buffer.add("p", at(6), progress=START + 5)
@@ -168,7 +168,7 @@ def test_bytes_are_counted_until_they_are_taken() -> None:
     assert (buffer.bytes, buffer.ready_bytes) == (10, 0)
 
 
-def test_what_is_discarded_is_no_longer_counted() -> None:
+def test_discarded_records_are_no_longer_counted() -> None:
     buffer = EpochBuffer(START)
     buffer.add("p", at(1), progress=START)
     assert buffer.bytes == 10
@@ -176,22 +176,22 @@ def test_what_is_discarded_is_no_longer_counted() -> None:
     assert buffer.bytes == 0
 
 
-def test_a_transaction_that_misses_records_is_told() -> None:
+def test_a_transaction_with_missing_records_is_reported() -> None:
     whole = [at(1, "whole", "1", records=2), at(1, "whole", "2", records=2)]
     missing = at(1, "missing", "1", records=3)
     assert incomplete_transactions(Changes.of([*whole, missing])) == [IncompleteTransaction("missing", START + 1, 3, 1)]
 
 
-def test_a_transaction_with_a_record_too_many_is_told() -> None:
+def test_a_transaction_with_a_record_too_many_is_reported() -> None:
     twice = at(1, "twice")
     assert incomplete_transactions(Changes.of([twice, twice])) == [IncompleteTransaction("twice", START + 1, 1, 2)]
 
 
-def test_whole_transactions_are_not_told() -> None:
+def test_complete_transactions_are_not_reported() -> None:
     assert incomplete_transactions(Changes.of([at(1, "a"), at(1, "b")])) == []
 
 
-def test_nothing_is_overdue_where_no_epoch_may_be_taken_any_more() -> None:
+def test_nothing_is_overdue_after_sealing_has_ended() -> None:
     buffer = buffer_of(at(1, size=600), at(2, size=600), to=3 * MINUTE)
     assert buffer.overdue
     buffer.seal_before(START + 2)

@@ -17,14 +17,14 @@ def test_include_and_exclude_are_shell_patterns() -> None:
     ]
 
 
-def test_patterns_that_fit_no_table_are_told() -> None:
+def test_patterns_that_match_no_table_are_reported() -> None:
     assert RecordFilter(include=["Singers", "Albms"], exclude=["x*"]).unmatched(["Singers", "Albums"]) == [
         "Albms",
         "x*",
     ]
 
 
-def test_records_of_tables_and_tags_that_are_left_out_become_no_events() -> None:
+def test_records_of_excluded_tables_and_tags_are_dropped() -> None:
     records = [record(table_name=name, transaction_tag=tag) for name in ("A", "B") for tag in ("", "app=x", "loop=y")]
     kept = RecordFilter(exclude=["B"], skip_transaction_tags=["loop="])(Changes.of(records))
     assert kept.records() == tuple(records[:2])

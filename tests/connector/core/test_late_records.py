@@ -104,7 +104,7 @@ def test_unknown_children_behind_the_watermark_are_late_whatever_query_announces
         (children(51, "c"), False, None),
     ],
 )
-def test_a_late_record_tells_what_epochs_lack_of_it(
+def test_a_late_record_has_the_range_that_epochs_miss(
     made: Record, *, missed: bool, incomplete: tuple[int, int] | None
 ) -> None:
     late = LateRecord("a", made, passed=60, watermark=50, delivered=40)
@@ -115,7 +115,7 @@ def block(stamps: Sequence[int]) -> Changes:
     return Changes.of([record(commit_timestamp=at, record_sequence=str(n)) for n, at in enumerate(stamps)])
 
 
-def test_rows_in_order_are_left_as_they_are() -> None:
+def test_rows_in_order_are_unchanged() -> None:
     changes = block([101, 101, 105])
     kept, late, passed = in_time(changes, PROVED)
     assert kept is changes

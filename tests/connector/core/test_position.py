@@ -43,7 +43,7 @@ def test_a_position_of_which_a_character_has_changed_is_refused(at: int, charact
     try:
         assert Position.from_text(damaged) == POSITION
     except ValueError as error:
-        assert str(error).startswith("it is no position")  # noqa: PT017
+        assert str(error).startswith("it is not a valid position")  # noqa: PT017
     else:
         assert damaged.strip() == text
 
@@ -52,8 +52,8 @@ def test_a_position_of_which_a_character_has_changed_is_refused(at: int, charact
     "text",
     ["", "x", "é", "bnVsbA==", "W10=", "e30=", POSITION.to_text()[:-4], POSITION.to_text() * 2, "2026-01-02T03:04:05Z"],
 )
-def test_what_is_no_position_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^it is no position, or a damaged one: [^\n]*$"):
+def test_text_that_is_not_a_position_is_rejected_with_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^it is not a valid position: [^\n]*$"):
         Position.from_text(text)
 
 
@@ -79,7 +79,9 @@ instants = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(instants, min_size=1, max_size=8, unique_by=lambda record: record.order))
-def test_positions_sort_as_the_history_and_after_each_comes_exactly_the_rest(records: list[DataChangeRecord]) -> None:
+def test_positions_sort_in_commit_order_and_each_is_followed_by_exactly_the_rest(
+    records: list[DataChangeRecord],
+) -> None:
     builder = EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc")
     rows = builder.build(Changes.of(records).in_order(), SchemaRegistry(), 1)
     found = list(positions(rows))

@@ -59,11 +59,11 @@ def test_another_schema_has_another_key(other: TableSchema) -> None:
     assert other.key != SINGERS.key
 
 
-def test_a_record_that_names_fewer_columns_is_no_schema_change() -> None:
+def test_a_record_with_fewer_columns_is_not_a_schema_change() -> None:
     assert SINGERS.widened(COLUMNS[:1]) is SINGERS
 
 
-def test_columns_in_another_order_are_no_schema_change() -> None:
+def test_another_order_of_the_columns_is_not_a_schema_change() -> None:
     assert SINGERS.widened(COLUMNS[::-1]) is SINGERS
 
 
@@ -99,7 +99,7 @@ def changes_of(*shapes: tuple[str, tuple[ColumnType, ...]]) -> Changes:
     return Changes.of([record(table_name=table, column_types=columns) for table, columns in shapes])
 
 
-def test_a_key_that_is_declared_before_its_table_is_met_has_the_declared_order() -> None:
+def test_a_key_that_is_declared_before_its_table_is_observed_has_the_declared_order() -> None:
     registry = SchemaRegistry()
     assert registry.unordered(changes_of(("T", BY_POSITION))) == {"T": ("A", "B")}
     registry.declare("T", ("B", "A"))
@@ -109,23 +109,23 @@ def test_a_key_that_is_declared_before_its_table_is_met_has_the_declared_order()
     assert registry.observe("T", wider)[0].primary_keys == ("B", "A")
 
 
-def test_a_table_that_is_made_anew_with_another_key_has_its_declared_order() -> None:
+def test_a_table_that_is_created_again_with_another_key_has_the_declared_order() -> None:
     registry = SchemaRegistry([TableSchema.of("T", BY_POSITION, ("B", "A"))])
     assert registry.unordered(changes_of(("T", BY_POSITION))) == {}
-    anew = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
-    assert registry.unordered(changes_of(("T", anew))) == {"T": ("A", "B", "C")}
+    recreated = (*BY_POSITION[:2], column("C", ordinal=3, key=True))
+    assert registry.unordered(changes_of(("T", recreated))) == {"T": ("A", "B", "C")}
     registry.declare("T", ("C", "A", "B"))
-    assert registry.observe("T", anew)[0].primary_keys == ("C", "A", "B")
+    assert registry.observe("T", recreated)[0].primary_keys == ("C", "A", "B")
 
 
-def test_a_declared_key_of_other_columns_orders_nothing() -> None:
+def test_a_declared_key_of_other_columns_is_ignored() -> None:
     registry = SchemaRegistry()
     registry.declare("T", ("B", "X"))
     assert registry.unordered(changes_of(("T", BY_POSITION))) == {"T": ("A", "B")}
     assert registry.observe("T", BY_POSITION)[0].primary_keys == ("A", "B")
 
 
-def test_only_keys_of_several_columns_of_records_that_there_are_want_an_order() -> None:
+def test_only_keys_of_several_columns_in_the_records_need_an_order() -> None:
     both = changes_of(("T", BY_POSITION), ("Singers", COLUMNS))
     assert SchemaRegistry().unordered(both.part(1)) == {}
     assert SchemaRegistry().unordered(both.part(0, 1)) == {"T": ("A", "B")}
@@ -158,16 +158,16 @@ def test_the_schema_does_not_depend_on_the_order_in_which_columns_were_seen(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'"x"', b'{"table":"T","primary_keys":[],"columns":[1]}'])
-def test_what_is_no_schema_is_refused(data: bytes) -> None:
+def test_content_that_is_not_a_schema_is_rejected(data: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableSchema.from_json(data)
 
 
-def test_the_file_says_its_version() -> None:
+def test_the_file_contains_its_version() -> None:
     assert orjson.loads(SINGERS.to_json())["version"] == 1
 
 
-def test_a_registry_begins_with_what_is_known() -> None:
+def test_a_registry_starts_with_the_given_schemas() -> None:
     registry = SchemaRegistry([SINGERS])
     assert registry.observe("Singers", COLUMNS[:1]) == (SINGERS, SINGERS.key)
     assert registry.keys == {"Singers": SINGERS.key}
@@ -184,27 +184,27 @@ def test_a_registry_widens_a_table_record_by_record() -> None:
     assert registry.by_key(first).columns == COLUMNS[:1]
 
 
-def test_tables_are_known_apart() -> None:
+def test_each_table_has_its_own_schema() -> None:
     registry = SchemaRegistry([SINGERS])
     _, key = registry.observe("Albums", COLUMNS)
     assert registry.keys == {"Singers": SINGERS.key, "Albums": key}
     assert key != SINGERS.key
 
 
-def test_of_an_unknown_table_nothing_is_known() -> None:
+def test_an_unknown_table_has_no_schema() -> None:
     with pytest.raises(KeyError):
         SchemaRegistry().schema("Singers")
 
 
-def test_a_table_that_was_made_anew_has_the_key_that_its_records_name() -> None:
-    anew = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
-    assert anew.primary_keys == ("Name",)
-    assert [each.is_primary_key for each in anew.columns] == [False, True]
-    assert anew.key != SINGERS.key
-    assert anew.widened([column("Name", "STRING", 2, key=True)]) is anew
+def test_a_table_that_was_created_again_has_the_key_in_its_records() -> None:
+    recreated = SINGERS.widened([column("Id", "INT64", 1), column("Name", "STRING", 2, key=True)])
+    assert recreated.primary_keys == ("Name",)
+    assert [each.is_primary_key for each in recreated.columns] == [False, True]
+    assert recreated.key != SINGERS.key
+    assert recreated.widened([column("Name", "STRING", 2, key=True)]) is recreated
 
 
-def test_a_column_that_comes_back_in_another_spelling_takes_its_place() -> None:
+def test_a_column_with_another_spelling_replaces_the_former_one() -> None:
     respelled = SINGERS.widened([COLUMNS[0], column("NAME", "STRING", 3)])
     assert [each.name for each in respelled.columns] == ["Id", "NAME"]
     assert respelled.widened([COLUMNS[0], column("NAME", "STRING", 3)]) is respelled

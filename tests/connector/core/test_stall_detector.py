@@ -1,4 +1,4 @@
-"""When the watermark stands still for no reason of the reader's own: the decision alone."""
+"""Decides when the watermark is stalled for a reason outside the reader."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ START = 1_800_000_000 * SECOND
 
 
 class Watched:
-    """A standstill that is looked at on a clock, Spanner's going on as fast."""
+    """A detector on a clock of its own; Spanner's clock advances as fast."""
 
     def __init__(self) -> None:
         self.detector = StallDetector(PATIENCE, step=STEP)
@@ -44,7 +44,7 @@ class Watched:
             self.look(waits_for_reader=waits_for_reader, clock=clock)
 
 
-def test_a_watermark_that_stands_still_is_noticed_and_again_after_twice_the_pause_each_time() -> None:
+def test_a_stalled_watermark_is_reported_again_after_twice_the_pause_each_time() -> None:
     watched = Watched()
     watched.for_seconds(1000)
     assert watched.reported_at == [60, 180, 420, 900]
@@ -55,7 +55,7 @@ def test_a_watermark_that_stands_still_is_noticed_and_again_after_twice_the_paus
     assert pauses[-1] == LONGEST_PAUSE
 
 
-def test_a_watermark_that_moves_however_little_is_not_noticed_and_one_that_has_moved_begins_anew() -> None:
+def test_a_watermark_that_moves_however_little_is_not_reported_and_restarts_the_count() -> None:
     watched = Watched()
     watched.for_seconds(1000, moves=True)
     assert not watched.reported_at
@@ -66,7 +66,7 @@ def test_a_watermark_that_moves_however_little_is_not_noticed_and_one_that_has_m
     assert watched.reported_at == [1060, 1165]
 
 
-def test_what_waits_for_the_reader_is_no_standstill_and_its_time_does_not_count_afterwards() -> None:
+def test_a_watermark_that_waits_for_the_reader_is_not_stalled_and_its_time_does_not_count() -> None:
     watched = Watched()
     watched.for_seconds(55)
     watched.for_seconds(10_000, waits_for_reader=True)
@@ -76,7 +76,7 @@ def test_what_waits_for_the_reader_is_no_standstill_and_its_time_does_not_count_
     assert watched.reported_at == [10_115]
 
 
-def test_a_time_in_which_the_process_itself_stood_still_counts_as_one_look() -> None:
+def test_a_time_in_which_the_process_was_suspended_counts_as_one_step() -> None:
     watched = Watched()
     watched.now += 7200
     watched.look()
@@ -84,7 +84,7 @@ def test_a_time_in_which_the_process_itself_stood_still_counts_as_one_look() -> 
     assert not watched.reported_at
 
 
-def test_a_time_in_which_spanner_could_not_be_asked_does_not_count() -> None:
+def test_an_outage_of_spanner_does_not_count() -> None:
     watched = Watched()
     watched.for_seconds(55)
     watched.detector.reset()
@@ -95,7 +95,7 @@ def test_a_time_in_which_spanner_could_not_be_asked_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 3600 * SECOND])
-def test_where_spanners_clock_stands_still_too_there_is_nothing_to_notice(ahead: int) -> None:
+def test_where_spanners_clock_does_not_advance_either_nothing_is_reported(ahead: int) -> None:
     watched = Watched()
     watched.detector = StallDetector(PATIENCE, step=STEP)
     assert not watched.detector.look(watched.now, watermark=START, clock=START + ahead, waits_for_reader=False)

@@ -1,4 +1,4 @@
-"""Texts of whole columns, each as it is where it is made alone."""
+"""A text of a column equals the text of the value alone."""
 
 from itertools import product
 from uuid import UUID
@@ -18,27 +18,27 @@ nanoseconds = st.integers(0, parse("2262-01-01T00:00:00Z") - 1)
 
 
 def of_digits(nanos: int, digits: int) -> int:
-    """The moment with so many digits of its second, the others zero."""
+    """The timestamp with this many digits after the second; the others are zero."""
     return nanos - nanos % int(f"1{'0' * (9 - digits)}")
 
 
 @effort(100)
 @given(st.lists(nanoseconds, max_size=12), st.integers(0, 9))
-def test_moments_of_one_precision_are_written_as_one_by_one(some: list[int], digits: int) -> None:
+def test_timestamps_of_one_precision_are_written_as_one_by_one(some: list[int], digits: int) -> None:
     times = [of_digits(nanos, digits) for nanos in some]
     assert rfc3339_texts(np.array(times, np.int64)).to_pylist() == [format_rfc3339(time) for time in times]
 
 
 @effort(100)
 @given(st.lists(st.builds(of_digits, nanoseconds, st.integers(0, 9)) | st.integers(SMALLEST, LARGEST), max_size=12))
-def test_moments_of_any_precision_and_year_are_written_as_one_by_one(times: list[int]) -> None:
+def test_timestamps_of_any_precision_and_year_are_written_as_one_by_one(times: list[int]) -> None:
     assert rfc3339_texts(np.array(times, np.int64)).to_pylist() == [format_rfc3339(time) for time in times]
 
 
 @effort(100)
 @given(nanoseconds, st.lists(st.integers(-2, 2), min_size=1, max_size=9))
-def test_moments_around_the_turn_of_a_second_are_written_as_one_by_one(moment: int, steps: list[int]) -> None:
-    times = [max(moment - moment % SECOND + step, 0) for step in steps]
+def test_timestamps_around_a_full_second_are_written_as_one_by_one(timestamp: int, steps: list[int]) -> None:
+    times = [max(timestamp - timestamp % SECOND + step, 0) for step in steps]
     assert rfc3339_texts(np.array(times, np.int64)).to_pylist() == [format_rfc3339(time) for time in times]
 
 
@@ -71,7 +71,7 @@ pairs_of_objects = st.lists(st.tuples(objects, objects), max_size=9) | st.lists(
 
 
 def sliced(texts: list[str]) -> pa.Array:
-    """The texts as a part of a longer column."""
+    """The texts as a slice of a longer column."""
     return pa.array(['{"another":1}', "{}", *texts, '{"one":2}']).slice(2, len(texts))
 
 

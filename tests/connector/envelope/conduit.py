@@ -1,4 +1,4 @@
-"""Reads OpenCDC records in the way of Conduit: every key must be there, and every number is a float64."""
+"""Reads OpenCDC records like Conduit: every field is required, and every number is a float64."""
 
 import json
 from base64 import b64decode
@@ -14,7 +14,7 @@ OPERATIONS = ("create", "update", "delete", "snapshot")
 
 @dataclass(frozen=True)
 class ConduitRecord:
-    """A record as Conduit holds it."""
+    """A record in Conduit's representation."""
 
     position: bytes
     operation: str
@@ -25,7 +25,7 @@ class ConduitRecord:
 
 
 def of_json(line: bytes) -> ConduitRecord:
-    """A line, read as opencdc/fromjson.go does, which fails where key, before or after is missing."""
+    """Parses a line like opencdc/fromjson.go, which fails where key, before or after is missing."""
     node = json.loads(line, parse_int=float)
     assert list(node) == ["position", "operation", "metadata", "key", "payload"]
     assert list(node["payload"]) == ["before", "after"]
@@ -44,7 +44,7 @@ def of_json(line: bytes) -> ConduitRecord:
 
 
 def of_messages(data: bytes) -> Iterator[ConduitRecord]:
-    """Delimited messages, read as opencdc/fromproto.go does."""
+    """Parses delimited messages like opencdc/fromproto.go."""
     at = 0
     while at < len(data):
         length, at = _varint(data, at)

@@ -1,4 +1,4 @@
-"""Events as JSON lines, one row after another: what the writer of whole columns is held against."""
+"""Writes events as JSON lines row by row; tests compare the writer of whole columns with it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from connector.envelope.events import EventWriter
 
 
 def plain_lines(writer: EventWriter, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """One JSON object a row, with a line feed at its end."""
+    """One JSON object for each row, each with a line feed at its end."""
     read_at = batch.column("read_timestamp").cast(pa.int64())
     rows = batch.drop_columns(["read_timestamp", "source_timestamp", "before"]).to_pylist()
     for row, read in zip(rows, read_at.to_pylist(), strict=True):

@@ -28,7 +28,7 @@ def built(*records: DataChangeRecord, epoch: int = 7, source: Source = SOURCE, *
     options = {"stream_name": None, "read_method": "spanner-cdc"} | options
     batch = EnvelopeBuilder(source, **options).build(Changes.of(records), SchemaRegistry(), epoch)
     assert batch.schema == SCHEMA
-    # Nanoseconds would need pandas; the two timestamps are microseconds, told as integers.
+    # Nanoseconds would need pandas; the two timestamps are microseconds, compared as integers.
     plain = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in SCHEMA])
     rows: list[dict[str, Any]] = pa.table(batch.columns, SCHEMA).cast(plain).to_pylist()
     return rows
@@ -40,8 +40,8 @@ def one(**changed: Any) -> dict[str, Any]:
 
 
 def test_every_column_of_the_contract_is_there_in_order_with_its_type() -> None:
-    told = [(field.name, str(field.type)) for field in SCHEMA if field.name != "source_metadata"]
-    assert told == [
+    found = [(field.name, str(field.type)) for field in SCHEMA if field.name != "source_metadata"]
+    assert found == [
         ("stream_name", "string"),
         ("read_method", "string"),
         ("object", "string"),
@@ -67,12 +67,12 @@ def test_every_field_of_the_source_metadata_is_there_with_its_type() -> None:
         "table", "server_transaction_id", "record_sequence", "transaction_tag", "value_capture_type", "mod_type",
         "change_type",
     }  # fmt: skip
-    told = {field.name: str(field.type) for field in SOURCE_METADATA}
+    found = {field.name: str(field.type) for field in SOURCE_METADATA}
     expected = dict.fromkeys(counts, "int64") | dict.fromkeys(flags, "bool") | dict.fromkeys(texts, "string")
-    assert told == {**expected, "primary_keys": "list<element: string>"}
+    assert found == {**expected, "primary_keys": "list<element: string>"}
 
 
-def test_an_insert_has_all_of_these_values() -> None:
+def test_an_insert_has_a_value_in_every_column() -> None:
     registry = SchemaRegistry()
     _, key = registry.observe("Singers", COLUMNS)
     row = one(transaction_tag="app=x", is_system_transaction=True, number_of_partitions_in_transaction=2)
@@ -122,7 +122,7 @@ def test_the_stream_name_and_the_read_method_are_as_configured() -> None:
     assert (row["stream_name"], row["read_method"]) == ("mine", "other")
 
 
-def test_a_table_of_a_named_schema_is_told_by_both_names() -> None:
+def test_a_table_of_a_named_schema_has_both_names() -> None:
     row = one(table_name="music.Singers")
     assert row["object"] == "music.Singers"
     assert (row["source_metadata"]["schema"], row["source_metadata"]["table"]) == ("music", "Singers")
@@ -133,7 +133,7 @@ def test_a_google_sql_database_names_its_default_schema_by_its_id() -> None:
     assert row["source_metadata"]["schema"] == "db"
 
 
-def test_one_row_is_made_of_each_mod_in_order() -> None:
+def test_each_mod_is_one_row_in_order() -> None:
     mods = tuple(Mod(f'{{"Id":"{n}"}}', f'{{"Name":"{n}"}}', "{}") for n in range(3))
     rows = built(record(mods=mods), record(record_sequence="00000002"))
     assert [row["payload"] for row in rows[:3]] == [f'{{"Id":"{n}","Name":"{n}"}}' for n in range(3)]
@@ -146,11 +146,11 @@ def test_one_row_is_made_of_each_mod_in_order() -> None:
     ]
 
 
-def test_of_no_records_there_are_no_rows() -> None:
+def test_no_records_have_no_rows() -> None:
     assert built() == []
 
 
-def test_a_record_without_mods_makes_no_row() -> None:
+def test_a_record_without_mods_has_no_row() -> None:
     assert built(record(mods=())) == []
 
 
@@ -160,7 +160,7 @@ def test_the_uuid_is_the_same_on_every_replay_whatever_the_epoch_and_the_time_of
     assert first["uuid"] == again["uuid"]
 
 
-def test_the_uuid_is_of_the_database_the_stream_the_transaction_the_record_and_the_mod() -> None:
+def test_the_uuid_depends_on_database_stream_transaction_record_and_mod() -> None:
     mods = tuple(Mod(f'{{"Id":"{n}"}}', "{}", "{}") for n in range(300))
     rows = built(
         record(mods=mods), record(record_sequence="00000002", mods=mods), record(server_transaction_id="tx2", mods=mods)
@@ -172,7 +172,7 @@ def test_the_uuid_is_of_the_database_the_stream_the_transaction_the_record_and_t
     assert all(UUID(row["uuid"]).version == 8 and str(UUID(row["uuid"])) == row["uuid"] for row in rows)
 
 
-def test_names_that_run_together_make_no_equal_uuid() -> None:
+def test_names_with_equal_concatenations_have_different_uuids() -> None:
     rows = built(
         record(server_transaction_id="a1", record_sequence="1"), record(server_transaction_id="a", record_sequence="11")
     )
@@ -183,14 +183,14 @@ positions = st.tuples(st.integers(0, 2**62), st.integers(0, 2**40), st.integers(
 
 
 @given(st.lists(positions, min_size=2, max_size=20, unique=True))
-def test_change_sequence_numbers_sort_as_text_like_the_history(some: list[tuple[int, int, int]]) -> None:
+def test_change_sequence_numbers_sort_as_text_in_commit_order(some: list[tuple[int, int, int]]) -> None:
     columns = [np.array(column, np.int64) for column in zip(*sorted(some), strict=True)]
     texts = change_sequence_numbers(*columns).to_pylist()
     assert all(one < other for one, other in pairwise(texts))
     assert {len(text) for text in texts} == {50}
 
 
-def test_a_record_sequence_counts_as_a_number_in_the_change_sequence_number() -> None:
+def test_the_change_sequence_number_has_the_record_sequence_as_a_number() -> None:
     first, second = (one(record_sequence=text)["change_sequence_number"] for text in ("9", "00000010"))
     assert first < second
 
@@ -222,7 +222,7 @@ def test_a_spliced_object_has_the_members_of_both_byte_for_byte(keys: dict[str, 
         ('{"Id":"1"}', '{"a":"}{"}', '{"Id":"1","a":"}{"}'),
     ],
 )
-def test_nothing_of_a_value_is_written_anew(keys: str, values: str, whole: str) -> None:
+def test_values_are_copied_byte_for_byte(keys: str, values: str, whole: str) -> None:
     assert spliced(keys, values) == whole
 
 
@@ -232,7 +232,7 @@ def test_an_update_has_new_values_in_the_payload_and_keys_with_old_ones_before()
     assert row["source_metadata"]["change_type"] == "UPDATE"
 
 
-def test_an_update_without_old_values_has_nothing_before() -> None:
+def test_an_update_without_old_values_has_null_before() -> None:
     row = one(mod_type="UPDATE", mods=(Mod('{"Id":"1"}', '{"Name":"b"}', "{}"),))
     assert row["before"] is None
 
@@ -260,7 +260,7 @@ def test_an_insert_of_keys_alone_is_an_insert() -> None:
     assert not row["source_metadata"]["is_deleted"]
 
 
-def test_a_schema_change_within_a_batch_is_told_by_the_schema_key() -> None:
+def test_a_schema_change_within_a_batch_changes_the_schema_key() -> None:
     rows = built(record(), record(column_types=(*COLUMNS, column("Age", "INT64", 3))), record())
     assert rows[0]["schema_key"] != rows[1]["schema_key"] == rows[2]["schema_key"]
 

@@ -1,3 +1,5 @@
+"""Events as Datastream's JSON lines."""
+
 import random
 from typing import Any
 
@@ -14,6 +16,7 @@ from connector.core.timestamps import parse
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.envelope.events import EventWriter
 from tests.connector.builders import AT, column, record
+from tests.connector.envelope.column_values import array_of, json_values, simple
 from tests.connector.envelope.plain_events import plain_lines
 
 SOURCE_METADATA_OF_SPANNER = {
@@ -36,14 +39,6 @@ SOURCE_METADATA_OF_SPANNER = {
     "is_deleted": bool,
 }
 """SpannerSourceMetadata of Datastream's AsyncAPI page, v1."""
-
-
-def array_of(element: str) -> str:
-    return f'{{"array_element_type":{element},"code":"ARRAY"}}'
-
-
-def simple(code: str) -> str:
-    return f'{{"code":"{code}"}}'
 
 
 def written(type_json: str, text: str) -> str:
@@ -150,13 +145,6 @@ def test_a_string_is_the_same_string(text: str) -> None:
     assert orjson.loads(written(simple("STRING"), orjson.dumps(text).decode())) == text
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
 @given(json_values, st.booleans())
 def test_json_is_nested_and_equal_and_stays_on_one_line(value: object, pretty: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if pretty else 0).decode()
@@ -165,19 +153,19 @@ def test_json_is_nested_and_equal_and_stays_on_one_line(value: object, pretty: b
     assert "\n" not in out
 
 
-def test_json_over_several_lines_keeps_every_digit_and_comes_on_one_line() -> None:
+def test_json_of_several_lines_is_written_on_one_line_with_every_digit() -> None:
     number = "12345678901234567890123"
     text = orjson.dumps(f'{{\n"a":{number},\r\n"b":1.10}}').decode()
     assert written(simple("JSON"), text) == f'{{ "a":{number},  "b":1.10}}'
 
 
-def test_what_was_not_captured_stays_absent() -> None:
+def test_a_column_that_was_not_captured_is_absent() -> None:
     schema = TableSchema.of("T", [column("Id", "INT64", 1, key=True), column("A", "INT64", 2), column("B", "JSON", 3)])
     writer = EventWriter(lambda _: schema)
     assert writer.payload('{"Id":"1","A":null}', schema.key) == b'{"Id":1,"A":null}'
 
 
-def test_a_column_that_the_schema_does_not_know_passes_through() -> None:
+def test_a_column_that_is_not_in_the_schema_is_kept() -> None:
     schema = TableSchema.of("T", [column("Id", "INT64", 1)])
     assert EventWriter(lambda _: schema).payload('{"Id":"1","X":"2"}', schema.key) == b'{"Id":1,"X":"2"}'
 
@@ -196,7 +184,7 @@ def test_a_schema_is_looked_up_once() -> None:
     assert asked == ["key"]
 
 
-def test_an_event_has_the_envelopes_fields_and_no_other() -> None:
+def test_an_event_has_exactly_the_envelopes_fields() -> None:
     (event,) = events(record())
     assert list(event) == [
         "stream_name",
@@ -225,7 +213,7 @@ def test_the_source_timestamp_has_every_digit_and_the_read_timestamp_microsecond
     assert event["source_timestamp"].endswith("Z")
 
 
-def test_the_source_metadata_is_what_datastream_documents_of_spanner() -> None:
+def test_the_source_metadata_has_the_fields_that_datastream_documents() -> None:
     (event,) = events(record())
     metadata = event["source_metadata"]
     for name, kind in SOURCE_METADATA_OF_SPANNER.items():
@@ -247,7 +235,7 @@ def test_the_source_metadata_is_what_datastream_documents_of_spanner() -> None:
     }
 
 
-def test_a_delete_of_keys_alone_still_has_a_payload() -> None:
+def test_a_delete_of_keys_alone_has_a_payload() -> None:
     (event,) = events(record(mod_type="DELETE", mods=(Mod('{"Id":"1"}', "{}", "{}"),)))
     assert event["payload"] == {"Id": 1}
     assert event["source_metadata"]["is_deleted"]
@@ -325,7 +313,7 @@ def test_rows_written_by_column_are_the_rows_written_one_by_one(
         ]
 
 
-def test_what_cannot_be_parsed_at_once_is_parsed_by_itself() -> None:
+def test_payloads_that_cannot_be_parsed_together_are_parsed_one_by_one() -> None:
     columns = (column("Id", "INT64", 1, key=True), column('quo"te', "INT64", 2), column("A", "INT64", 3))
     schema = TableSchema.of("Singers", columns)
     _, batch = built(

@@ -20,8 +20,8 @@ from connector.envelope.opencdc import EXACT, OpenCdcRecord, OpenCdcWriter
 from connector.envelope.opencdc_protobuf import delimited
 from connector.errors import EventError, SpannerCdcError
 from tests.connector.builders import AT, column, record
+from tests.connector.envelope.column_values import array_of, json_values, simple
 from tests.connector.envelope.conduit import ConduitRecord, of_json, of_messages
-from tests.connector.envelope.test_events import array_of, json_values, simple
 
 SOURCE = Source("p", "i", "d", "s", "d")
 
@@ -52,20 +52,20 @@ def messages(records: Iterable[OpenCdcRecord]) -> list[ConduitRecord]:
     return list(of_messages(b"".join(delimited(each) for each in records)))
 
 
-def test_an_insert_is_a_create_with_what_is_after_it() -> None:
+def test_an_insert_is_a_create_with_the_new_values_after() -> None:
     found = json.loads(one().to_json())
     assert found["operation"] == "create"
     assert found["key"] == {"Id": 1}
     assert found["payload"] == {"before": None, "after": {"Id": 1, "Name": "a"}}
 
 
-def test_an_update_has_what_was_captured_before_and_after() -> None:
+def test_an_update_has_the_captured_values_before_and_after() -> None:
     found = one(mod_type="UPDATE", mods=mod('{"Id":"1"}', '{"Name":"b"}', '{"Name":null}'))
     assert (found.operation, found.key) == ("update", {"Id": 1})
     assert (found.before, found.after) == ({"Id": 1, "Name": None}, {"Id": 1, "Name": "b"})
 
 
-def test_an_update_of_which_no_old_values_were_captured_has_null_before() -> None:
+def test_an_update_without_old_values_has_null_before() -> None:
     found = one(mod_type="UPDATE", mods=mod('{"Id":"1"}', '{"Name":null}'))
     assert (found.before, found.after) == (None, {"Id": 1, "Name": None})
 
@@ -76,7 +76,7 @@ def test_a_delete_has_null_after() -> None:
     assert (found.before, found.after) == ({"Id": 1, "Name": "a"}, None)
 
 
-def test_a_delete_of_which_no_old_values_were_captured_still_has_its_key() -> None:
+def test_a_delete_without_old_values_has_its_key() -> None:
     found = json.loads(one(mod_type="DELETE", mods=mod('{"Id":"1"}')).to_json())
     assert found["key"] == {"Id": 1}
     assert found["payload"] == {"before": None, "after": None}
@@ -93,12 +93,12 @@ def test_a_row_of_a_backfill_is_a_snapshot() -> None:
     assert (found.operation, found.before, found.after) == ("snapshot", None, {"Id": 1, "Name": "a"})
 
 
-def test_a_mod_type_that_opencdc_does_not_know_stops_with_one_line() -> None:
+def test_an_unknown_mod_type_raises_an_error_of_one_line() -> None:
     with pytest.raises(SpannerCdcError, match="no operation for mod type TRUNCATE"):
         one(mod_type="TRUNCATE")
 
 
-def test_what_is_missing_is_absent_and_null_is_null() -> None:
+def test_a_missing_column_is_absent_and_null_is_null() -> None:
     types = (column("Id", "INT64", 1, key=True), column("A", "INT64", 2), column("B", "JSON", 3))
     found = one(column_types=types, mods=mod('{"Id":"1"}', '{"A":null}'))
     assert found.after == {"Id": 1, "A": None}
@@ -111,7 +111,7 @@ def test_a_key_of_several_columns_is_in_the_order_of_the_key() -> None:
     assert list(found.key.items()) == [("A", "9007199254740993"), ("B", "b")]
 
 
-def test_metadata_is_strings_and_has_opencdcs_names_and_ours() -> None:
+def test_metadata_is_text_with_the_names_of_opencdc_and_spanner() -> None:
     metadata = one(transaction_tag="tag", read_timestamp=AT + 1001).metadata
     expected = {
         "opencdc.version": "v1",
@@ -136,7 +136,7 @@ def test_metadata_is_strings_and_has_opencdcs_names_and_ours() -> None:
 
 
 @pytest.mark.parametrize("type_json", ['{"code":"JSON"}', '{"code":"ARRAY","array_element_type":{"code":"JSON"}}'])
-def test_half_of_a_surrogate_pair_in_json_is_written_as_its_escape(type_json: str) -> None:
+def test_a_lone_surrogate_in_json_is_written_as_its_escape(type_json: str) -> None:
     text = r'{"\udc00": ["a\ud83d", "\uD83D\uDE00 \\ud800"]}'
     types = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
     value = orjson.dumps({"v": [text] if "ARRAY" in type_json else text}).decode()
@@ -207,7 +207,7 @@ def test_each_mod_has_its_own_position() -> None:
         ('{"code":"STRUCT"}', '["1"]', ["1"]),
     ],
 )
-def test_a_value_is_what_its_type_says_and_never_a_number_that_a_double_cannot_hold(
+def test_a_value_is_converted_by_its_type_to_a_number_only_if_a_double_represents_it(
     type_json: str, spanner: str, opencdc: object
 ) -> None:
     found = value_of(type_json, spanner)
@@ -221,18 +221,18 @@ def test_null_is_null_in_every_type(code: str) -> None:
     assert value_of(array_of(simple(code)), "null") is None
 
 
-def test_a_value_that_is_no_integer_is_told_of_without_its_text() -> None:
+def test_an_error_about_an_invalid_integer_does_not_contain_it() -> None:
     with pytest.raises(EventError, match=r"^a value of an integer type is not an integer$"):
         one(mods=mod('{"Id":"secret"}'))
 
 
-def test_a_column_that_the_schema_does_not_know_passes_through() -> None:
+def test_a_column_that_is_not_in_the_schema_is_kept() -> None:
     assert one(mods=mod('{"Id":"1"}', '{"X":"2"}')).after == {"Id": 1, "X": "2"}
 
 
 @settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_a_reader_that_takes_numbers_for_doubles_gets_every_integer(number: int) -> None:
+def test_a_reader_that_parses_numbers_as_doubles_gets_every_integer(number: int) -> None:
     found = of_json(one(mods=mod(f'{{"Id":"{number}"}}')).to_json()).key
     assert found is not None
     assert int(found["Id"]) == number
@@ -240,7 +240,7 @@ def test_a_reader_that_takes_numbers_for_doubles_gets_every_integer(number: int)
 
 @settings(deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12) | st.floats(allow_nan=False, allow_infinity=False))
-def test_a_reader_that_takes_numbers_for_doubles_gets_every_number_in_json(number: Decimal | float) -> None:
+def test_a_reader_that_parses_numbers_as_doubles_gets_every_number_in_json(number: Decimal | float) -> None:
     text = repr(number) if isinstance(number, float) else str(number)
     found = value_of(simple("JSON"), orjson.dumps(text).decode())
     assert Decimal(found if isinstance(found, str) else repr(float(found))) == Decimal(text)
@@ -280,14 +280,14 @@ def changes(draw: st.DrawFn) -> DataChangeRecord:
 
 @settings(deadline=None)
 @given(st.lists(changes(), min_size=1, max_size=3))
-def test_json_and_protobuf_hold_the_same(some: list[DataChangeRecord]) -> None:
+def test_json_and_protobuf_have_the_same_content(some: list[DataChangeRecord]) -> None:
     records = [each for one in some for each in written(one)]
     lines = [each.to_json() for each in records]
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     assert [of_json(line) for line in lines] == messages(records)
 
 
-def test_records_of_some_rows_are_those_of_all_rows() -> None:
+def test_a_slice_of_the_rows_has_the_same_records() -> None:
     registry = SchemaRegistry()
     some = [record(record_sequence=f"{n:08d}", transaction_tag=str(n), mods=mod(f'{{"Id":"{n}"}}')) for n in range(5)]
     batch = EnvelopeBuilder(SOURCE, stream_name=None, read_method="r").build(Changes.of(some), registry, 1)
@@ -303,7 +303,7 @@ def test_equal_records_have_equal_bytes() -> None:
     assert delimited(found) == delimited(turned)
 
 
-def test_a_record_of_ten_megabytes_is_whole() -> None:
+def test_a_record_of_ten_megabytes_is_complete() -> None:
     found = one(mods=mod('{"Id":"1"}', f'{{"Name":"{"x" * 10_000_000}"}}'))
     (message,) = messages([found])
     assert message == of_json(found.to_json())

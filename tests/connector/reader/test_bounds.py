@@ -1,4 +1,4 @@
-"""Where queries end, and when Spanner's clock is asked for it."""
+"""Where queries end, and when Spanner's clock is requested for it."""
 
 import asyncio
 
@@ -17,10 +17,10 @@ class Spanner:
     """Its clock goes with the loop's time, from ``START`` on."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     async def clock(self) -> int:
-        self.asked += 1
+        self.requests += 1
         return START + round(asyncio.get_running_loop().time() * SECOND)
 
 
@@ -39,7 +39,7 @@ def test_a_window_lies_ahead_of_the_clock_as_far_as_that_is_known_and_within_hal
 
 
 @pytest.mark.parametrize(("clean", "news"), [(True, True), (True, False), (False, False)])
-def test_after_a_window_that_ended_or_brought_nothing_the_next_starts_from_the_clock_of_now(
+def test_after_a_window_that_ended_or_made_no_progress_the_next_starts_from_the_present_clock(
     clean: bool, news: bool
 ) -> None:
     async def main() -> None:
@@ -53,31 +53,31 @@ def test_after_a_window_that_ended_or_brought_nothing_the_next_starts_from_the_c
         new = bounds.of("p", START)
         assert old is not None
         assert new == old + 7200 * SECOND
-        assert spanner.asked == 1
+        assert spanner.requests == 1
         await bounds.settle("p")
-        assert spanner.asked == 1, "once for each query"
+        assert spanner.requests == 1, "once for each query"
 
     run(main())
 
 
-def test_a_window_that_broke_after_it_brought_news_asks_nothing() -> None:
+def test_after_a_window_that_broke_with_progress_the_clock_is_not_requested() -> None:
     async def main() -> None:
         spanner = Spanner()
         bounds = bounds_of(spanner)
         bounds.ended("p", bounds.of("p", START), clean=False, news=True)
         await bounds.settle("p")
-        assert spanner.asked == 0
+        assert spanner.requests == 0
 
     run(main())
 
 
-def test_without_windows_and_without_an_end_nothing_is_asked() -> None:
+def test_without_windows_and_an_end_the_clock_is_not_requested() -> None:
     async def main() -> None:
         spanner = Spanner()
         bounds = bounds_of(spanner, window=None)
         bounds.ended("p", bounds.of("p", START), clean=True, news=False)
         await bounds.settle("p")
-        assert (bounds.of("p", START), spanner.asked) == (None, 0)
+        assert (bounds.of("p", START), spanner.requests) == (None, 0)
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""Who may read on, and who waits."""
+"""Which partitions may read on, and which wait."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def test_the_laggard_is_admitted_above_the_budget_until_what_is_ready_fills_it()
     assert not flow.admits(held=BUDGET, ready=BUDGET, laggard=True)
 
 
-def test_above_the_budget_only_those_that_hold_the_watermark_are_woken() -> None:
+def test_above_the_budget_only_partitions_that_hold_the_watermark_are_woken() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [7, 5, 9, 5])
@@ -44,7 +44,7 @@ def test_above_the_budget_only_those_that_hold_the_watermark_are_woken() -> None
     asyncio.run(main())
 
 
-def test_nobody_is_woken_while_what_is_ready_fills_the_budget() -> None:
+def test_no_partition_is_woken_while_ready_records_fill_the_budget() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [5, 6])
@@ -55,7 +55,7 @@ def test_nobody_is_woken_while_what_is_ready_fills_the_budget() -> None:
     asyncio.run(main())
 
 
-def test_below_the_budget_no_more_are_woken_than_there_is_room_for_and_those_behind_first() -> None:
+def test_below_the_budget_no_more_are_woken_than_fit_and_those_behind_first() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, list(range(40, 0, -1)))
@@ -70,7 +70,7 @@ def test_below_the_budget_no_more_are_woken_than_there_is_room_for_and_those_beh
     asyncio.run(main())
 
 
-def test_one_that_was_cancelled_takes_nobodys_place() -> None:
+def test_a_cancelled_partition_takes_no_room() -> None:
     async def main() -> None:
         flow = FlowControl(BUDGET)
         tasks = await waiters(flow, [1, 2])

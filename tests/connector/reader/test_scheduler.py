@@ -1,4 +1,4 @@
-"""The scheduler, with queries that end as they are told to."""
+"""The scheduler, with queries whose ends are scripted."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -33,15 +33,15 @@ class Queries:
 
     def __init__(self, answers: dict[str, list[Answer]]) -> None:
         self._answers = answers
-        self.asked: list[PartitionQuery] = []
+        self.sent: list[PartitionQuery] = []
         self.enough: Callable[[], None] = lambda: None
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
-        self.asked.append(query)
+        self.sent.append(query)
         answers = self._answers[query.token]
         for records in answers.pop(0) if len(answers) > 1 else answers[0]:
             yield records
-        if len(self.asked) > 3:
+        if len(self.sent) > 3:
             self.enough()
 
 
@@ -77,12 +77,12 @@ def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int, wind
 CHILD: Answer = [[ChildPartitionsRecord(START, "0", (ChildPartition("c", frozenset()),))]]
 
 
-def test_a_clean_end_long_before_the_end_is_asked_again_at_once() -> None:
+def test_a_clean_end_long_before_the_end_is_queried_again_at_once() -> None:
     queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[], [[HeartbeatRecord(START + 1)]], []]})
     running = scheduler(queries, Sink(), end=START + HOUR, clock=START + 2)
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
-    assert [query.token for query in queries.asked][:4] == [INITIAL_TOKEN, "c", "c", "c"]
+    assert [query.token for query in queries.sent][:4] == [INITIAL_TOKEN, "c", "c", "c"]
 
 
 def test_a_clean_end_after_the_clock_has_passed_the_end_finishes_and_the_last_epoch_is_final() -> None:
@@ -101,7 +101,7 @@ def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
     assert not any(final for _, _, final in sink.epochs)
 
 
-def test_a_heartbeat_at_the_instant_at_which_children_start_takes_nothing_from_them() -> None:
+def test_a_heartbeat_at_the_start_of_children_loses_none_of_their_records() -> None:
     split = START + 10
     born = ChildPartitionsRecord(split, "0", (ChildPartition("d", frozenset({"c"})),))
 
@@ -123,28 +123,28 @@ def test_a_heartbeat_at_the_instant_at_which_children_start_takes_nothing_from_t
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert [change.commit_timestamp for epoch, _, _ in sink.epochs for change in epoch.records] == [split]
-    assert [query.start for query in queries.asked if query.token == "c"] == [START, split - 1]
+    assert [query.start for query in queries.sent if query.token == "c"] == [START, split - 1]
 
 
 WINDOW = 30 * MINUTE
 STARTED: Answer = [[PartitionStartRecord(START, ("c",))]]
 
 
-def test_in_windows_every_query_has_an_end_within_the_window_and_goes_on_where_the_last_has_proven_its_end(
+def test_in_windows_every_query_ends_within_the_window_and_starts_where_the_last_proved_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(queries, Sink(), end=None, clock=START + 24 * HOUR, window=WINDOW)
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
-    assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.asked)
+    assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.sent)
     caplog.clear()
     behind = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(behind, Sink(), end=START + HOUR, clock=START + 24 * HOUR, window=WINDOW)
     asyncio.run(asyncio.wait_for(running.run(), 20))
-    assert [query.token for query in behind.asked] == [INITIAL_TOKEN, "c", "c"], "an end is asked for twice"
-    assert {query.end for query in behind.asked} == {START + HOUR}
-    assert not caplog.records, "it is in the order of things"
+    assert [query.token for query in behind.sent] == [INITIAL_TOKEN, "c", "c"], "an end is confirmed by a second query"
+    assert {query.end for query in behind.sent} == {START + HOUR}
+    assert not caplog.records, "nothing unusual is logged"
 
 
 def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> None:
@@ -153,5 +153,5 @@ def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> N
     running = scheduler(queries, sink, end=None, clock=START + 1, window=WINDOW)
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
-    assert [query.start for query in queries.asked if query.token == "c"][:3] == [START, START, START + 4]
+    assert [query.start for query in queries.sent if query.token == "c"][:3] == [START, START, START + 4]
     assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5

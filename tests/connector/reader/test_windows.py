@@ -27,7 +27,7 @@ HOUR = 3600
 
 
 class Spanner:
-    """Its clock is ``ahead`` seconds before the loop's; a query over the past brings its records and ends.
+    """A Spanner whose clock is ``ahead`` seconds before the loop's; a query over the past returns its records and ends.
 
     Args:
         ahead: seconds.
@@ -42,14 +42,14 @@ class Spanner:
         self.reachable = True
         self.ends_streams = asyncio.Event()
         self.queries = 0
-        self.clock_asked = 0
+        self.clock_requests = 0
 
     @property
     def now(self) -> int:
         return START + round((asyncio.get_running_loop().time() + self._ahead) * SECOND)
 
     async def clock(self) -> int:
-        self.clock_asked += 1
+        self.clock_requests += 1
         await asyncio.sleep(0.1)
         if not self.reachable:
             raise UnreachableError("Spanner does not answer")
@@ -61,18 +61,18 @@ class Spanner:
         assert query.end <= max(self.now, query.start) + WINDOW
         if not self.reachable:
             raise RemoteCallError(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
-        told = query.start
+        sent_up_to = query.start
         while True:
             upto = min(self.now, query.end)
             for at in self._data if query.token == "p0" else ():
-                if told <= at <= upto:
+                if sent_up_to <= at <= upto:
                     yield [record(commit_timestamp=at, server_transaction_id=str(at))]
-            if upto == query.end and told == query.start and not self._past_heartbeats:
+            if upto == query.end and sent_up_to == query.start and not self._past_heartbeats:
                 return
             yield [HeartbeatRecord(upto)]
             if upto == query.end:
                 return
-            told = upto + 1
+            sent_up_to = upto + 1
             await asyncio.sleep(2)
             if not self.reachable:
                 raise RemoteCallError(grpc.StatusCode.UNAVAILABLE, "Socket closed")
@@ -137,10 +137,10 @@ def test_a_reader_whose_clock_is_hours_old_catches_up_at_once(past_heartbeats: b
 
     assert reads(reader, during).delivered == [START + SECOND, START + 170 * MINUTE]
     assert spanner[0].queries <= 3
-    assert spanner[0].clock_asked <= 2
+    assert spanner[0].clock_requests <= 2
 
 
-def test_a_reader_that_stood_still_for_longer_than_a_window_goes_on_from_the_clock_of_now() -> None:
+def test_a_reader_suspended_for_longer_than_a_window_continues_from_the_present_clock() -> None:
     spanner: list[Spanner] = []
 
     def reader() -> Reader:
@@ -162,7 +162,7 @@ def test_a_reader_that_stood_still_for_longer_than_a_window_goes_on_from_the_clo
     assert made.metrics.standstills == 0
 
 
-def test_after_an_outage_longer_than_a_window_partitions_go_on_and_share_spanners_clock() -> None:
+def test_after_an_outage_longer_than_a_window_partitions_continue_and_share_spanners_clock() -> None:
     spanner: list[Spanner] = []
 
     def reader() -> Reader:
@@ -174,16 +174,16 @@ def test_after_an_outage_longer_than_a_window_partitions_go_on_and_share_spanner
         spanner[0].reachable = False
         await asyncio.sleep(HOUR)
         assert made.lag > HOUR - 10
-        spanner[0].reachable, before = True, spanner[0].clock_asked
+        spanner[0].reachable, before = True, spanner[0].clock_requests
         await asyncio.sleep(60)
         assert made.lag < 5
-        assert spanner[0].clock_asked - before < 100, "one call at a time, which takes a tenth of a second"
+        assert spanner[0].clock_requests - before < 100, "one call at a time, which takes a tenth of a second"
 
     made = reads(reader, during)
-    assert made.metrics.standstills == 0, "an outage is told of by the queries"
+    assert made.metrics.standstills == 0, "an outage is reported by the queries"
 
 
-def test_a_window_that_ends_in_ordinary_times_asks_for_the_clock_once_for_all() -> None:
+def test_windows_that_end_in_normal_operation_share_one_request_for_the_clock() -> None:
     spanner: list[Spanner] = []
 
     def reader() -> Reader:
@@ -196,11 +196,11 @@ def test_a_window_that_ends_in_ordinary_times_asks_for_the_clock_once_for_all() 
 
     made = reads(reader, during)
     assert 80 < spanner[0].queries < 200
-    assert spanner[0].clock_asked < spanner[0].queries
+    assert spanner[0].clock_requests < spanner[0].queries
     assert made.metrics.standstills == 0
 
 
-def test_a_clock_that_will_never_answer_ends_the_reader_with_its_error() -> None:
+def test_a_permanent_error_of_the_clock_ends_the_reader() -> None:
     class Denied(Spanner):
         async def clock(self) -> int:
             raise StreamError("permission denied")

@@ -25,7 +25,7 @@ class Spanner:
         return answer
 
 
-def test_thousands_that_wait_share_one_answer_and_who_comes_later_asks_again() -> None:
+def test_thousands_of_waiters_share_one_answer_and_a_later_one_requests_another() -> None:
     async def main() -> None:
         spanner = Spanner(70, 80)
         clock = SpannerClock(spanner.clock, 50)
@@ -37,7 +37,7 @@ def test_thousands_that_wait_share_one_answer_and_who_comes_later_asks_again() -
     run(main())
 
 
-def test_it_never_goes_back() -> None:
+def test_the_clock_never_goes_back() -> None:
     async def main() -> None:
         clock = SpannerClock(Spanner(40).clock, 50)
         clock.saw(60)
@@ -59,7 +59,7 @@ def test_an_error_that_passes_is_shared_too_and_the_next_who_asks_may_have_an_an
     run(main())
 
 
-def test_an_error_that_does_not_pass_is_told_as_it_is() -> None:
+def test_a_permanent_error_is_raised_unchanged() -> None:
     async def main() -> None:
         clock = SpannerClock(Spanner(StreamError("permission denied")).clock, 50)
         with pytest.raises(StreamError, match="permission denied"):
@@ -68,7 +68,7 @@ def test_an_error_that_does_not_pass_is_told_as_it_is() -> None:
     run(main())
 
 
-def test_one_who_leaves_while_it_is_asked_takes_the_answer_from_nobody() -> None:
+def test_a_cancelled_waiter_does_not_take_the_answer_from_others() -> None:
     async def main() -> None:
         spanner = Spanner(70, 80)
         clock = SpannerClock(spanner.clock, 50)

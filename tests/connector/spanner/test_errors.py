@@ -48,7 +48,7 @@ def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message:
         "This partition is no longer valid. All Change Stream records associated with this partition have expired",
     ],
 )
-def test_data_that_is_no_longer_retained_is_loss_and_ends_with_3(message: str) -> None:
+def test_data_that_is_no_longer_retained_is_an_error_with_exit_code_3(message: str) -> None:
     error = told(Code.OUT_OF_RANGE, message)
     assert isinstance(error, DataLostError)
     assert error.exit_code == 3
@@ -67,7 +67,7 @@ def test_data_that_is_no_longer_retained_is_loss_and_ends_with_3(message: str) -
         ("Received start_timestamp: 2026-11-21T04:12:43Z.", None),
     ],
 )
-def test_from_when_on_spanner_has_records_is_taken_from_its_message(said: str, earliest: str | None) -> None:
+def test_the_earliest_retained_timestamp_is_read_from_the_message(said: str, earliest: str | None) -> None:
     error = told(Code.OUT_OF_RANGE, f"Specified start_timestamp is too far in the past. Please specify {said}")
     assert isinstance(error, DataLostError)
     assert error.earliest == (parse(earliest) if earliest else None)

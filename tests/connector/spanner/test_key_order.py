@@ -45,7 +45,7 @@ def learnt(spanner: Spanner, registry: SchemaRegistry) -> tuple[str, ...]:
     return registry.observe("T", BY_POSITION)[0].primary_keys
 
 
-def test_the_key_is_as_it_was_declared_and_asked_for_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_has_its_declared_order_and_is_requested_once(caplog: pytest.LogCaptureFixture) -> None:
     spanner = Spanner({"T": ("B", "A"), "Other": ("X",)})
     assert learnt(spanner, SchemaRegistry()) == ("B", "A")
     assert spanner.asked == 1
@@ -55,14 +55,14 @@ def test_the_key_is_as_it_was_declared_and_asked_for_once(caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"Other": ("X",)}, "there is no such table any more"),
+        ({"Other": ("X",)}, "the table no longer exists"),
         ({"T": ("A", "C")}, "it has another key now"),
         (StreamError("permission denied on the database"), "permission denied on the database"),
         (UnreachableError("Spanner did not answer"), "Spanner did not answer"),
         (None, "Spanner did not answer within 0.05 s"),
     ],
 )
-def test_where_it_cannot_be_had_the_positions_are_taken_and_one_warning_says_so(
+def test_without_an_answer_the_positions_are_used_and_one_warning_is_logged(
     answer: Mapping[str, tuple[str, ...]] | SpannerCdcError | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     spanner = Spanner(answer)
@@ -73,7 +73,7 @@ def test_where_it_cannot_be_had_the_positions_are_taken_and_one_warning_says_so(
     assert vars(told)["fields"] == {"table": "T", "primary_keys": "A, B", "reason": reason}
 
 
-def test_nothing_is_asked_for_tables_that_are_known_or_left_out() -> None:
+def test_nothing_is_requested_for_known_or_excluded_tables() -> None:
     spanner = Spanner({})
     registry = SchemaRegistry()
     registry.observe("T", BY_POSITION)

@@ -76,7 +76,7 @@ def test_a_cancellation_from_outside_stays_one() -> None:
     run(main())
 
 
-def test_a_wait_that_ends_well_as_the_limit_passes_is_no_error() -> None:
+def test_a_wait_that_succeeds_as_the_limit_passes_is_not_an_error() -> None:
     async def stubborn() -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
@@ -117,7 +117,7 @@ def test_a_limit_that_has_become_shorter_counts_from_the_next_wait_on() -> None:
     run(main())
 
 
-def test_a_time_in_which_the_process_stood_still_is_no_silence() -> None:
+def test_a_time_in_which_the_process_was_suspended_is_not_silence() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)

@@ -65,7 +65,7 @@ def silent_after(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
 WHOLE = ["change 5", "change 10", "change 10.5", "children west 20", "children east 20"]
 
 
-def test_a_query_that_begins_behind_is_pumped_and_any_other_is_not(clock: Callable[[], int]) -> None:
+def test_only_a_query_with_a_backlog_is_read_by_a_pump(clock: Callable[[], int]) -> None:
     async def main() -> None:
         async with reading(clock, FaultPlan()) as (_, queries):
             assert await read(queries, clock) == WHOLE
@@ -126,7 +126,9 @@ def test_patience_is_as_ever_once_the_progress_has_moved(
     asyncio.run(main())
 
 
-def test_the_watchdog_sleeps_while_nobody_pulls(clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeout_does_not_run_while_nothing_is_pulled(
+    clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent_after(monkeypatch, 2 * SECOND)
 
     async def main() -> None:

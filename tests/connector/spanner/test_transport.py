@@ -74,7 +74,7 @@ def test_all_messages_come_in_order_of_whatever_size(behind: bool) -> None:
     run(main())
 
 
-def test_a_message_that_comes_alone_is_handed_over(behind: bool) -> None:
+def test_a_message_that_arrives_alone_is_returned_at_once(behind: bool) -> None:
     taken = asyncio.Queue[None]()
 
     async def answer(context: grpc.aio.ServicerContext) -> None:
@@ -92,7 +92,7 @@ def test_a_message_that_comes_alone_is_handed_over(behind: bool) -> None:
     run(main())
 
 
-def test_an_error_comes_after_the_messages_before_it(behind: bool) -> None:
+def test_an_error_is_raised_after_the_messages_before_it(behind: bool) -> None:
     async def answer(context: grpc.aio.ServicerContext) -> None:
         await write_all(context, b"1", b"2", b"3")
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone for a while", (("why", "a test"),))
@@ -183,7 +183,7 @@ def test_a_reader_that_is_cancelled_ends_the_call(behind: bool) -> None:
     run(main())
 
 
-def test_closing_ends_what_nobody_has_left(behind: bool) -> None:
+def test_closing_ends_calls_that_were_not_ended(behind: bool) -> None:
     async def endless(context: grpc.aio.ServicerContext) -> None:
         while True:
             await context.write(b"x" * 1000)
@@ -201,7 +201,7 @@ def test_closing_ends_what_nobody_has_left(behind: bool) -> None:
     run(main())
 
 
-def test_a_reader_that_does_not_take_holds_the_server_back_and_then_goes_on(behind: bool) -> None:
+def test_a_reader_that_does_not_take_stops_the_server_and_then_continues(behind: bool) -> None:
     message = b"x" * 10_000
     bounded = 4 * MOST
     written = 0
@@ -229,7 +229,7 @@ def test_a_reader_that_does_not_take_holds_the_server_back_and_then_goes_on(behi
     run(main())
 
 
-def test_streams_that_nobody_takes_from_do_not_hold_up_their_neighbour() -> None:
+def test_streams_that_are_not_read_do_not_delay_their_neighbour() -> None:
     left = STREAMS_PER_CHANNEL
 
     async def answer(context: grpc.aio.ServicerContext) -> None:
@@ -320,7 +320,7 @@ def test_the_credentials_go_with_every_call(behind: bool, tmp_path: Path) -> Non
     run(main())
 
 
-def test_what_comes_densely_is_taken_together() -> None:
+def test_frequent_messages_are_taken_together() -> None:
     async def answer(context: grpc.aio.ServicerContext) -> None:
         await write_all(context, *[b"x" * 100] * 20_000)
 
@@ -336,7 +336,7 @@ def test_what_comes_densely_is_taken_together() -> None:
     run(main())
 
 
-def test_the_loop_goes_on_while_a_call_ends() -> None:
+def test_the_loop_continues_while_a_call_ends() -> None:
     async def main() -> None:
         async with serving(never) as served, connected(served) as transport:
             longest, last = 0.0, time.monotonic()

@@ -81,7 +81,7 @@ def test_forgetting_one_that_is_not_there_names_those_that_are(spool: Spool) -> 
 
 
 @pytest.mark.parametrize("name", ["default", "a", "A.b-c_9", "x" * 100])
-def test_a_name_of_letters_digits_dots_dashes_and_underscores_is_taken(spool: Spool, name: str) -> None:
+def test_a_name_of_ascii_characters_digits_dots_dashes_and_underscores_is_taken(spool: Spool, name: str) -> None:
     assert consumers.register(spool, name, now=5).consumer == name
     with consumers.claimed(spool, name):
         pass
@@ -133,7 +133,7 @@ def test_the_name_of_a_query_that_was_killed_is_free(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"version":1}', b'{"version":1,"consumer":"c","epoch":-1,"updated":1}'])
-def test_a_consumers_file_that_is_damaged_is_told(spool: Spool, data: bytes) -> None:
+def test_a_consumers_file_that_is_damaged_is_an_error(spool: Spool, data: bytes) -> None:
     spool.storage.replace("consumers/c.json", data)
     with pytest.raises(SpoolError, match=r"corrupt file .*consumers/c\.json"):
         consumers.find(spool, "c")

@@ -13,7 +13,7 @@ from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, load_docume
 from connector.spool.reading import Spool, manifest_path
 from connector.spool.writing import SpoolWriter, checkpoint, initialize
 from tests.connector.builders import AT
-from tests.connector.spool.test_writing import NAME, NOW, SINGERS, epoch_of, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, epoch_of, writer_of
 
 Cut = tuple[CutPartition, ...]
 

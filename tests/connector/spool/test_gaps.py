@@ -16,9 +16,9 @@ from connector.spool.gaps import GapRecord, gaps, remember, restart_at
 from connector.spool.manifest import GAP_VERSION
 from connector.spool.reading import Spool
 from connector.spool.writing import Checkpoint, checkpoint, initialize, sole_writer
-from connector.storage.local import Storage
+from connector.storage.store import FileStore
 from tests.connector.builders import AT
-from tests.connector.spool.test_writing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
 LATER = AT + 5 * MINUTE
 RECORDED = AT + 9 * MINUTE
@@ -53,7 +53,7 @@ def test_a_gap_is_an_epoch_without_records_from_the_watermark_to_the_chosen_time
     assert (manifest.gap.reason, manifest.gap.recorded_at) == (gap.reason, RECORDED)
 
 
-def test_reading_goes_on_from_the_gap_with_the_initial_query_at_the_chosen_timestamp(spool: Spool) -> None:
+def test_reading_continues_from_the_gap_with_the_initial_query_at_the_chosen_timestamp(spool: Spool) -> None:
     restart_at(spool, LATER, now=RECORDED)
     at = checkpoint(spool, spool.header())
     assert at == Checkpoint(3, LATER - 1, (CutPartition("", LATER),), (SINGERS,))
@@ -81,7 +81,7 @@ def test_a_timestamp_in_the_future_is_refused(spool: Spool) -> None:
         restart_at(spool, RECORDED + 1, now=RECORDED)
 
 
-def test_a_spool_that_has_not_begun_is_refused_a_gap(tmp_path: Path) -> None:
+def test_a_spool_without_epochs_is_refused_a_gap(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="there is no spool at"):
         restart_at(Spool.at(tmp_path / "none"), LATER, now=RECORDED)
     assert not (tmp_path / "none").exists()
@@ -115,7 +115,7 @@ def test_a_gap_whose_maker_died_after_the_manifest_is_remembered_by_the_next_wri
 ) -> None:
     replace = type(spool.storage).replace
 
-    def dying(storage: Storage, path: str, data: bytes) -> None:
+    def dying(storage: FileStore, path: str, data: bytes) -> None:
         if path == "gaps.json":
             raise KilledError
         replace(storage, path, data)
@@ -138,7 +138,7 @@ def test_a_gap_whose_maker_died_after_the_manifest_is_remembered_by_the_next_wri
 def test_a_restart_that_died_before_the_manifest_has_changed_nothing(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(storage: Storage, path: str, data: bytes) -> None:
+    def dying(storage: FileStore, path: str, data: bytes) -> None:
         raise KilledError
 
     with monkeypatch.context() as patched:
@@ -149,7 +149,7 @@ def test_a_restart_that_died_before_the_manifest_has_changed_nothing(
 
 
 @pytest.mark.parametrize("text", [b'{"version":1}', b'{"version":1,"gaps":[{}]}', b"{"])
-def test_a_damaged_list_of_gaps_is_told(spool: Spool, text: bytes) -> None:
+def test_a_damaged_list_of_gaps_is_an_error(spool: Spool, text: bytes) -> None:
     spool.storage.replace("gaps.json", text)
     with pytest.raises(SpoolError, match=r"corrupt file .*gaps\.json"):
         remember(spool)
@@ -169,7 +169,7 @@ def spoken(spool: Spool) -> Callable[..., tuple[int, str]]:
     return run
 
 
-def test_the_command_leaves_a_gap_that_the_report_tells_for_people_and_for_machines(
+def test_the_command_leaves_a_gap_that_the_report_has_as_text_and_as_json(
     spool: Spool, spoken: Callable[..., tuple[int, str]]
 ) -> None:
     low = format_rfc3339(spool.manifest(2).watermark_high)

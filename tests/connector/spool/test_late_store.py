@@ -17,7 +17,7 @@ from connector.spool.late_store import LateReport, LateStore, late_report, with_
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize
 from tests.connector.builders import AT, COLUMNS, record
-from tests.connector.spool.test_writing import NAME
+from tests.connector.spool.sealing import NAME
 
 LATER = AT + 9 * SECOND
 
@@ -86,13 +86,13 @@ def test_partitions_that_no_cut_has_yet_are_found_again(
     a, b, c = CutPartition("a", AT), CutPartition("b", AT, is_late=True), CutPartition("c", AT, is_late=True)
 
     def found(watermark: int) -> set[CutPartition]:
-        return set(with_announced_late(spool, watermark, cut, goes_on=True))
+        return set(with_announced_late(spool, watermark, cut, continues=True))
 
     assert found(AT + 2) == found(AT) == {a, b, c}
     assert found(AT + 3) == {a, c}, "an epoch was sealed since, whose cut has what is alive"
     assert found(AT + 4) == set(cut), "and later ones than the watermark was then"
     assert found(AT - 1) == set(cut), "it is announced again"
-    stops = with_announced_late(spool, AT + 2, cut, goes_on=False)
+    stops = with_announced_late(spool, AT + 2, cut, continues=False)
     assert set(stops) == {a, CutPartition("b", AT), CutPartition("c", AT)}
 
 
@@ -101,7 +101,7 @@ def test_a_document_that_is_damaged_is_named(spool: Spool) -> None:
     (name,) = spool.storage.list("late")
     spool.storage.replace(f"late/{name}", b'{"version": 1}')
     with pytest.raises(SpoolError, match=name):
-        with_announced_late(spool, AT, (), goes_on=True)
+        with_announced_late(spool, AT, (), continues=True)
 
 
 def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool) -> None:
@@ -120,7 +120,7 @@ def test_documents_are_private(tmp_path: Path) -> None:
 def test_beyond_so_many_documents_the_reader_stops_with_what_came_kept(spool: Spool) -> None:
     few = [late(record(record_sequence=str(number))) for number in range(3)]
     LateStore(spool, most=2).keep(few[:2], now=LATER)
-    with pytest.raises(StreamError, match="the spool keeps 3 late records") as told:
+    with pytest.raises(StreamError, match="the spool has 3 late records") as told:
         LateStore(spool, most=2).keep(few[2:], now=LATER)
     assert told.value.exit_code == 1
     assert late_report(spool).count == 3
@@ -128,7 +128,7 @@ def test_beyond_so_many_documents_the_reader_stops_with_what_came_kept(spool: Sp
         LateStore(spool, most_bytes=10).keep(few[:1], now=LATER)
 
 
-def test_spool_tells_how_many_there_are_and_their_range(spool: Spool) -> None:
+def test_the_spool_command_reports_how_many_there_are_and_their_range(spool: Spool) -> None:
     def told(*options: str) -> str:
         return CliRunner().invoke(cli, ["spool", spool.path, *options], catch_exceptions=False).stdout
 

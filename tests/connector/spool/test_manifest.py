@@ -143,10 +143,10 @@ def test_fields_that_this_version_does_not_know_are_passed_over() -> None:
     assert Manifest.from_json(rewritten(of_tomorrow=[1]), "3.json") == MANIFEST
 
 
-def test_a_field_that_is_missing_is_told_although_the_checksum_fits() -> None:
-    with pytest.raises(SpoolError, match="1 fields are not as they should be"):
+def test_a_missing_field_is_an_error_although_the_checksum_matches() -> None:
+    with pytest.raises(SpoolError, match="1 fields are not valid"):
         Manifest.from_json(rewritten(epoch=0), "3.json")
-    with pytest.raises(SpoolError, match="1 fields are not as they should be"):
+    with pytest.raises(SpoolError, match="1 fields are not valid"):
         Manifest.from_json(rewritten(watermark_high="yesterday"), "3.json")
 
 
@@ -156,7 +156,7 @@ def test_what_is_no_document_of_the_spool_is_refused(data: bytes) -> None:
         load_document(data, "x.json", 1)
 
 
-def test_a_source_is_told_by_its_four_names() -> None:
+def test_a_source_is_written_as_its_four_names() -> None:
     assert str(SOURCE) == "p/i/d/s"
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, report_of, tell
+from connector.spool.sink_report import NOTHING, report_of, write_report
 
 
 @pytest.fixture
@@ -10,13 +10,13 @@ def spool(spool_path: str) -> Spool:
     return Spool.at(spool_path)
 
 
-def test_a_sink_that_has_told_nothing_has_refused_nothing(spool: Spool) -> None:
+def test_a_sink_without_a_report_has_rejected_nothing(spool: Spool) -> None:
     assert report_of(spool, "bigquery") == NOTHING
 
 
-def test_what_a_sink_tells_is_there_and_is_no_consumer(spool: Spool) -> None:
+def test_a_sinks_report_is_read_and_is_not_a_consumer(spool: Spool) -> None:
     report = NOTHING.after(3, 2, {"Singers": "table Singers is stopped: why", "Albums": ""})
-    tell(spool, "bigquery", report)
+    write_report(spool, "bigquery", report)
     assert report_of(spool, "bigquery") == report
     assert (report.refused, report.stopped) == (2, {"Singers": "table Singers is stopped: why"})
     assert consumers.consumers(spool) == []
@@ -35,6 +35,6 @@ def test_a_table_is_stopped_until_rows_of_it_are_taken() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"version":2}'])
-def test_a_report_that_nobody_can_make_sense_of_is_told_anew(spool: Spool, data: bytes) -> None:
+def test_a_damaged_report_is_replaced(spool: Spool, data: bytes) -> None:
     spool.storage.replace("consumers/bigquery.report", data)
     assert report_of(spool, "bigquery") == NOTHING

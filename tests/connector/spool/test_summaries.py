@@ -17,10 +17,10 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path
 from connector.spool.summaries import EpochSummary, block_path, to_block
 from connector.spool.writing import initialize
-from connector.storage.local import LocalStorage
+from connector.storage.local import LocalStore
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import AT
-from tests.connector.spool.test_writing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
 BLOCK = 10
 
@@ -45,7 +45,7 @@ class Reads:
         self.paths: list[str] = []
         read = type(spool.storage).read
 
-        def noted(storage: LocalStorage, path: str) -> object:
+        def noted(storage: LocalStore, path: str) -> object:
             self.paths.append(path)
             return read(storage, path)
 
@@ -96,7 +96,7 @@ def test_the_newest_epoch_is_found_after_the_newest_summary(spool: Spool, monkey
     listed: list[tuple[str, str]] = []
     names = type(spool.storage).list
 
-    def noted(storage: LocalStorage, folder: str, start: str = "", end: str = "") -> list[str]:
+    def noted(storage: LocalStore, folder: str, start: str = "", end: str = "") -> list[str]:
         listed.append((folder, start))
         return names(storage, folder, start, end)
 
@@ -106,7 +106,7 @@ def test_the_newest_epoch_is_found_after_the_newest_summary(spool: Spool, monkey
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flip", "empty", "newer", "another", "gap"])
-def test_a_summary_that_is_not_to_be_believed_is_passed_over_and_written_anew(
+def test_a_summary_that_is_not_valid_is_ignored_and_replaced(
     spool: Spool, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sealed(writer_of(spool), 34)
@@ -170,7 +170,7 @@ def test_a_crash_at_a_summary_leaves_the_epoch_and_the_next_writer_summarizes(
     sealed(writer, 9)
     replace = type(spool.storage).replace
 
-    def dying(storage: LocalStorage, path: str, data: bytes) -> None:
+    def dying(storage: LocalStore, path: str, data: bytes) -> None:
         if not path.startswith("summaries/"):
             replace(storage, path, data)
             return
@@ -198,7 +198,7 @@ def test_what_a_killed_writer_left_is_swept_before_its_range_is_summarized(spool
     for path in orphans:
         spool.storage.replace(path, b"of a writer that was killed")
     last = writer_of(spool)
-    last._is_first = False  # as one that was killed before its sweep leaves the spool
+    last._retention._has_sealed = True  # as one that was killed before its sweep leaves the spool
     sealed(last)
     assert len(spool.storage.list("segments")) == 10
     sealed(writer_of(spool))
@@ -233,7 +233,7 @@ def test_the_report_of_a_spool_counts_all_that_its_epochs_hold(spool: Spool) -> 
     assert [(consumer["behind_epochs"], consumer["behind_rows"]) for consumer in known] == [(4, 4)]
 
 
-def test_an_epoch_that_was_pruned_is_told_also_by_summaries(spool: Spool) -> None:
+def test_a_pruned_epoch_is_an_error_for_summaries_too(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 24)
     consumers.record(spool, "c", 12, now=NOW)

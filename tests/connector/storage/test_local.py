@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SpoolError
-from connector.storage.local import LocalStorage
+from connector.storage.local import LocalStore
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStorage:
-    return LocalStorage(tmp_path / "spool")
+def storage(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "spool", failure=SpoolError, option="spool.path")
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def files(storage: LocalStorage) -> list[str]:
+def files(storage: LocalStore) -> list[str]:
     return sorted(str(path.relative_to(storage.root)) for path in storage.root.rglob("*") if path.is_file())
 
 
-def test_writing_leaves_only_files(storage: LocalStorage) -> None:
+def test_writing_leaves_only_files(storage: LocalStore) -> None:
     storage.create("a", b"one")
     storage.replace("b", b"two")
     with pytest.raises(FileExistsError):
@@ -42,19 +42,36 @@ def test_writing_leaves_only_files(storage: LocalStorage) -> None:
     assert files(storage) == ["a", "b"]
 
 
-def test_files_and_folders_are_private(storage: LocalStorage) -> None:
+def test_files_and_folders_are_private(storage: LocalStore) -> None:
     storage.create("manifests/1.json", b"one")
     assert (storage.root / "manifests/1.json").stat().st_mode & 0o777 == 0o600
     assert (storage.root / "manifests").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_is_listed_in_order_without_what_is_half_written(storage: LocalStorage) -> None:
+def test_folders_below_the_root_are_private_however_deep(storage: LocalStore) -> None:
+    file = storage.begin("a/b/c")
+    file.rest()
+    file.publish()
+    assert [(storage.root / path).stat().st_mode & 0o777 for path in ("", "a", "a/b", "a/b/c")] == [0o700] * 3 + [0o600]
+
+
+def test_a_temporary_file_of_an_older_program_is_not_listed_and_swept(storage: LocalStore) -> None:
+    storage.create("folder/a", b"")
+    (storage.root / "folder/.tmp-0123").write_bytes(b"half")
+    (storage.root / "folder/.a.0123.tmp").write_bytes(b"half")
+    assert storage.list("folder") == ["a"]
+    assert [file.path for file in storage.walk()] == ["folder/a"]
+    storage.sweep("folder")
+    assert files(storage) == ["folder/a"]
+
+
+def test_a_folder_is_listed_in_order_without_what_is_half_written(storage: LocalStore) -> None:
     for name in ("b", "a", ".tmp-0"):
         storage.create(f"folder/{name}", b"")
     assert storage.list("folder") == ["a", "b"]
 
 
-def test_what_killed_writers_left_is_swept(storage: LocalStorage) -> None:
+def test_what_killed_writers_left_is_swept(storage: LocalStore) -> None:
     for name in ("a", ".tmp-0"):
         storage.create(f"folder/{name}", b"")
     storage.sweep("folder")
@@ -63,7 +80,7 @@ def test_what_killed_writers_left_is_swept(storage: LocalStorage) -> None:
 
 @pytest.mark.parametrize("call", ["fsync", "link"])
 def test_a_file_that_fails_on_its_way_leaves_nothing(
-    storage: LocalStorage, call: str, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStore, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
@@ -77,7 +94,7 @@ def test_a_file_that_fails_on_its_way_leaves_nothing(
 
 
 def test_a_process_that_is_killed_between_writing_and_naming_leaves_no_file(
-    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class KilledError(BaseException):
         pass
@@ -91,8 +108,8 @@ def test_a_process_that_is_killed_between_writing_and_naming_leaves_no_file(
     assert storage.list("folder") == []
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_no_part_of_a_file(tiny: Path) -> None:
-    storage = LocalStorage(tiny)
+def test_a_full_disk_is_one_line_and_leaves_no_part_of_a_file(tiny: Path) -> None:
+    storage = LocalStore(tiny, failure=SpoolError, option="spool.path")
     storage.create("a", b"x" * 30_000)
     for write in (storage.create, storage.replace):
         with pytest.raises(SpoolError, match=r"b: No space left on device\. Free space") as raised:
@@ -103,15 +120,15 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_no_part_of_a_file(tiny: Path
 
 
 def test_a_file_that_does_not_fit_leaves_the_one_that_it_would_replace(tiny: Path) -> None:
-    storage = LocalStorage(tiny)
+    storage = LocalStore(tiny, failure=SpoolError, option="spool.path")
     storage.replace("a", b"old")
     with pytest.raises(SpoolError):
         storage.replace("a", b"x" * 100_000)
     assert storage.read("a").to_pybytes() == b"old"
 
 
-def test_a_read_only_disk_is_told_in_one_line_and_can_be_read(tiny: Path) -> None:
-    storage = LocalStorage(tiny)
+def test_a_read_only_disk_is_one_line_and_can_be_read(tiny: Path) -> None:
+    storage = LocalStore(tiny, failure=SpoolError, option="spool.path")
     storage.create("a", b"one")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
     for write in (storage.create, storage.replace):

@@ -24,32 +24,32 @@ MESSAGES = (
 
 
 @given(st.sampled_from([code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]), st.sampled_from(MESSAGES))
-def test_an_error_of_spanner_is_told_and_dealt_with_as_in_one_process(code: grpc.StatusCode, message: str) -> None:
+def test_an_error_of_spanner_is_reported_and_handled_as_in_one_process(code: grpc.StatusCode, message: str) -> None:
     there = grpc.aio.AioRpcError(code, NO_METADATA, NO_METADATA, message)
     here = error_of(failure_of(there))
     assert isinstance(here, grpc.RpcError)
     assert classify(here) == classify(there)
-    told, meant = query_error(classify(here), **WHERE), query_error(classify(there), **WHERE)
-    assert (type(told), str(told)) == (type(meant), str(meant))
+    reported, expected = query_error(classify(here), **WHERE), query_error(classify(there), **WHERE)
+    assert (type(reported), str(reported)) == (type(expected), str(expected))
 
 
 @pytest.mark.parametrize("error", [SilentStreamError("no message for 30 s"), UnknownRecordError("of no known kind")])
-def test_what_a_reader_meets_beside_comes_as_it_was(error: Exception) -> None:
+def test_other_errors_of_the_reader_are_raised_unchanged(error: Exception) -> None:
     here = error_of(failure_of(error))
     assert (type(here), str(here)) == (type(error), str(error))
 
 
-def test_an_error_of_ours_keeps_its_line() -> None:
+def test_an_error_of_the_connector_keeps_its_message() -> None:
     here = error_of(failure_of(SpannerCdcError("no credentials were found", hint="Run `gcloud`.")))
     assert isinstance(here, StreamError)
     assert str(here) == "no credentials were found. Run `gcloud`."
 
 
-def test_of_a_group_the_first_is_told() -> None:
+def test_of_an_exception_group_the_first_error_is_described() -> None:
     assert "KeyError" in str(error_of(failure_of(ExceptionGroup("several", [KeyError(), ValueError()]))))
 
 
-def test_of_a_fault_of_this_program_only_the_type_is_told() -> None:
+def test_of_an_internal_error_only_the_type_is_described() -> None:
     here = error_of(failure_of(KeyError("a row's value")))
     assert "KeyError" in str(here)
     assert "value" not in str(here)

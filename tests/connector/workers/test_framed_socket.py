@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from connector.workers.framed_socket import FramedSocket
-from connector.workers.frames import Brought, Buffer, Frame, Leave, framed
+from connector.workers.frames import Buffer, Cancel, Frame, Rows, framed
 
 
 def frame(query: int, body: bytes) -> list[Buffer]:
-    return framed(Brought(query, 0, []), [memoryview(body)] if body else [])
+    return framed(Rows(query, 0, []), [memoryview(body)] if body else [])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -50,7 +50,7 @@ def test_a_frame_that_breaks_off_is_the_end(left: int) -> None:
     async def crossed() -> list[Frame | None]:
         near, far = socket.socketpair()
         with near, far:
-            whole = b"".join([*framed(Leave(1)), *frame(2, bytes(200_000))])
+            whole = b"".join([*framed(Cancel(1)), *frame(2, bytes(200_000))])
             sending = asyncio.create_task(FramedSocket(near).send([whole[: -left or None]]))
             receiver = FramedSocket(far)
             first = await receiver.receive()
@@ -60,5 +60,5 @@ def test_a_frame_that_breaks_off_is_the_end(left: int) -> None:
             return [first, await await_rest]
 
     first, broken = asyncio.run(crossed())
-    assert first == Frame(Leave(1), None)
+    assert first == Frame(Cancel(1), None)
     assert broken is None

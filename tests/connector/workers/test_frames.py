@@ -23,20 +23,20 @@ from connector.decoding.decoder import Item
 from connector.workers.frames import (
     FEW,
     HEADER,
+    Ack,
     Alive,
-    Ask,
-    Brought,
     Buffer,
+    Cancel,
     Ended,
     Failed,
     Failure,
     Frame,
-    Leave,
     Message,
     Packer,
     Ready,
+    Rows,
     Setup,
-    Taken,
+    Start,
     Unpacker,
     framed,
     parsed,
@@ -85,9 +85,9 @@ def received(buffers: list[Buffer]) -> Frame:
     return parsed(message, pa.py_buffer(body) if body else None)
 
 
-def brought(packer: Packer, unpacker: Unpacker, sent: list[Item]) -> list[Item]:
-    frame = received(packer.brought(7, sent, 123))
-    assert isinstance(frame.message, Brought)
+def sent_through(packer: Packer, unpacker: Unpacker, sent: list[Item]) -> list[Item]:
+    frame = received(packer.rows(7, sent, 123))
+    assert isinstance(frame.message, Rows)
     assert (frame.message.query, frame.message.size) == (7, 123)
     return unpacker.items(frame.message, frame.body)
 
@@ -97,18 +97,18 @@ def as_records(found: list[Item]) -> list[Record]:
 
 
 @given(st.lists(items, max_size=4))
-def test_what_a_query_brings_comes_out_as_it_went_in_be_it_records_or_columns(frames: list[list[Item]]) -> None:
+def test_rows_are_received_as_they_were_sent_be_they_records_or_columns(frames: list[list[Item]]) -> None:
     packer, unpacker = Packer(), Unpacker()
     for sent in frames:
-        assert as_records(brought(packer, unpacker, sent)) == as_records(sent)
+        assert as_records(sent_through(packer, unpacker, sent)) == as_records(sent)
 
 
 @given(st.lists(data, min_size=FEW + 1, max_size=FEW + 9), st.lists(data, min_size=1, max_size=9))
 def test_neighbouring_data_is_one_batch_whose_values_stay_where_they_were_received(
     loose: list[DataChangeRecord], columned: list[DataChangeRecord]
 ) -> None:
-    frame = received(Packer().brought(1, [HeartbeatRecord(1), *loose, Changes.of(columned), HeartbeatRecord(2)], 0))
-    assert isinstance(frame.message, Brought)
+    frame = received(Packer().rows(1, [HeartbeatRecord(1), *loose, Changes.of(columned), HeartbeatRecord(2)], 0))
+    assert isinstance(frame.message, Rows)
     first, changes, last = Unpacker().items(frame.message, frame.body)
     assert isinstance(changes, Changes)
     assert (first, changes.records(), last) == (HeartbeatRecord(1), (*loose, *columned), HeartbeatRecord(2))
@@ -119,25 +119,25 @@ def test_neighbouring_data_is_one_batch_whose_values_stay_where_they_were_receiv
 
 @given(st.lists(data, max_size=FEW))
 def test_few_data_change_records_stay_as_they_are(loose: list[DataChangeRecord]) -> None:
-    assert brought(Packer(), Unpacker(), [*loose]) == loose
+    assert sent_through(Packer(), Unpacker(), [*loose]) == loose
 
 
-def test_shapes_that_come_again_are_parsed_once() -> None:
+def test_repeated_record_schemas_are_parsed_once() -> None:
     packer, unpacker = Packer(), Unpacker()
     sent = Changes.of([record(), record(table_name="Albums")])
-    first, again = (brought(packer, unpacker, [part])[0] for part in (sent.part(0, 1), sent.part(1, 2)))
+    first, again = (sent_through(packer, unpacker, [part])[0] for part in (sent.part(0, 1), sent.part(1, 2)))
     assert isinstance(first, Changes)
     assert isinstance(again, Changes)
     assert all(one is other for one, other in zip(first.shapes, again.shapes, strict=True))
 
 
-def test_shapes_of_records_that_name_ever_other_columns_are_kept_within_bounds() -> None:
+def test_the_cache_of_record_schemas_is_bounded() -> None:
     packer, unpacker = Packer(), Unpacker()
     columns = [ColumnType(f"{'c' * 200}{number}", "STRING", False, number) for number in range(200)]
     tracemalloc.start()
     try:
         for number in range(2_000):
-            brought(
+            sent_through(
                 packer,
                 unpacker,
                 [
@@ -167,16 +167,16 @@ messages = (
         st.booleans(),
         st.booleans(),
     )
-    | st.builds(Ask, counts, texts, texts, st.none() | texts, counts)
-    | st.builds(Taken, counts, counts)
-    | st.builds(Leave, counts)
+    | st.builds(Start, counts, texts, texts, st.none() | texts, counts)
+    | st.builds(Ack, counts, counts)
+    | st.builds(Cancel, counts)
     | st.builds(Ready)
     | st.builds(Alive)
-    | st.builds(Failed, st.builds(Failure, st.just("ours"), texts, texts, texts))
+    | st.builds(Failed, st.builds(Failure, st.just("known"), texts, texts, texts))
     | st.builds(Ended, counts, st.none() | st.builds(Failure, st.just("call"), texts))
 )
 
 
 @given(messages)
-def test_every_other_message_comes_out_as_it_went_in(message: Message) -> None:
+def test_every_other_message_is_received_as_it_was_sent(message: Message) -> None:
     assert received(framed(message)) == Frame(message, None)  # type: ignore[arg-type]

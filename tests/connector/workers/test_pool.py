@@ -1,4 +1,4 @@
-"""Queries read in worker processes, from a scripted server: they bring what they would in this process."""
+"""Queries read in worker processes, from a scripted server: they return what they would in this process."""
 
 import asyncio
 import os
@@ -27,8 +27,7 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.errors import Action, CallError, classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers import pool as workers
-from connector.workers import worker_process
+from connector.workers import pool, worker_process
 from connector.workers.frames import Setup, framed
 from connector.workers.pool import COMMAND, Workers
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
@@ -43,7 +42,7 @@ FAR = 250_000_000_000 * SECOND
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedServer]:
     """Serves a backlog whose end has passed."""
-    told = steady(
+    scenario = steady(
         5,
         origin=time.time_ns() - 100 * SECOND,
         seconds=LASTS,
@@ -51,13 +50,13 @@ def server() -> Iterator[ScriptedServer]:
         records_per_second_per_partition=RECORDS / LASTS,
         mods_per_record=20,
     )
-    with ScriptedServer.started(told, begins=time.time_ns(), faults=FaultPlan()) as serving:
+    with ScriptedServer.started(scenario, begins=time.time_ns(), faults=FaultPlan()) as serving:
         yield serving
 
 
 def setup_of(server: ScriptedServer) -> Setup:
-    told = server.engine.scenario
-    names = (told.dialect, told.change_stream, told.mode)
+    scenario = server.engine.scenario
+    names = (scenario.dialect, scenario.change_stream, scenario.mode)
     return Setup(server.database, server.host, None, None, "high", *names, SECOND, json_logs=False, verbose=False)
 
 
@@ -72,7 +71,7 @@ def tokens(server: ScriptedServer) -> list[str]:
 
 
 def plain(items: list[Item]) -> list[Record]:
-    """Records that do not tell when they were read, and what memory they take."""
+    """Records without the time of reading and the memory they take."""
     found = [record for item in items for record in (item.records() if isinstance(item, Changes) else (item,))]
     return [
         replace(record, read_timestamp=0, size=0) if isinstance(record, DataChangeRecord) else record
@@ -81,9 +80,9 @@ def plain(items: list[Item]) -> list[Record]:
 
 
 async def read(queries: Queries, query: PartitionQuery) -> list[Record]:
-    """All that a query brings."""
-    async with aclosing(queries.read(query)) as brought:
-        return [record async for items in brought for record in plain(items)]
+    """All records that a query returns."""
+    async with aclosing(queries.read(query)) as received:
+        return [record async for items in received for record in plain(items)]
 
 
 def with_workers(
@@ -102,7 +101,7 @@ def with_workers(
 
 
 _OTHERS: set[int] = set()
-"""What has been started before a test: servers of other tests, and the trackers of multiprocessing."""
+"""Processes started before a test: servers of other tests, and the trackers of multiprocessing."""
 
 
 @pytest.fixture(autouse=True)
@@ -120,17 +119,17 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_they_bring_what_queries_of_this_process_bring(server: ScriptedServer) -> None:
+def test_workers_return_the_same_records_as_queries_of_this_process(server: ScriptedServer) -> None:
     async def here() -> list[list[Record]]:
-        told = server.engine.scenario
+        scenario = server.engine.scenario
         async with SpannerClient(server.database, emulator_host=server.host).connected() as client:
             queries = PartitionQueries(
                 client,
                 GOOGLESQL,
-                told.change_stream,
-                told.mode,
+                scenario.change_stream,
+                scenario.mode,
                 heartbeat=SECOND,
-                decoder=decoder(GOOGLESQL, told.mode),
+                decoder=decoder(GOOGLESQL, scenario.mode),
                 clock=time.time_ns,
             )
             return [await read(queries, query(server, token)) for token in tokens(server)]
@@ -156,7 +155,7 @@ def test_they_bring_what_queries_of_this_process_bring(server: ScriptedServer) -
         (FaultKind.EXPIRED_START, grpc.StatusCode.OUT_OF_RANGE, Action.STOP),
     ],
 )
-def test_an_error_of_spanners_comes_after_what_came_before_it(
+def test_an_error_of_spanner_is_raised_after_the_records_before_it(
     kind: FaultKind, code: grpc.StatusCode, action: Action, server: ScriptedServer
 ) -> None:
     token = tokens(server)[1]
@@ -174,7 +173,7 @@ def test_an_error_of_spanners_comes_after_what_came_before_it(
     assert (classify(caught.value).code, classify(caught.value).action) == (code, action)
 
 
-def test_patience_grows_in_workers_too(server: ScriptedServer) -> None:
+def test_timeouts_grow_in_workers_too(server: ScriptedServer) -> None:
     short = "import connector.spanner.partition_query as p; p.SILENT_AT_LEAST = 10**9; p.SILENT_HEARTBEATS = 0"
     command = (sys.executable, "-P", "-c", f"{short}; from connector.workers.worker import main; main()")
     token = tokens(server)[1]
@@ -191,16 +190,16 @@ def test_patience_grows_in_workers_too(server: ScriptedServer) -> None:
     asyncio.run(run())
 
 
-def test_an_end_beyond_what_64_bits_hold_can_be_asked_for(server: ScriptedServer) -> None:
+def test_an_end_beyond_64_bits_can_be_requested(server: ScriptedServer) -> None:
     async def first(pool: Workers) -> list[Item]:
-        async with aclosing(pool.read(query(server, tokens(server)[1], FAR))) as brought:
-            return await anext(brought)
+        async with aclosing(pool.read(query(server, tokens(server)[1], FAR))) as received:
+            return await anext(received)
 
     assert with_workers(server, 2, first)
 
 
-def test_a_query_that_nobody_takes_from_is_held_back_at_the_server_and_goes_on_when_it_is_taken_from() -> None:
-    told = steady(
+def test_a_query_that_is_not_read_stops_the_server_and_continues_when_it_is_read() -> None:
+    scenario = steady(
         6,
         origin=time.time_ns() - 100 * SECOND,
         seconds=LASTS,
@@ -210,69 +209,67 @@ def test_a_query_that_nobody_takes_from_is_held_back_at_the_server_and_goes_on_w
     )
 
     async def taken_late(pool: Workers) -> int:
-        async with aclosing(pool.read(query(server, tokens(server)[1]))) as brought:
-            count = len(plain(await anext(brought)))
+        async with aclosing(pool.read(query(server, tokens(server)[1]))) as received:
+            count = len(plain(await anext(received)))
             seen = -1
             while seen != engine.messages:
                 seen = engine.messages
                 await asyncio.sleep(0.3)
-            (inbox,) = [inbox for seat in pool._seats for inbox in seat.worker._inboxes.values()]
-            waiting = [frame.message.size for frame in inbox._queue]  # type: ignore[attr-defined]
-            assert seen < len(told.history.in_commit_order()) * 0.6, "the server is not held back"
-            assert sum(waiting[:-1]) < 4 * 1024 * 1024
-            async for items in brought:
+            total = len(scenario.history.in_commit_order())
+            assert seen < total * 0.6, "there is no backpressure"
+            async for items in received:
                 count += len(plain(items))
+                assert engine.messages - count < total * 0.6, "there is no backpressure"
         return count
 
-    with ScriptedServer.started(told, begins=time.time_ns()) as server:
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         engine = server.engine
         assert with_workers(server, 2, taken_late) == engine.messages
 
 
-def test_a_query_that_is_left_is_cancelled_at_the_server(server: ScriptedServer) -> None:
-    async def leave(pool: Workers) -> None:
-        async with aclosing(pool.read(query(server, tokens(server)[1], None))) as brought:
-            await anext(brought)
+def test_an_abandoned_query_is_cancelled_at_the_server(server: ScriptedServer) -> None:
+    async def abandon(pool: Workers) -> None:
+        async with aclosing(pool.read(query(server, tokens(server)[1], None))) as received:
+            await anext(received)
             assert server.engine.open == 1
         await until(lambda: server.engine.open == 0)
 
-    with_workers(server, 2, leave)
+    with_workers(server, 2, abandon)
 
 
 def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def spread(pool: Workers) -> list[int]:
+    async def spread(pool: Workers) -> None:
         async def keep_reading(token: str) -> None:
             while True:
                 try:
                     async for _ in pool.read(query(server, token, None)):
                         pass
                 except grpc.RpcError as error:
-                    met.append(classify(error))
+                    errors.append(classify(error))
 
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(keep_reading(token)) for token in tokens(server)[1:] * 4]
             await until(lambda: server.engine.open == len(reading))
-            os.kill(processes()[0], SIGKILL)
-            await until(lambda: metrics.worker_restarts == 1 and metrics.workers == 2)
-            await until(lambda: server.engine.open == len(reading))
-            shares = [seat.queries for seat in pool._seats]
+            for restarts, process in enumerate(processes(), 1):  # the second has what the first and its successor left
+                os.kill(process, SIGKILL)
+                await until(lambda: metrics.worker_restarts == restarts and metrics.workers == 2)  # noqa: B023 - at once
+                await until(lambda: server.engine.open == len(reading))
             for task in reading:
                 task.cancel()
-        return shares
 
     metrics = ReaderMetrics()
-    met: list[CallError] = []
-    assert with_workers(server, 2, spread, metrics=metrics) == [PARTITIONS * 2, PARTITIONS * 2]
+    errors: list[CallError] = []
+    with_workers(server, 2, spread, metrics=metrics)
     died = CallError(grpc.StatusCode.UNAVAILABLE, "the worker that read it was ended by SIGKILL", Action.RETRY)
-    assert met == [died] * PARTITIONS * 2
-    (warning,) = [entry for entry in caplog.records if "has died and is replaced" in entry.message]
-    assert warning.fields["end"] == "was ended by SIGKILL"  # type: ignore[attr-defined]
-    assert warning.fields["queries"] == PARTITIONS * 2  # type: ignore[attr-defined]
+    assert errors == [died] * PARTITIONS * 4
+    warnings = [vars(entry)["fields"] for entry in caplog.records if "has died and is replaced" in entry.message]
+    assert [warning["end"] for warning in warnings] == ["was ended by SIGKILL"] * 2
+    assert [warning["queries"] for warning in warnings] == [PARTITIONS * 2] * 2
 
 
-def test_a_worker_heeds_no_signal_that_is_meant_for_the_coordinator(server: ScriptedServer) -> None:
+def test_a_worker_ignores_signals_that_are_meant_for_the_coordinator(server: ScriptedServer) -> None:
     async def signalled(pool: Workers) -> list[Record]:
         for process in processes():
             os.kill(process, SIGINT)
@@ -284,21 +281,21 @@ def test_a_worker_heeds_no_signal_that_is_meant_for_the_coordinator(server: Scri
     assert metrics.worker_restarts == 0
 
 
-def test_a_worker_that_stands_still_is_killed_and_replaced(
+def test_a_worker_that_does_not_respond_is_killed_and_replaced(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stopped(_: Workers) -> None:
         os.kill(processes()[0], SIGSTOP)
         await until(lambda: metrics.worker_restarts == 1 and metrics.workers == 2)
 
-    monkeypatch.setattr(worker_process, "SILENCE", 6.0)  # a sign of life comes every five seconds
+    monkeypatch.setattr(worker_process, "SILENCE", 6.0)  # a worker sends a heartbeat every five seconds
     metrics = ReaderMetrics()
     with_workers(server, 2, stopped, metrics=metrics)
-    assert "gives no sign of life" in caplog.text
+    assert "does not respond and is killed" in caplog.text
 
 
 def refusal(server: ScriptedServer, program: str) -> SpannerCdcError:
-    """What is told where the workers are this program."""
+    """The error where the workers run this program."""
 
     async def run() -> None:
         pool = Workers(setup_of(server), 2, ReaderMetrics(), command=(sys.executable, "-c", program))
@@ -311,11 +308,11 @@ def refusal(server: ScriptedServer, program: str) -> SpannerCdcError:
     return caught.value
 
 
-def test_a_worker_that_cannot_begin_is_told_at_once(server: ScriptedServer) -> None:
-    assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own lines above")
+def test_a_worker_that_cannot_start_is_reported_at_once(server: ScriptedServer) -> None:
+    assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own log lines above")
 
 
-def test_a_worker_whose_coordinator_is_gone_before_it_is_ready_ends_without_a_word(server: ScriptedServer) -> None:
+def test_a_worker_whose_coordinator_ends_before_it_is_ready_ends_silently(server: ScriptedServer) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.sendall(b"".join(framed(setup_of(server))))
@@ -324,13 +321,13 @@ def test_a_worker_whose_coordinator_is_gone_before_it_is_ready_ends_without_a_wo
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_workers_that_die_again_and_again_and_bring_nothing_are_given_up_with_one_line(
+def test_workers_that_die_repeatedly_without_a_result_are_given_up_with_one_line(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workers, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pool, "_FIRST_PAUSE", 0.01)
     error = refusal(server, "import os; os.kill(os.getpid(), 9)")
-    assert str(error).startswith("a worker was ended by SIGKILL, and 4 before it brought nothing either")
-    assert caplog.text.count("has died and is replaced") >= workers.MOST_IN_VAIN - 1
+    assert str(error).startswith("a worker was ended by SIGKILL, and 4 before it returned nothing either")
+    assert caplog.text.count("has died and is replaced") >= pool.MOST_FAILED_RUNS - 1
 
 
 def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:

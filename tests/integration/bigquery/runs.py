@@ -1,4 +1,4 @@
-"""`spanner-cdc run`, life after life: each but the last is ended by killing the sink, Spark, or the whole of it."""
+"""Runs of `spanner-cdc run`: all but the last end when the sink, Spark, or the whole service is killed."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ class Victim(StrEnum):
 
 
 class ServiceRun:
-    """A run of the service; whatever of it is left is killed at the end."""
+    """A run of the service; the processes that remain at the end are killed."""
 
     def __init__(self, config: Path, log: Path) -> None:
         self._service = Background("run", config, log=log)
@@ -33,13 +33,13 @@ class ServiceRun:
         return self
 
     def __exit__(self, *args: object) -> None:
-        if self._service.process.poll() is None:  # else its number may be another's by now
+        if self._service.process.poll() is None:  # otherwise its id may be another process's by now
             self._kill(Victim.SERVICE)
             self._service.process.wait()
 
     @property
     def said(self) -> str:
-        """What it has written on stderr."""
+        """Its standard error so far."""
         return self._service.said
 
     @property
@@ -48,7 +48,7 @@ class ServiceRun:
         return self.said.count("spark_sink: batch ")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits for a condition while it lives."""
+        """Waits for a condition while it runs."""
         self._service.until(condition, what, timeout=_PATIENCE)
 
     def await_batch(self) -> None:
@@ -56,7 +56,7 @@ class ServiceRun:
         self.until(lambda: self.batches > 0, "a micro-batch")
 
     def kill(self, victim: Victim) -> None:
-        """Kills the victim as soon as it is there; returns once the service has ended, or starts the sink again."""
+        """Kills the victim as soon as it exists; returns once the service has ended, or has restarted the sink."""
         ended = self._service.process.poll
         until(
             lambda: self._kill(victim) or ended() is not None,
@@ -70,11 +70,11 @@ class ServiceRun:
             self.until(lambda: "and is started again" in self.said, "another sink")
 
     def end(self) -> Done:
-        """Waits for its own end."""
+        """Waits until it ends by itself."""
         return self._service.wait(timeout=10 * _PATIENCE)
 
     def _kill(self, victim: Victim) -> bool:
-        """Whether the victim was there."""
+        """Kills the victim; returns whether it existed."""
         self._sink = self._find_sink() or self._sink
         if victim is Victim.SERVICE:
             self._service.process.kill()
@@ -106,7 +106,7 @@ class Process(NamedTuple):
 
 
 def processes() -> Iterator[Process]:
-    """All that run."""
+    """All running processes."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             head, _, tail = path.read_text(errors="replace").rpartition(")")
@@ -117,7 +117,7 @@ def processes() -> Iterator[Process]:
 
 
 def victims(kills: int, random: Random) -> list[Victim]:
-    """Whom to kill, in a random order in which each has its turn."""
+    """The victims in random order, each equally often."""
     turns: list[Victim] = []
     while len(turns) < kills:
         turns += random.sample(list(Victim), len(Victim))

@@ -1,4 +1,4 @@
-"""What tables of Spanner hold, and what tables of BigQuery hold, as values that can be compared.
+"""The rows of tables of Spanner and of BigQuery, as values that can be compared.
 
 A timestamp is a datetime in UTC, a number with decimals a Decimal; a JSON document is parsed and stands in a list of
 its own, for its null is not NULL. A NULL array is empty, for BigQuery has none.
@@ -131,7 +131,7 @@ def _plain(value: Any) -> object:
 
 
 def _selected(server: LocalBigQuery, dataset: str, name: str, table: Table) -> Iterator[Row]:
-    """Rows as a query gives them; Google's client gives None for NULL and for JSON's null, so it is asked which."""
+    """Rows as a query returns them. Google's client returns None for NULL and JSON's null; extra columns tell which."""
     documents = [column for column in table.columns if column.type == "JSON"]
     asked = ", ".join(["*", *(f"`{column.name}` IS NULL AS `null_{column.name}`" for column in documents)])
     sql = f"SELECT {asked} FROM `{server.project}.{dataset}.{name}` ORDER BY {METADATA}.change_sequence_number"
@@ -149,7 +149,7 @@ def _selected(server: LocalBigQuery, dataset: str, name: str, table: Table) -> I
 
 
 def _mend(table: Table, row: Row) -> None:
-    """Reads what local-bigquery leaves unread in arrays of rows that were appended: base64, and JSON's text."""
+    """Decodes what local-bigquery leaves encoded in arrays of appended rows: base64 and the text of JSON."""
     for column in table.columns:
         if column.array and column.type == "BYTES":
             row[column.name] = [b64decode(element) for element in row[column.name]]

@@ -1,4 +1,4 @@
-"""BigQuery's tables equal Spanner's, or tell their whole history, however often the sink and Spark are killed.
+"""BigQuery's tables equal Spanner's, or hold their whole history, however often the sink and Spark are killed.
 
 A campaign of 200,000 mods and 20 kills:
 `pytest --run-slow -s tests/integration/bigquery/test_bigquery.py::test_campaign[X]`, where X is merge, merge-load or
@@ -45,14 +45,13 @@ from tests.integration.bigquery.tables import (
 from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
-from tests.integration.test_read import last_commit
 from tests.local_bigquery import local_bigquery as local_bigquery
 
 pytestmark = pytest.mark.emulator
 
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 CAPTURES_OF = {"merge": CAPTURES[2:], "merge-load": CAPTURES, "append-only": CAPTURES[2:]}
-"""What a campaign's stream captures, by turns; a history can be replayed only if a NULL is no column left out."""
+"""What a campaign's stream captures, by turns; a history can be replayed only if NULL columns are not omitted."""
 
 VISITS = Table(
     "Visits",
@@ -67,7 +66,7 @@ VISITS = Table(
     ),
     key_length=4,
 )
-"""A key of every type that BigQuery has keys of, but numbers, which others have."""
+"""A key of every type that BigQuery allows in keys, except numbers, which other tables have."""
 
 _VISITS_DDL = {
     "googlesql": "CREATE TABLE Visits (Place STRING(MAX) NOT NULL, Began TIMESTAMP NOT NULL, Day DATE NOT NULL,"
@@ -78,7 +77,7 @@ _VISITS_DDL = {
     ' PRIMARY KEY ("Place", "Began", "Day", "Valid"))',
 }
 _NO_KEYS_OF_BIGQUERY = "Readings"
-"""It has bytes in its key, so it cannot be merged into."""
+"""Its key has BYTES, so changes cannot be merged into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ LONG = Size(mods=40_000, average=40, run_length=20, rate=100, rows_per_table=200
 DATABASES, KILLS_OF_EACH = 5, 4
 
 Did = Counter[str]
-"""How much of what a campaign did."""
+"""Counts of what a campaign did, by name."""
 
 
 @pytest.fixture
@@ -170,7 +169,7 @@ def commit_up_to(workload: Workload, mods: int) -> None:
 
 
 def alter(sample: SampleDatabase, capture: str) -> None:
-    """Has the stream capture something else from now on, though transactions go on."""
+    """Changes the value capture type of the stream while transactions continue."""
     option = f"(value_capture_type = '{capture}')"
     name, options = (
         (sample.change_stream, "OPTIONS ") if sample.dialect == "googlesql" else (f'"{sample.change_stream}"', "")
@@ -188,7 +187,7 @@ def alter(sample: SampleDatabase, capture: str) -> None:
 def campaign(
     folder: Path, sample: SampleDatabase, server: Server, mode: str, size: Size, killed: list[Victim], seed: int
 ) -> Did:
-    """Commits and kills, lets the service come to its end, and compares."""
+    """Commits and kills, lets the service end, and compares the tables."""
     random, captures = Random(seed), cycle(CAPTURES_OF[mode])
     sample.run_ddl(_VISITS_DDL[sample.dialect])
     sample = replace(sample, tables=(*TABLES, VISITS))
@@ -216,7 +215,9 @@ def campaign(
         time.sleep(size.rest)
     alter(sample, next(captures))
     commit_up_to(workload, size.mods)
-    config = configured(folder, sample, server, mode, start=start, end=last_commit(workload))
+    config = configured(
+        folder, sample, server, mode, start=start, end=format_rfc3339(workload.committed[-1].commit_timestamp_ns)
+    )
     with ServiceRun(config, folder / "service.log") as service:
         ended = service.end()
         did["micro-batches"] += service.batches
@@ -254,7 +255,7 @@ def assert_once(mods: list[CommittedMod], histories: Mapping[str, list[Row]]) ->
 
 
 def replayed(table: Table, history: list[Row]) -> Rows:
-    """What a history comes to; it is in the order of its sequence numbers as texts."""
+    """The rows that a history leaves; it is in the order of its sequence numbers as texts."""
     numbers = [row[METADATA]["change_sequence_number"] for row in history]
     assert numbers == sorted(set(numbers)), f"sequence numbers of {table.name} are out of order, or not unique"
     rows: dict[tuple[object, ...], Row] = {}
@@ -270,13 +271,13 @@ def replayed(table: Table, history: list[Row]) -> Rows:
 
 @pytest.fixture
 def seed() -> int:
-    """TableReport, so that a failure's can be taken again."""
+    """Printed, so that a failure can be repeated with the same seed."""
     drawn = time.time_ns() % 1_000_000
     sys.stdout.write(f"seed {drawn}\n")
     return drawn
 
 
-def tell(mode: str, dialect: Dialect, did: Did, began: float) -> None:
+def print_counts(mode: str, dialect: Dialect, did: Did, began: float) -> None:
     parts = ", ".join(f"{count:,} {what}" for what, count in sorted(did.items()))
     sys.stdout.write(f"{mode}, {dialect}: {parts}, {time.monotonic() - began:.0f} seconds\n")
 
@@ -295,7 +296,7 @@ def test_what_was_committed_is_in_bigquery_once_though_the_sink_is_killed(
 ) -> None:
     began = time.monotonic()
     sample = database(dialect=dialect, value_capture_type=CAPTURES_OF[mode][0])
-    tell(mode, dialect, campaign(tmp_path, sample, server, mode, SHORT, [victim], seed), began)
+    print_counts(mode, dialect, campaign(tmp_path, sample, server, mode, SHORT, [victim], seed), began)
 
 
 @pytest.mark.spark
@@ -316,7 +317,7 @@ def test_campaign(
         turn = killed[number::DATABASES]
         did += campaign(folder, sample, server, mode, LONG, turn, seed + number)
         sample.drop()
-    tell(mode, dialect, did, began)
+    print_counts(mode, dialect, did, began)
 
 
 def faults(config: Path) -> list[str]:

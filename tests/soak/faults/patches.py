@@ -18,8 +18,10 @@ from connector.core.partitions import CutPartition
 from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.writing import PRUNE_GRACE, SpoolWriter
-from connector.storage.local import LocalStorage
+from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.writing import SpoolWriter
+from connector.storage.local import LocalStore
+from connector.storage.local_files import LocalFile
 from tests.soak.faults import clock
 from tests.soak.faults.fault import Points, Trouble, mark
 
@@ -69,43 +71,59 @@ def trouble_disk(trouble: Trouble, *, full_at: int, name: str) -> None:
 
 def kill_in_storage(points: Points) -> None:
     """The points of a file's life in the spool."""
-    write, create, replace, link = LocalStorage._write, LocalStorage.create, LocalStorage.replace, os.link
+    write, create, replace, link = LocalStore._write, LocalStore.create, LocalStore.replace, os.link
 
-    def troubled_write(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> Path:
+    def troubled_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
         if points.is_next(f"in the middle of {_kind(path)}"):
             half = memoryview(data)[: len(memoryview(data)) // 2]
-            (self._folder(path) / ".tmp-half-written").write_bytes(half)
+            (self._folder(path) / ".half-written.tmp").write_bytes(half)
             points.die()
         return write(self, path, data)
 
     def troubled_link(source: Path, target: Path) -> None:
-        points.reached("before the link of a manifest")
+        of_manifest = target.parent.name == "manifests"
+        if of_manifest:
+            points.reached("before the link of a manifest")
         link(source, target)
-        points.reached("after the link of a manifest")
+        if of_manifest:
+            points.reached("after the link of a manifest")
 
-    def troubled_create(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> None:
+    def troubled_create(self: LocalStore, path: str, data: bytes | pa.Buffer) -> None:
+        if path in ("spool.json", "floor.json"):
+            _before(points, path)
         create(self, path, data)
-        points.reached(f"after {_kind(path)}")
+        _after(points, path)
 
-    def troubled_replace(self: LocalStorage, path: str, data: bytes | pa.Buffer) -> None:
-        points.reached(f"before {_kind(path)}" if path != "floor.json" else "before a prune")
+    def troubled_replace(self: LocalStore, path: str, data: bytes | pa.Buffer, *, version: str | None = None) -> None:
+        if version is not None:  # which replaces without one, once it has compared
+            replace(self, path, data, version=version)
+            return
+        _before(points, path)
         replace(self, path, data)
-        points.reached("after a segment, before its manifest" if "segments" in path else f"after {_kind(path)}")
-        if path == "floor.json":
-            points.reached("after the floor, before its epochs are deleted")
+        _after(points, path)
 
-    LocalStorage._write = troubled_write  # type: ignore[method-assign]
-    LocalStorage.create = troubled_create  # type: ignore[method-assign]
-    LocalStorage.replace = troubled_replace  # type: ignore[method-assign]
-    connector.storage.local.os.link = troubled_link  # type: ignore[attr-defined]
+    LocalStore._write = troubled_write  # type: ignore[method-assign]
+    LocalStore.create = troubled_create  # type: ignore[method-assign]
+    LocalStore.replace = troubled_replace  # type: ignore[method-assign]
+    connector.storage.local_files.os.link = troubled_link  # type: ignore[attr-defined]
+
+
+def _before(points: Points, path: str) -> None:
+    points.reached(f"before {_kind(path)}" if path != "floor.json" else "before a prune")
+
+
+def _after(points: Points, path: str) -> None:
+    points.reached("after a segment, before its manifest" if "segments" in path else f"after {_kind(path)}")
+    if path == "floor.json":
+        points.reached("after the floor, before its epochs are deleted")
 
 
 def kill_in_writer(points: Points, *, prunes: bool) -> None:
     """The points of a writer's work that are more than one file."""
-    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, SpoolWriter._sweep, LocalStorage.delete
+    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, Retention._sweep, LocalStore.delete
     doing = "nothing"
 
-    def troubled_delete(self: LocalStorage, *paths: str) -> None:
+    def troubled_delete(self: LocalStore, *paths: str) -> None:
         for path in paths:
             delete(self, path)
             points.reached(f"in the middle of {doing}")
@@ -118,7 +136,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after a prune")
         return pruned
 
-    def troubled_sweep(self: SpoolWriter) -> None:
+    def troubled_sweep(self: Retention) -> None:
         nonlocal doing
         points.reached("before the sweep")
         doing = "the sweep"
@@ -135,9 +153,9 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after the last epoch")
         return sealed
 
-    LocalStorage.delete = troubled_delete  # type: ignore[method-assign]
+    LocalStore.delete = troubled_delete  # type: ignore[method-assign]
     SpoolWriter.prune = troubled_prune  # type: ignore[method-assign]
-    SpoolWriter._sweep = troubled_sweep  # type: ignore[method-assign]
+    Retention._sweep = troubled_sweep  # type: ignore[method-assign]
     SpoolWriter.seal = troubled_seal  # type: ignore[assignment,method-assign]
 
 

@@ -13,8 +13,8 @@ from tests.soak.faults.fault import Points, Trouble
 _trouble = Trouble.of_environment()
 patches.set_clock(_trouble)  # before the modules that remember the clock
 
+from connector.storage.local_files import DiskErrors, LocalFile  # noqa: E402
 from spark_sink.files.source import FileSinkSource  # noqa: E402
-from spark_sink.sink.destination import LocalFile  # noqa: E402
 
 _LONGEST = 30.0
 
@@ -32,18 +32,23 @@ class TroubledSource(FileSinkSource):
 def _kill_in_files(points: Points) -> None:
     begin, append, publish = LocalFile.__init__, LocalFile.append, LocalFile.publish
 
-    def troubled_begin(self: LocalFile, path: Path) -> None:
-        points.reached("before a file is written")
-        begin(self, path)
+    def reached(file: LocalFile, point: str) -> None:
+        if "consumers" not in file.path.parts:  # which are the spool's
+            points.reached(point)
+
+    def troubled_begin(self: LocalFile, path: Path, errors: DiskErrors) -> None:
+        self.path = path
+        reached(self, "before a file is written")
+        begin(self, path, errors)
 
     def troubled_append(self: LocalFile, data: bytes | memoryview) -> None:
         append(self, data)
-        points.reached("in the middle of a file")
+        reached(self, "in the middle of a file")
 
     def troubled_publish(self: LocalFile) -> None:
-        points.reached("before a file has its name")
+        reached(self, "before a file has its name")
         publish(self)
-        points.reached("after a file has its name")
+        reached(self, "after a file has its name")
 
     LocalFile.__init__ = troubled_begin  # type: ignore[method-assign]
     LocalFile.append = troubled_append  # type: ignore[method-assign]

@@ -23,7 +23,7 @@ def estimates(config: Config) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["merge", "merge-load"])
-def test_check_tells_how_much_is_read_of_the_tables_that_are_there(mode: str) -> None:
+def test_check_reports_how_much_is_read_of_the_tables_that_are_there(mode: str) -> None:
     with BigQueryDouble.started() as double:
         client = bigquery.Client(
             project=double.project, credentials=AnonymousCredentials(), client_options={"api_endpoint": double.endpoint}
@@ -74,7 +74,7 @@ def test_check_asks_for_some_tables_at_the_same_time(monkeypatch: pytest.MonkeyP
         assert len(estimates(replica(double, ["Singers", "Albums"]))) == 2
 
 
-def test_check_tells_of_streams_where_rows_are_appended_and_nothing_of_files() -> None:
+def test_check_reports_of_streams_where_rows_are_appended_and_nothing_of_files() -> None:
     sink = {"type": "bigquery", "dataset": "d", "mode": "append-only"}
     (note,) = estimates(validated({"source": SOURCE, "sink": sink}))
     assert note.startswith("2 tables in mode append-only: at most 5,000 new streams an hour, of 10,000")

@@ -1,4 +1,4 @@
-"""Avro's own Java library, which is inside Spark, reads the files."""
+"""Avro's Java library, which is part of Spark, reads the files."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from connector.core.records import ColumnType
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination
-from tests.spark_sink.spools import KEY, LETTERS, START, SpoolMaker, record
+from spark_sink.sink.destination import destination_at
+from tests.spark_sink.spools import KEY, NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
-"""Its short name is in a package that pip's Spark has not."""
+"""The short name ``avro`` needs a package that is not part of PySpark."""
 
 COLUMNS = (
     KEY,
@@ -47,13 +47,15 @@ def test_javas_avro_reads_every_type(spark: SparkSession, spool: SpoolMaker, tmp
         record(START + 2, [1], columns=COLUMNS, values=dict.fromkeys(VALUES)),
         record(START + 3, [2], columns=COLUMNS, mod_type="DELETE", values={}),
     )
-    shape = FileShape(gzip=deflate, rotate_bytes=250_000_000, by_minute=True, format="avro")
+    shape = FileOptions(gzip=deflate, rotate_bytes=250_000_000, by_minute=True, format="avro")
     (group,) = file_groups(spool.spool.manifests(1, 1), by_minute=True)
-    (file,) = FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path), shape, LETTERS).write(group)
+    (file,) = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path)), shape, NO_DEAD_LETTERS).write(
+        group
+    )
     events = spark.read.format(AVRO).load(str(tmp_path / file.path))
-    moments = [F.col(f"payload.{name}").cast("string").alias(name) for name in ("At", "Born")]  # no datetime in Python
+    timestamps = [F.col(f"payload.{name}").cast("string").alias(name) for name in ("At", "Born")]
     others = [F.col(f"payload.{name}") for name in ("Id", "Price", "Data", "Tags", "Score", "a_b")]
-    rows = events.select("source_metadata.change_type", *moments, *others).collect()
+    rows = events.select("source_metadata.change_type", *timestamps, *others).collect()
     assert len(rows) == 302
     first, null, deleted = rows[0], rows[300], rows[301]
     assert first.Price == Decimal(PRICE)

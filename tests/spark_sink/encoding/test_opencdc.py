@@ -12,12 +12,12 @@ from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import format_of
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.connector.envelope.conduit import ConduitRecord, of_json, of_messages
 from tests.spark_sink.processes import program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 JSONL, PROTOBUF = "opencdc-jsonl", "opencdc-protobuf"
 formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"), (PROTOBUF, "opencdc.pb")])
@@ -26,8 +26,8 @@ formats = pytest.mark.parametrize(("form", "ending"), [(JSONL, "opencdc.jsonl"),
 def written(
     spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, rotate_bytes: int = 10**9
 ) -> list[Path]:
-    shape = FileShape(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
+    shape = FileOptions(gzip=compressed, rotate_bytes=rotate_bytes, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [root / file.path for group in groups for file in writer.write(group)]
 
@@ -68,7 +68,7 @@ def test_names_and_folders_are_datastreams_with_another_ending(
 
 @formats
 @pytest.mark.parametrize("compressed", [False, True])
-def test_files_hold_each_record_once_in_commit_order(
+def test_files_contain_each_record_once_in_commit_order(
     filled: SpoolMaker, tmp_path: Path, form: str, ending: str, compressed: bool
 ) -> None:
     files = written(filled, tmp_path, form, compressed=compressed, rotate_bytes=20_000)
@@ -83,14 +83,14 @@ def test_a_replay_writes_the_same_bytes(filled: SpoolMaker, tmp_path: Path, form
     assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
 
 
-def test_json_and_protobuf_files_hold_the_same(filled: SpoolMaker, tmp_path: Path) -> None:
+def test_json_and_protobuf_files_have_the_same_content(filled: SpoolMaker, tmp_path: Path) -> None:
     lines, messages = (written(filled, tmp_path, form) for form in (JSONL, PROTOBUF))
     assert [records_in(file) for file in lines] == [records_in(file) for file in messages]
 
 
 @pytest.mark.spark
 @formats
-def test_the_sinks_process_writes_what_its_configuration_says(
+def test_the_sinks_process_writes_the_configured_format(
     filled: SpoolMaker, tmp_path: Path, form: str, ending: str
 ) -> None:
     path = tmp_path / "config.yaml"
@@ -117,7 +117,7 @@ def configured(envelope: str, form: str) -> str:
     return format_of(config, config.sink)
 
 
-def test_the_format_is_the_sinks_and_the_envelopes() -> None:
+def test_the_format_depends_on_the_sink_and_the_envelope() -> None:
     assert configured("datastream", "jsonl") == "jsonl"
     assert configured("datastream", "avro") == "avro"
     assert configured("opencdc", "jsonl") == JSONL
@@ -125,6 +125,6 @@ def test_the_format_is_the_sinks_and_the_envelopes() -> None:
 
 
 @pytest.mark.parametrize(("envelope", "form"), [("opencdc", "avro"), ("datastream", "protobuf")])
-def test_a_format_of_the_other_envelope_is_refused_with_what_to_write(envelope: str, form: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} is of the .* envelope: .* write jsonl or"):
+def test_a_format_of_the_other_envelope_is_rejected_with_the_valid_ones(envelope: str, form: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^sink.format: {form} needs the .* envelope: with .* write jsonl or"):
         configured(envelope, form)

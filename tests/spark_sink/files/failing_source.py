@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spark_sink.files.plan import FileShape, FilesRoot, Holding
+from spark_sink.files.plan import FileOptions, FilesRoot, Holding
 from spark_sink.files.source import FileSinkReader, FileSinkSource
 
 
@@ -14,7 +14,7 @@ class FailingSource(FileSinkSource):
     """The same source."""
 
     def streamReader(self, schema: object) -> "FailingReader":  # noqa: N802
-        shape, holding = FileShape.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
+        shape, holding = FileOptions.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
         return FailingReader(self.options["spool"], root, shape, holding, 1)
 

@@ -10,12 +10,12 @@ import pytest
 from connector.core.timestamps import MINUTE, SECOND
 from connector.spool import consumers
 from connector.storage import lease
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination
+from spark_sink.sink.destination import destination_at
 from tests.cloud_storage import CloudStorage
 from tests.spark_sink.processes import eventually, program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -57,9 +57,9 @@ def config(folder: Path, spool: SpoolMaker, sink: str, **options: object) -> str
     return str(path)
 
 
-def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
+def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
     """Files as a run that nothing disturbs writes them, and their folders."""
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -104,7 +104,7 @@ def test_a_sink_that_is_killed_leaves_the_same_objects_with_the_same_bytes(
     with program(tmp_path / "log", "-m", "spark_sink", configured) as one:
         one.end_input()
         assert one.code() == 0, one.said()
-    shape = FileShape(gzip=True, rotate_bytes=150_000, by_minute=True)
+    shape = FileOptions(gzip=True, rotate_bytes=150_000, by_minute=True)
     assert cloud_storage.objects(sink) == expected(spool, tmp_path / "expected", shape)
     assert len(cloud_storage.names(sink)) > 80
 

@@ -9,7 +9,7 @@ import pytest
 from connector.core.records import ColumnType, Mod
 from connector.core.timestamps import SECOND
 from spark_sink.read_back.files import read_file
-from tests.spark_sink.read_back.test_files import write
+from tests.spark_sink.files.written import written_as
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 V = ColumnType("V", '{"code":"STRING"}', False, 1)
@@ -34,7 +34,7 @@ def mixed(spool: SpoolMaker) -> SpoolMaker:
 
 @pytest.mark.parametrize("form", ["jsonl", "avro"])
 def test_files_have_each_change_of_it(mixed: SpoolMaker, tmp_path: Path, form: str) -> None:
-    rows = [row for file in write(mixed, tmp_path, form) for batch in read_file(file) for row in batch.to_pylist()]
+    rows = [row for file in written_as(mixed, tmp_path, form) for batch in read_file(file) for row in batch.to_pylist()]
     found = [(row["object"], row["source_metadata"]["change_type"], json.loads(row["payload"])) for row in rows]
     assert sorted(found, key=str) == sorted(
         [

@@ -6,12 +6,12 @@ import pytest
 
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
-from spark_sink.files.plan import FileShape, Holding, file_groups
+from spark_sink.files.plan import FileOptions, Holding, file_groups
 from spark_sink.files.source import ready
 from spark_sink.source.admission import EpochWeight
 from tests.spark_sink.spools import START, SpoolMaker, record
 
-BY_MINUTE = FileShape(gzip=False, rotate_bytes=1000, by_minute=True)
+BY_MINUTE = FileOptions(gzip=False, rotate_bytes=1000, by_minute=True)
 ROOMY = Holding(max_bytes=10**9, end=None)
 
 
@@ -31,7 +31,7 @@ def test_the_open_minute_is_held_back(spool: SpoolMaker) -> None:
     assert written(spool, ROOMY) == [1]
 
 
-def test_a_gap_closes_the_minute_before_it_and_the_minutes_after_it_go_on(spool: SpoolMaker) -> None:
+def test_a_gap_closes_the_minute_before_it_and_later_minutes_follow(spool: SpoolMaker) -> None:
     spool.seal(record(START, [1]))
     assert written(spool, ROOMY) == []
     assert spool.restart_at(START + 7 * MINUTE + SECOND) == 2
@@ -71,19 +71,19 @@ def test_the_open_minute_is_written(spool: SpoolMaker, holding: Holding) -> None
 
 
 def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> None:
-    plain = FileShape(gzip=True, rotate_bytes=7, by_minute=False)
+    plain = FileOptions(gzip=True, rotate_bytes=7, by_minute=False)
     shape = replace(plain, sort_fields=False, exact_keys=False)  # as files were then
-    assert FileShape.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
-    other = FileShape(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
-    assert FileShape.from_text(other.to_text()) == other
+    assert FileOptions.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
+    other = FileOptions(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
+    assert FileOptions.from_text(other.to_text()) == other
 
 
 @pytest.mark.parametrize(
     "text", ['{"gzip":true,"rotate_bytes":7,"by_minute":false,"zstd":true}', '{"gzip":true}', "7", "{"]
 )
 def test_options_that_this_program_does_not_know_are_one_clear_line(text: str) -> None:
-    with pytest.raises(SpoolError, match=r"^options of the file sink .* Use the newer spanner-cdc that wrote them\.$"):
-        FileShape.from_text(text)
+    with pytest.raises(SpoolError, match=r"^cannot read the file sink's pinned options: .* that wrote them\.$"):
+        FileOptions.from_text(text)
 
 
 def test_a_minute_whose_end_is_sealed_while_its_epochs_are_weighed_is_held_back(spool: SpoolMaker) -> None:

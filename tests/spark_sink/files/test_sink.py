@@ -14,11 +14,11 @@ from connector.errors import TRANSIENT
 from connector.reader.stopping import Stop
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination
+from spark_sink.sink.destination import destination_at
 from tests.spark_sink.processes import Program, eventually, program
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -45,8 +45,8 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def expected(spool: SpoolMaker, root: Path, shape: FileShape) -> dict[str, bytes]:
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
+def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
         assert list(writer.write(group))
     return contents(root)
@@ -72,7 +72,7 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=True, rotate_bytes=300_000, by_minute=True)
+    shape = FileOptions(gzip=True, rotate_bytes=300_000, by_minute=True)
     assert contents(out) == expected(spool, tmp_path / "expected", shape)
     assert len(contents(out)) > 36
 
@@ -83,12 +83,12 @@ def test_avro_is_written_where_it_is_configured(spool: SpoolMaker, tmp_path: Pat
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, format="avro", gzip="true")) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
+    shape = FileOptions(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
     assert len(contents(tmp_path / "out")) == 3
 
 
-def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
+def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_continues(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.fill(2)
@@ -103,11 +103,11 @@ def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_goes_on(
     with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
-def test_a_sink_waits_for_the_one_before_it_to_end_and_goes_on_from_its_commit(
+def test_a_sink_waits_for_the_one_before_it_to_end_and_continues_from_its_commit(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.fill(2)
@@ -123,7 +123,7 @@ def test_a_sink_waits_for_the_one_before_it_to_end_and_goes_on_from_its_commit(
             assert sink.code() == 0, sink.said()
             assert f"(process {orphan.id}); waiting for its end" in sink.said()
             assert "batch" not in sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
@@ -148,7 +148,7 @@ def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest
     assert known.epoch == 5
 
 
-def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_told(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_logged(spool: SpoolMaker, tmp_path: Path) -> None:
     out = tmp_path / "out"
     spool.seal(record(START + 5, [1]))
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
@@ -164,7 +164,7 @@ def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_told(spool: S
     assert f"warning: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z" in sink.said()
 
 
-def test_what_hinders_the_last_delivery_is_told_with_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_an_error_of_the_last_delivery_ends_the_sink_with_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
         eventually(lambda: passed(spool, 1) or sink.has_ended(), "the epoch is written and recorded")
@@ -175,7 +175,7 @@ def test_what_hinders_the_last_delivery_is_told_with_code_1(spool: SpoolMaker, t
     assert "done" not in sink.said()
 
 
-def test_a_killed_sink_goes_on_as_it_began_without_its_checkpoint_and_with_other_options(
+def test_a_killed_sink_continues_as_it_began_without_its_checkpoint_and_with_other_options(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -199,7 +199,7 @@ def test_a_killed_sink_goes_on_as_it_began_without_its_checkpoint_and_with_other
     assert len(contents(out)) == len(before) + 1 == 2
 
 
-def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_sigterm_ends_it_with_code_0_and_the_next_run_continues(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(2)
     configured = config(tmp_path, rotate_interval=0)
     with program(tmp_path / "log0", "-m", "spark_sink", configured) as sink:
@@ -211,7 +211,7 @@ def test_sigterm_ends_it_with_code_0_and_the_next_run_goes_on(spool: SpoolMaker,
         sink.end_input()
         assert sink.code() == 0, sink.said()
     assert "1 files, 5 events" in sink.said()
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
 
 
@@ -280,5 +280,5 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
 
     asyncio.run(run())
     assert metrics.sink_restarts == 2
-    shape = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
     assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)

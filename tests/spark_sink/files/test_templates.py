@@ -16,10 +16,10 @@ import fastavro
 import pytest
 
 from connector.core.timestamps import SECOND, parse
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from spark_sink.sink.destination import destination_at
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 KEYS = 12
 Row = dict[str, Any]
@@ -109,8 +109,8 @@ def test_the_templates_end_with_the_right_rows_after_many_changes_within_a_secon
     seed: int,
 ) -> None:
     expected = history(spool, seed)
-    shape = FileShape(gzip=False, rotate_bytes=20_000, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS)
+    shape = FileOptions(gzip=False, rotate_bytes=20_000, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path / "out")), shape, NO_DEAD_LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     events = [e for group in groups for file in writer.write(group) for e in read(tmp_path / "out" / file.path)]
     random.Random(seed).shuffle(events)
@@ -126,8 +126,8 @@ def test_what_the_templates_sort_by_ends_the_source_metadata(
     spool: SpoolMaker, tmp_path: Path, form: str, read: Callable[[Path], list[Row]]
 ) -> None:
     spool.seal(record(START + 7, [1, 2], sequence=3, transaction="t"))
-    shape = FileShape(gzip=False, rotate_bytes=10**6, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS)
+    shape = FileOptions(gzip=False, rotate_bytes=10**6, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path / "out")), shape, NO_DEAD_LETTERS)
     (group,) = file_groups(spool.spool.manifests(1, 1), by_minute=True)
     (file,) = writer.write(group)
     metadata = [event["source_metadata"] for event in read(tmp_path / "out" / file.path)]
@@ -142,8 +142,8 @@ def test_a_minute_that_an_older_program_began_is_written_as_it_wrote_it(
 ) -> None:
     spool.seal(record(START + 7))
     before = f'{{"by_minute":true,"format":"{form}","gzip":false,"rotate_bytes":1000000}}'
-    shape = FileShape.from_text(before)
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS)
+    shape = FileOptions.from_text(before)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(tmp_path / "out")), shape, NO_DEAD_LETTERS)
     (group,) = file_groups(spool.spool.manifests(1, 1), by_minute=True)
     (file,) = writer.write(group)
     (event,) = read(tmp_path / "out" / file.path)

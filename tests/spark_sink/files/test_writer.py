@@ -1,11 +1,7 @@
-"""The files that the file sink writes, without Spark."""
+"""Which files there are, and what they hold."""
 
 import gzip
 import json
-import resource
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,33 +12,15 @@ import pytest
 
 from connector.core.records import ColumnType, Mod
 from connector.core.timestamps import MINUTE, SECOND, parse
+from connector.storage.local import LocalStore
+from connector.storage.local_files import LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.files import writer as files_module
-from spark_sink.files.plan import FileShape, file_groups
-from spark_sink.files.writer import FileWriter, WrittenFile
+from spark_sink.files.plan import FileOptions, file_groups
+from spark_sink.files.writer import FileWriter
 from spark_sink.read_back.files import read_file
-from spark_sink.sink.destination import LocalDestination, LocalFile
-from tests.spark_sink.spools import LETTERS, NAME, SINGERS, START, SpoolMaker, record
-
-ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))
-BY_MINUTE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
-AVRO = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
-AT_ONCE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=False)
-
-
-def written(spool: SpoolMaker, root: Path, shape: FileShape = BY_MINUTE) -> list[WrittenFile]:
-    manifests = spool.spool.manifests(1, spool.spool.latest())
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, LETTERS)
-    return [file for group in file_groups(manifests, by_minute=shape.by_minute) for file in writer.write(group)]
-
-
-def avro_events(path: Path) -> list[Any]:
-    with path.open("rb") as file:
-        return list(fastavro.reader(file))
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+from tests.spark_sink.files.written import ALBUMS, AT_ONCE, AVRO, BY_MINUTE, avro_events, contents, written
+from tests.spark_sink.spools import NAME, NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 
 
 def test_a_table_has_one_file_a_minute_in_datastreams_folders(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -104,121 +82,27 @@ def test_an_avro_file_ends_at_its_size_and_at_a_change_of_the_schema(spool: Spoo
     assert "Sales" not in events[0]["payload"]
 
 
-@pytest.mark.parametrize("written_as", ["jsonl", "avro"])
-def test_each_schema_has_a_file_where_that_is_asked_for(spool: SpoolMaker, tmp_path: Path, written_as: str) -> None:
-    spool.seal(record(START + 5, [1]))
-    spool.seal(record(START + 6, [1], columns=ALBUMS, values={"Sales": "2"}), record(START + 7, [1], table="music.B"))
-    spool.seal(record(START + MINUTE, [2], columns=ALBUMS))
-    without = written(spool, tmp_path / "without", replace(BY_MINUTE, format=written_as))
-    assert written(spool, tmp_path / "out", replace(BY_MINUTE, format=written_as, schema_files=True)) == without
-    described = {path: data for path, data in contents(tmp_path / "out").items() if path.endswith(".avsc")}
-    folders_and_keys = {(file.path.split("/")[0], file.path.split("/")[-1].split("_")[0]) for file in without}
-    assert set(described) == {f"{folder}/{key}.avsc" for folder, key in folders_and_keys}
-    assert len(described) == 3
-    for file in without:
-        if written_as == "avro":
-            with (tmp_path / "out" / file.path).open("rb") as opened:
-                schema = fastavro.reader(opened).metadata["avro.schema"]
-            assert (
-                described[f"{file.path.split('/')[0]}/{file.path.split('/')[-1].split('_')[0]}.avsc"] == schema.encode()
-            )
-
-
-class Meanwhile(LocalDestination):
-    """While its first schema's file is being written, another task writes it too."""
-
-    def __init__(self, root: Path, other: Callable[[], object]) -> None:
-        super().__init__(root)
-        self._other: Callable[[], object] | None = other
-
-    def begin(self, path: str) -> LocalFile:
-        file = super().begin(path)
-        self._meet(path)
-        return file
-
-    def put(self, path: str, data: bytes) -> None:
-        self._meet(path)
-        super().put(path, data)
-
-    def _meet(self, path: str) -> None:
-        if self._other is not None and path.endswith(".avsc"):
-            other, self._other = self._other, None
-            other()
-
-
-def test_two_tasks_may_write_one_schemas_file(spool: SpoolMaker, tmp_path: Path) -> None:
-    spool.seal(record(START, [1]))
-    spool.seal(record(START + MINUTE, [2]))
-    shape = replace(BY_MINUTE, schema_files=True)
-    first, second = file_groups(spool.spool.manifests(1, 2), by_minute=True)
-
-    def other() -> None:
-        list(FileWriter(spool.spool, spool.spool_id, LocalDestination(tmp_path / "out"), shape, LETTERS).write(second))
-
-    destination = Meanwhile(tmp_path / "out", other)
-    assert list(FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS).write(first))
-    written(spool, tmp_path / "expected", shape)
-    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
-    assert len(contents(tmp_path / "out")) == 3
-
-
-def test_a_shared_file_is_put_however_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination, publish = LocalDestination(tmp_path), LocalFile.publish
-
-    def overtaken(self: LocalFile) -> None:
-        monkeypatch.setattr(LocalFile, "publish", publish)
-        destination.put("T/k.avsc", b"schema")  # which takes the other's temporary file for a leftover
-        publish(self)
-
-    monkeypatch.setattr(LocalFile, "publish", overtaken)
-    destination.put("T/k.avsc", b"schema")
-    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
-
-
-def test_what_a_killed_writer_left_of_a_shared_file_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "T").mkdir()
-    (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
-    (tmp_path / "T/k.avsc").write_bytes(b"an older program's")
-    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
-    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
-    (tmp_path / "T/.k.avsc.0a1b2c3d.tmp").write_bytes(b"half")
-    LocalDestination(tmp_path).put("T/k.avsc", b"schema")
-    assert contents(tmp_path) == {"T/k.avsc": b"schema"}
-
-
-def test_schemas_whose_timestamps_are_text_have_a_name_of_their_own(spool: SpoolMaker, tmp_path: Path) -> None:
-    when = ColumnType("At", '{"code":"TIMESTAMP"}', False, 3)
-    spool.seal(record(START, [1], columns=(*SINGERS, when)))
-    for timestamps in ("micros", "text"):
-        written(spool, tmp_path / "out", replace(AVRO, schema_files=True, timestamps=timestamps))
-    key = spool.spool.manifest(1).schema_keys["Singers"]
-    described = {path: data for path, data in contents(tmp_path / "out").items() if path.endswith(".avsc")}
-    assert set(described) == {f"d_Singers/{key}.avsc", f"d_Singers/{key}_text.avsc"}
-    assert b"timestamp-micros" in described[f"d_Singers/{key}.avsc"]
-    assert b"timestamp-micros" not in described[f"d_Singers/{key}_text.avsc"]
-
-
-class Recorded(LocalDestination):
+class Recorded(LocalStore):
     """Notes what is asked of it."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
+        super().__init__(root, failure=SinkError, option="sink.path")
         self.asked: list[tuple[str, str]] = []
 
     def begin(self, path: str) -> LocalFile:
         self.asked.append(("begin", path))
         return super().begin(path)
 
-    def mark_folder(self, path: str) -> None:
+    def make_folder(self, path: str) -> None:
         self.asked.append(("mark", path))
-        super().mark_folder(path)
+        super().make_folder(path)
 
 
 def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: SpoolMaker, tmp_path: Path) -> None:
     for at in (START + SECOND, START + 2 * SECOND, START + MINUTE):
         spool.seal(record(at, [1]), record(at + 1, [2], table="B"))
     destination = Recorded(tmp_path / "out")
-    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, LETTERS)
+    writer = FileWriter(spool.spool, spool.spool_id, destination, BY_MINUTE, NO_DEAD_LETTERS)
     for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
         for file in writer.write(group):
             folder = file.path.rpartition("/")[0]
@@ -230,7 +114,7 @@ def test_each_minute_folder_is_marked_once_all_its_files_are_written(spool: Spoo
 def test_a_file_ends_before_it_grows_past_its_size(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(3, rows=4)
     whole = written(spool, tmp_path / "whole")[0].bytes
-    parts = written(spool, tmp_path / "out", FileShape(gzip=False, rotate_bytes=whole // 3, by_minute=True))
+    parts = written(spool, tmp_path / "out", FileOptions(gzip=False, rotate_bytes=whole // 3, by_minute=True))
     assert [file.path.rsplit("_", 1)[1] for file in parts] == [f"{n}.jsonl" for n in range(len(parts))]
     assert max(file.bytes for file in parts) <= whole // 3
     joined = b"".join((tmp_path / "out" / file.path).read_bytes() for file in parts)
@@ -247,7 +131,7 @@ def test_rows_that_wait_are_bounded_and_come_out_in_their_order(
         spool.seal(record(at, range(5)), record(at + 1, range(7), table="B"))
     expected = [(file.path, file.rows) for file in written(spool, tmp_path / "whole", shape)]
     lines = {name: data for name, data in contents(tmp_path / "whole").items() if written_as == "jsonl"}
-    for name, limit in (("_PIECE", 2000), ("_WAITING", 9000)):
+    for name, limit in (("_SLICE", 2000), ("_WAITING", 9000)):
         monkeypatch.setattr(files_module, name, limit)
         assert [(file.path, file.rows) for file in written(spool, tmp_path / name, shape)] == expected
         for path, data in lines.items():
@@ -310,7 +194,7 @@ def test_a_replay_writes_the_same_bytes_to_the_same_names(
     for _ in range(4):
         at += SECOND
         spool.seal(*(record(at + n, [n], table=f"T{n}") for n in range(4)))
-    shape = FileShape(gzip=compressed, rotate_bytes=10_000, by_minute=True, format=written_as)
+    shape = FileOptions(gzip=compressed, rotate_bytes=10_000, by_minute=True, format=written_as)
     files = written(spool, tmp_path / "out", shape)
     before = contents(tmp_path / "out")
     assert written(spool, tmp_path / "out", shape) == files
@@ -321,86 +205,6 @@ def test_a_replay_writes_the_same_bytes_to_the_same_names(
             assert len(avro_events(tmp_path / "out" / name)) == 4
         else:
             assert len((gzip.decompress(data) if compressed else data).splitlines()) == 4
-
-
-def test_files_are_private(spool: SpoolMaker, tmp_path: Path) -> None:
-    spool.fill(1)
-    (file,) = written(spool, tmp_path / "out")
-    assert stat.S_IMODE((tmp_path / "out" / file.path).stat().st_mode) == 0o600
-
-
-def test_what_a_killed_writer_left_is_removed(spool: SpoolMaker, tmp_path: Path) -> None:
-    spool.fill(1)
-    (file,) = written(spool, tmp_path / "out")
-    before = contents(tmp_path / "out")
-    whole = tmp_path / "out" / file.path
-    whole.with_name(f".{whole.name}.0a1b2c3d.tmp").write_bytes(b"half")
-    whole.unlink()
-    written(spool, tmp_path / "out")
-    assert contents(tmp_path / "out") == before
-
-
-def test_a_file_that_was_taken_away_while_it_rested_is_not_begun_anew_with_its_tail(tmp_path: Path) -> None:
-    whole, swept = LocalDestination(tmp_path), LocalFile(tmp_path / "d_T/a.jsonl")
-    swept.append(b"one\n")
-    swept.rest()
-    other = whole.begin("d_T/a.jsonl")  # of a replay, which takes the first for dead
-    other.append(b"one\ntwo\n")
-    other.rest()
-    other.publish()
-    with pytest.raises(SinkError, match=r"cannot write .*d_T/a\.jsonl: No such file"):
-        swept.append(b"two\n")
-    swept.abandon()
-    assert contents(tmp_path) == {"d_T/a.jsonl": b"one\ntwo\n"}
-
-
-def test_a_file_that_rested_goes_on_where_it_was(tmp_path: Path) -> None:
-    file = LocalFile(tmp_path / "a")
-    for piece in (b"one\n", b"two\n"):
-        file.append(piece)
-        file.rest()
-    file.publish()
-    assert contents(tmp_path) == {"a": b"one\ntwo\n"}
-
-
-@contextmanager
-def no_file_larger_than(size: int) -> Iterator[None]:
-    """Writes past a size fail, as on a full disk."""
-    import signal
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_disk_that_refuses_leaves_nothing_behind_and_the_replay_completes(
-    spool: SpoolMaker, tmp_path: Path, *, compressed: bool
-) -> None:
-    spool.fill(3, rows=900)
-    shape = FileShape(gzip=compressed, rotate_bytes=250_000_000, by_minute=True)
-    (expected,) = written(spool, tmp_path / "whole", shape)
-    with no_file_larger_than(20_000), pytest.raises(SinkError, match="cannot write"):
-        written(spool, tmp_path / "out", shape)
-    assert contents(tmp_path / "out") == {}
-    assert written(spool, tmp_path / "out", shape) == [expected]
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_a_path_that_is_no_folder_is_one_line_with_the_way_out(
-    spool: SpoolMaker, tmp_path: Path, make_spool: Callable[..., SpoolMaker]
-) -> None:
-    spool.fill(1)
-    (tmp_path / "out").write_text("a file")
-    with pytest.raises(SinkError) as caught:
-        written(spool, tmp_path / "out")
-    assert str(caught.value).startswith(f"cannot write {tmp_path}/out/d_Singers/2026/03/01/10/00/")
-    assert str(caught.value).endswith("or choose another with sink.path.")
 
 
 def test_names_that_would_leave_the_folder_are_quoted(spool: SpoolMaker, tmp_path: Path) -> None:

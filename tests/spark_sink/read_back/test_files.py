@@ -13,13 +13,11 @@ from connector.core.records import ColumnType
 from connector.core.timestamps import parse
 from connector.envelope.envelope import SCHEMA
 from spark_sink.errors import EventFileError
-from spark_sink.files.plan import FileShape, file_groups
-from spark_sink.files.writer import FileWriter
 from spark_sink.read_back.files import files_below, read_file
 from spark_sink.sink import table_rows as event_rows
-from spark_sink.sink.destination import destination_at
 from tests.cloud_storage import CloudStorage
-from tests.spark_sink.spools import KEY, LETTERS, START, SpoolMaker, record
+from tests.spark_sink.files.written import written_as
+from tests.spark_sink.spools import KEY, START, SpoolMaker, record
 
 VALUES: dict[str, tuple[str, list[object]]] = {
     "Bool": ('{"code":"BOOL"}', [True, False]),
@@ -39,15 +37,6 @@ VALUES: dict[str, tuple[str, list[object]]] = {
     "Uuid": ('{"code":"UUID"}', ["00000000-0000-4000-8000-000000000000"]),
 }
 COLUMNS = (KEY, *(ColumnType(name, kind, False, n) for n, (name, (kind, _)) in enumerate(VALUES.items(), 2)))
-
-
-def write(
-    spool: SpoolMaker, root: Path, form: str, *, compressed: bool = False, timestamps: str = "micros"
-) -> list[str]:
-    shape = FileShape(gzip=compressed, rotate_bytes=10**9, by_minute=True, format=form, timestamps=timestamps)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
-    groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
-    return [str(root / file.path) for group in groups for file in writer.write(group)]
 
 
 def rows(files: list[str]) -> list[dict[str, Any]]:
@@ -73,7 +62,7 @@ def filled(spool: SpoolMaker) -> SpoolMaker:
 
 
 def test_avro_and_json_lines_give_the_same_events(filled: SpoolMaker, tmp_path: Path) -> None:
-    lines, avro = (rows(write(filled, tmp_path, form)) for form in ("jsonl", "avro"))
+    lines, avro = (rows(written_as(filled, tmp_path, form)) for form in ("jsonl", "avro"))
     assert len(lines) == 7
     for one, other in zip(lines, avro, strict=True):
         payload, same = json.loads(one.pop("payload")), json.loads(other.pop("payload"))
@@ -86,14 +75,14 @@ def test_avro_and_json_lines_give_the_same_events(filled: SpoolMaker, tmp_path: 
 def test_timestamps_that_avro_has_as_text_keep_their_digits(spool: SpoolMaker, tmp_path: Path) -> None:
     columns = (KEY, ColumnType("Time", '{"code":"TIMESTAMP"}', False, 2))
     spool.seal(record(START + 1, columns=columns, values={"Time": "2026-01-02T03:04:05.123456789Z"}))
-    (row,) = rows(write(spool, tmp_path, "avro", timestamps="text"))
+    (row,) = rows(written_as(spool, tmp_path, "avro", timestamps="text"))
     assert json.loads(row["payload"]) == {"Id": 1, "Time": "2026-01-02T03:04:05.123456789Z"}
 
 
 def test_what_was_not_captured_is_null_out_of_avro(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(record(START + 1, [1], mod_type="DELETE", values={}))
-    assert [row["payload"] for row in rows(write(spool, tmp_path, "jsonl"))] == ['{"Id":1}']
-    assert [row["payload"] for row in rows(write(spool, tmp_path, "avro"))] == ['{"Id":1,"Name":null}']
+    assert [row["payload"] for row in rows(written_as(spool, tmp_path, "jsonl"))] == ['{"Id":1}']
+    assert [row["payload"] for row in rows(written_as(spool, tmp_path, "avro"))] == ['{"Id":1,"Name":null}']
 
 
 @pytest.mark.parametrize("form", ["jsonl", "avro"])
@@ -102,7 +91,7 @@ def test_a_large_file_comes_in_batches_of_bounded_size(
 ) -> None:
     monkeypatch.setattr(event_rows, "_BATCH_ROWS", 100)
     spool.seal(record(START + 1, range(1000)))
-    (file,) = write(spool, tmp_path, form)
+    (file,) = written_as(spool, tmp_path, form)
     batches = list(read_file(file))
     assert [batch.num_rows for batch in batches] == [100] * 10
     assert all(batch.schema.equals(SCHEMA) for batch in batches)
@@ -122,7 +111,7 @@ def damaged(data: bytes) -> Iterator[bytes]:
 def test_a_damaged_file_is_read_or_refused_in_one_line_that_holds_no_value(
     filled: SpoolMaker, tmp_path: Path, form: str, compressed: bool
 ) -> None:
-    (path,) = map(Path, write(filled, tmp_path, form, compressed=compressed))
+    (path,) = map(Path, written_as(filled, tmp_path, form, compressed=compressed))
     file = str(path)
     refused = 0
     for data in damaged(path.read_bytes()):
@@ -136,16 +125,16 @@ def test_a_damaged_file_is_read_or_refused_in_one_line_that_holds_no_value(
     assert refused > 20
 
 
-def test_avro_without_fastavro_is_told_with_what_to_install(
+def test_avro_without_fastavro_says_what_to_install(
     filled: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = write(filled, tmp_path, "avro")
+    (file,) = written_as(filled, tmp_path, "avro")
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(EventFileError, match=r"needs the package fastavro\. pip install 'spanner-cdc-spark"):
         list(read_file(file))
 
 
-def test_a_folder_that_may_not_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scandir(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
@@ -156,7 +145,7 @@ def test_a_folder_that_may_not_be_read_is_told_of(tmp_path: Path, monkeypatch: p
 
 def test_files_come_in_the_order_of_their_paths(filled: SpoolMaker, tmp_path: Path) -> None:
     filled.seal(record(START + 70 * 10**9, [1], table="A"), record(START + 71 * 10**9, [1]))
-    files = write(filled, tmp_path, "jsonl") + write(filled, tmp_path, "avro")
+    files = written_as(filled, tmp_path, "jsonl") + written_as(filled, tmp_path, "avro")
     assert [file.path for file in files_below(str(tmp_path))] == sorted(files)
     assert len(files) == 6
 
@@ -177,7 +166,7 @@ def test_files_in_cloud_storage_are_found_and_read_like_those_on_disk(
     filled: SpoolMaker, tmp_path: Path, cloud_storage: CloudStorage, bucket: str
 ) -> None:
     filled.seal(record(START + 70 * 10**9, [1], table="odd/näme"))
-    files = [*write(filled, tmp_path, "jsonl", compressed=True), *write(filled, tmp_path, "avro")]
+    files = [*written_as(filled, tmp_path, "jsonl", compressed=True), *written_as(filled, tmp_path, "avro")]
     urls = in_cloud(cloud_storage, bucket, files, tmp_path)
     found = files_below(f"{bucket}/a")
     assert [file.path for file in found] == sorted(urls)
@@ -187,7 +176,7 @@ def test_files_in_cloud_storage_are_found_and_read_like_those_on_disk(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_is_not_in_cloud_storage_is_told_in_one_line(cloud_storage: CloudStorage, bucket: str) -> None:
+def test_what_is_not_in_cloud_storage_is_one_line(cloud_storage: CloudStorage, bucket: str) -> None:
     for url in (bucket, f"{bucket}/a", f"{bucket}/a/b.jsonl"):
         with pytest.raises(EventFileError, match=f"^there are no files at {url}. Give load"):
             files_below(url)

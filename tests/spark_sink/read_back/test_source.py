@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from spark_sink.errors import clear_line
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
-from spark_sink.source.schema import DDL
-from tests.spark_sink.spools import LETTERS, SINGERS, START, SpoolMaker, record
+from spark_sink.source.event_columns import DDL
+from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -33,8 +33,8 @@ VALUES: dict[str, object] = {"Name": 'é\n"', "Sales": str(2**63 - 1), "Extra": 
 def write(
     spool: SpoolMaker, root: Path, *, gzip: bool = False, rotate_bytes: int = 250_000_000, form: str = "jsonl"
 ) -> list[str]:
-    shape = FileShape(gzip=gzip, rotate_bytes=rotate_bytes, by_minute=True, format=form)
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, LETTERS)
+    shape = FileOptions(gzip=gzip, rotate_bytes=rotate_bytes, by_minute=True, format=form)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [file.path for group in groups for file in writer.write(group)]
 
@@ -135,7 +135,7 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.read.format("datastream-files").options(tabels="x", tables=",").load().collect()
     line = clear_line(caught.value)
-    for part in ("unknown option tabels", "path is missing", "tables names no table"):
+    for part in ("unknown option tabels", "path is missing", "tables is empty"):
         assert part in line
 
 
@@ -164,24 +164,24 @@ def first(filled: SpoolMaker, tmp_path: Path) -> Path:
         '{"uuid":1}',
     ],
 )
-def test_a_line_that_is_no_event_is_told_of_by_its_number_and_not_by_what_it_holds(
+def test_the_error_for_a_line_that_is_not_an_event_has_its_number_and_not_its_text(
     spark: SparkSession, first: Path, line: str
 ) -> None:
     whole = first.read_bytes()
     first.write_bytes(whole + line.encode() + b"\n")
     said = complaint(load(spark, first))
-    assert said == f"cannot read {first}: line 3 is no event as Datastream writes it"
+    assert said == f"cannot read {first}: line 3 is not an event as Datastream writes it"
 
 
-def test_an_event_with_odd_fields_is_told_of(spark: SparkSession, first: Path) -> None:
+def test_an_event_with_odd_fields_is_an_error(spark: SparkSession, first: Path) -> None:
     first.write_bytes(first.read_bytes().replace(b'"mod_index":0', b'"mod_index":"secret"'))
     assert complaint(load(spark, first)) == (f"cannot read {first}: it holds events, but not as Datastream writes them")
 
 
-def test_a_compressed_file_that_is_not_whole_is_told_of(spark: SparkSession, first: Path) -> None:
+def test_a_compressed_file_that_is_incomplete_is_an_error(spark: SparkSession, first: Path) -> None:
     cut = first.with_name(first.name + ".gz")
     cut.write_bytes(gzip.compress(first.read_bytes())[:-20])
-    assert complaint(load(spark, cut)) == f"cannot read {cut}: it is damaged, or not whole"
+    assert complaint(load(spark, cut)) == f"cannot read {cut}: it is damaged or incomplete"
 
 
 def test_files_of_opencdc_records_are_refused(spark: SparkSession, first: Path) -> None:

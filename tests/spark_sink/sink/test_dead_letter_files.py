@@ -14,24 +14,24 @@ import yaml
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from connector.spool import consumers
-from connector.spool.sink_report import SinkReport, report_of, tell
+from connector.spool.sink_report import SinkReport, report_of, write_report
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter, WrittenFile
-from spark_sink.sink import sifting
-from spark_sink.sink.dead_letter_files import Refusals, discard_others, letters_of
+from spark_sink.sink.dead_letter_files import RejectedRows, dead_letter_prefix, discard_others
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.destination import LocalDestination
+from spark_sink.sink.destination import destination_at
+from spark_sink.sink.row_encoding import encode_rows
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
-AVRO = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
+AVRO = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=True, format="avro")
 COUNTED = (KEY, ColumnType("N", '{"code":"NUMERIC"}', False, 2))
 NUMBERED = (KEY, ColumnType("C", '{"code":"INT64"}', False, 2))
 NOTED = (KEY, ColumnType("J", '{"code":"JSON"}', False, 2))
 COLLIDING = (KEY, ColumnType("a b", '{"code":"STRING"}', False, 2), ColumnType("a_b", '{"code":"STRING"}', False, 3))
-MISFIT = "column N of table Counted holds a value that does not fit its type, and cannot be written as Avro"
+REASON = "column N of table Counted holds a value that does not fit its type, and cannot be written as Avro"
 COLLISION = "the columns a b and a_b of table Colliding would both be called a_b in Avro"
 
 
@@ -43,11 +43,11 @@ def counted(at: int, *numbers: str) -> list[DataChangeRecord]:
     ]
 
 
-def written(spool: SpoolMaker, root: Path, shape: FileShape = AVRO) -> tuple[list[WrittenFile], list[Refusals]]:
+def written(spool: SpoolMaker, root: Path, shape: FileOptions = AVRO) -> tuple[list[WrittenFile], list[RejectedRows]]:
     letters = DeadLetters(f"{root}-letters")
-    writer = FileWriter(spool.spool, spool.spool_id, LocalDestination(root), shape, letters)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, letters)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute)
-    return [file for group in groups for file in writer.write(group)], writer.refusals
+    return [file for group in groups for file in writer.write(group)], writer.rejected
 
 
 def ids_in(root: Path, files: list[WrittenFile]) -> dict[str, list[int]]:
@@ -81,7 +81,7 @@ def test_a_value_that_does_not_fit_makes_a_dead_letter_of_its_event_alone(spool:
     spool.seal(*counted(START + 1, "1", "secret", "3", "4", "secret"), record(START + 9, [7, 8]))
     files, refusals = written(spool, tmp_path / "out")
     assert ids_in(tmp_path / "out", files) == {"Counted": [0, 2, 3], "Singers": [7, 8]}
-    assert letters_in(tmp_path / "out") == {"Counted": [(1, MISFIT), (4, MISFIT)]}
+    assert letters_in(tmp_path / "out") == {"Counted": [(1, REASON), (4, REASON)]}
     assert [(of.table, of.rows, of.stopped) for of in refusals] == [("Counted", 2, "")]
     assert "secret" not in refusals[0].why
 
@@ -120,7 +120,7 @@ def test_lines_and_messages_have_dead_letters_too(
         *(record(START + n, [n], columns=columns, values={name: text}, sequence=n) for n, text in enumerate(texts, 1)),
         record(START + 9, [9], table="Albums"),
     )
-    shape = FileShape(gzip=False, rotate_bytes=10**9, by_minute=True, format=form)
+    shape = FileOptions(gzip=False, rotate_bytes=10**9, by_minute=True, format=form)
     files, _ = written(spool, tmp_path / "out", shape)
     assert {file.table: file.rows for file in files} == {"Singers": 2, "Albums": 1}
     assert letters_in(tmp_path / "out") == {"Singers": [(2, why)]}
@@ -151,9 +151,7 @@ def test_a_key_that_avros_microseconds_would_cut_makes_a_dead_letter(
     assert letters_in(tmp_path / "out").get("Singers", []) == [(n, why) for n in refused]
 
 
-def test_a_letter_gives_the_event_back_but_for_old_values_that_the_format_has_not(
-    spool: SpoolMaker, tmp_path: Path
-) -> None:
+def test_a_dead_letter_is_the_event_except_old_values_that_the_format_lacks(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "secret"))
     written(spool, tmp_path / "out")
     (rows,) = [batch for file in spool.spool.manifest(1).files for batch in spool.spool.batches(file)]
@@ -162,7 +160,7 @@ def test_a_letter_gives_the_event_back_but_for_old_values_that_the_format_has_no
     assert place.read(file)[0].drop_columns(["before"]).equals(rows.drop_columns(["before"]))
 
 
-def test_a_micro_batch_that_is_done_again_writes_the_same_letters(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_micro_batch_that_is_repeated_writes_the_same_dead_letters(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, *(random.Random(1).choice(("1", "secret")) for _ in range(100))))
     written(spool, tmp_path / "out")
     before = contents(tmp_path)
@@ -170,14 +168,14 @@ def test_a_micro_batch_that_is_done_again_writes_the_same_letters(spool: SpoolMa
     assert contents(tmp_path) == before
 
 
-def test_a_table_whose_every_event_is_refused_has_few_files_of_letters(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_table_whose_every_event_is_rejected_has_few_dead_letter_files(spool: SpoolMaker, tmp_path: Path) -> None:
     for epoch in range(20):
         spool.seal(*counted(START + 1000 * epoch + 1, *(["secret"] * 100)))
     _, (refused,) = written(spool, tmp_path / "out")
     assert (refused.rows, len(refused.names)) == (2000, 1)
 
 
-def test_what_every_row_would_meet_is_no_reason_for_a_letter(
+def test_an_error_that_every_row_would_cause_makes_no_dead_letter(
     spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.seal(*counted(START + 1, "1"))
@@ -191,7 +189,7 @@ def test_what_every_row_would_meet_is_no_reason_for_a_letter(
     assert not Path(f"{tmp_path / 'out'}-letters").exists()
 
 
-def test_a_fault_of_the_program_is_a_letter_that_names_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_a_dead_letter_that_names_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd:
         def encode(self, series: object, rows: pa.RecordBatch) -> None:
             raise KeyError("secret")
@@ -200,23 +198,23 @@ def test_a_fault_of_the_program_is_a_letter_that_names_no_value(monkeypatch: pyt
             return {}
 
     rows = pa.record_batch({"payload": ["1", "2"]})
-    found = sifting.sifted(Odd(), None, rows)  # type: ignore[arg-type]
-    assert found.refused == [(0, "it cannot be written: KeyError"), (1, "it cannot be written: KeyError")]
+    found = encode_rows(Odd(), None, rows)  # type: ignore[arg-type]
+    assert found.rejected == [(0, "it cannot be written: KeyError"), (1, "it cannot be written: KeyError")]
     assert len(found.rows) == 0
 
 
-def test_letters_that_an_older_program_left_of_a_batch_are_removed(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_dead_letters_that_an_older_program_left_of_a_batch_are_removed(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "secret"))
     _, (refused,) = written(spool, tmp_path / "out")
     place = DeadLetters(f"{tmp_path / 'out'}-letters")
     (file,) = place.files()
     rows, reasons = place.read(file)
-    place.put("Other", f"{letters_of(spool.spool_id, 1)}_0x", rows, reasons)
-    place.put("Counted", f"{letters_of(spool.spool_id, 1)}_1", rows, reasons)
-    place.put("Counted", f"{letters_of(spool.spool_id, 12)}_0", rows, reasons)
+    place.put("Other", f"{dead_letter_prefix(spool.spool_id, 1)}_0x", rows, reasons)
+    place.put("Counted", f"{dead_letter_prefix(spool.spool_id, 1)}_1", rows, reasons)
+    place.put("Counted", f"{dead_letter_prefix(spool.spool_id, 12)}_0", rows, reasons)
     discard_others(place, spool.spool_id, {1}, set(refused.names))
     assert sorted(file.name for file in place.files()) == sorted(
-        [f"{letters_of(spool.spool_id, 12)}_0", f"{letters_of(spool.spool_id, 1)}_0"]
+        [f"{dead_letter_prefix(spool.spool_id, 12)}_0", f"{dead_letter_prefix(spool.spool_id, 1)}_0"]
     )
 
 
@@ -257,7 +255,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     done(spool, 1)
     assert main(["replay", configured(tmp_path, format="avro")]) == 1
     assert "0 dead letters accepted, 3 rejected again" in capsys.readouterr().out
-    tell(spool.spool, "files", SinkReport(first=1, refused=3, stopped={"Singers": "why"}))
+    write_report(spool.spool, "files", SinkReport(first=1, refused=3, stopped={"Singers": "why"}))
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
     assert "3 dead letters accepted, 0 rejected again" in capsys.readouterr().out
     replayed = list((tmp_path / "out").rglob("*.jsonl"))
@@ -274,7 +272,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     assert not DeadLetters(f"{tmp_path / 'out'}-letters").files()
 
 
-def test_a_replay_that_was_killed_before_the_letters_were_gone_writes_the_same_file(
+def test_a_replay_that_was_killed_before_the_dead_letters_were_gone_writes_the_same_file(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.seal(*counted(START + 1, "1", "secret"))
@@ -289,7 +287,7 @@ def test_a_replay_that_was_killed_before_the_letters_were_gone_writes_the_same_f
     assert contents(tmp_path / "out") == before
 
 
-def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_known_stay(
+def test_dead_letters_of_an_earlier_spool_are_written_and_those_whose_schema_is_not_known_stay(
     spool: SpoolMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     former = SpoolMaker(tmp_path / "former")
@@ -300,7 +298,7 @@ def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_kno
     place = DeadLetters(f"{tmp_path / 'out'}-letters")
     for of, epoch in ((former, 7), (former, 8), (spool, 1)):
         (rows,) = [batch for file in of.spool.manifest(epoch).files for batch in of.spool.batches(file)]
-        place.put("Singers", f"{letters_of(of.spool_id, epoch)}_0", rows, ["x"])
+        place.put("Singers", f"{dead_letter_prefix(of.spool_id, epoch)}_0", rows, ["x"])
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 1
     assert "2 dead letters accepted, 1 rejected again" in capsys.readouterr().out
     lines = [line for path in (tmp_path / "out").rglob("*.jsonl") for line in path.read_text().splitlines()]
@@ -311,14 +309,14 @@ def test_letters_of_a_former_spool_are_written_and_those_whose_schema_is_not_kno
 
 
 @pytest.mark.spark
-def test_the_sink_tells_of_its_dead_letters_and_goes_on(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_the_sink_reports_its_dead_letters_and_continues(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "1", "secret"), record(START + 5, [5], table="Colliding", columns=COLLIDING))
     spool.seal(record(START + SECOND, [7], columns=(KEY, NAME)), final=True)
     with program(tmp_path / "log", "-m", "spark_sink", configured(tmp_path, format="avro")) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
     assert f"2 files, 2 events, 2 to the dead letters at {tmp_path / 'out'}-letters" in sink.said()
-    assert MISFIT in sink.said()
+    assert REASON in sink.said()
     assert COLLISION in sink.said()
     report = report_of(spool.spool, "files")
     assert (report.refused, list(report.stopped)) == (2, ["Colliding"])

@@ -22,14 +22,14 @@ from connector.storage.bucket import Bucket
 from connector.storage.locations import in_cloud_storage
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
-from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
+from tests.cloud_storage import EMULATOR, CloudStorage, Fault, Proxy
 from tests.property.effort import effort
+from tests.spark_sink.sink.dead_letter_rows import SECRET, put, rows_of
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
 
 FIRST, LAST = parse("0001-01-01T00:00:00Z") // 1000, parse("9999-12-31T23:59:59.999999Z") // 1000
-SECRET = "a value of a row"
 
 
 @pytest.fixture(params=["local", "gs"])
@@ -41,20 +41,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
     return tmp_path / "letters"
-
-
-def rows_of(*numbers: int, table: str = "Singers") -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {"object": table, "change_sequence_number": f"{number:016X}", "payload": f'{{"Id":"{number}"}}'}
-            for number in numbers
-        ],
-        schema=SCHEMA,
-    )
-
-
-def put(letters: DeadLetters, name: str, *numbers: int, table: str = "Singers", reason: str = "too large") -> None:
-    letters.put(table, name, rows_of(*numbers, table=table), [reason] * len(numbers))
 
 
 def kept(letters: DeadLetters) -> list[tuple[pa.RecordBatch, list[str]]]:
@@ -167,7 +153,7 @@ def test_every_row_has_a_reason(root: str) -> None:
     assert DeadLetters(root).files() == []
 
 
-def test_nothing_is_made_before_the_first_letter(local: Path) -> None:
+def test_nothing_is_made_before_the_first_dead_letter(local: Path) -> None:
     letters = DeadLetters(str(local))
     letters.put("Singers", "1", rows_of(), [])
     assert letters.files() == []
@@ -196,13 +182,13 @@ def test_names_stay_in_their_place_and_come_back(root: str) -> None:
 # Letters are counted.
 
 
-def test_files_are_told_oldest_first_with_the_count_of_each_reason(root: str) -> None:
+def test_files_are_listed_oldest_first_with_the_count_of_each_reason(root: str) -> None:
     letters = DeadLetters(root)
     letters.put("Singers", "a_10", rows_of(30, 10), ["too large", "no such column"])
     put(letters, "b_9", 2, 3, 4)
     put(letters, "z", 9, table="Albums")
     put(letters, "y", 9, table="Singers")
-    told = [(file.path, file.table, file.letters, file.reasons) for file in letters.files()]
+    told = [(file.path, file.table, file.count, file.reasons) for file in letters.files()]
     assert told == [
         ("Singers/b_9.jsonl", "Singers", 3, {"too large": 3}),
         ("Singers/y.jsonl", "Singers", 1, {"too large": 1}),
@@ -211,7 +197,7 @@ def test_files_are_told_oldest_first_with_the_count_of_each_reason(root: str) ->
     ]
 
 
-def test_what_is_no_file_of_letters_is_passed_over(root: str) -> None:
+def test_other_files_are_ignored(root: str) -> None:
     put(DeadLetters(root), "1", 1)
     for path in ("README.md", "Singers/notes.txt", "Singers/x/1.jsonl", "1.jsonl"):
         write(root, path, b"not ours")
@@ -269,7 +255,7 @@ def test_a_file_is_removed_and_replaced(root: str) -> None:
     assert reasons == ["still too large"]
 
 
-def test_a_file_that_is_gone_is_told_and_removing_it_again_is_a_success(root: str) -> None:
+def test_a_file_that_is_gone_is_not_found_and_removing_it_again_succeeds(root: str) -> None:
     letters = DeadLetters(root)
     put(letters, "1", 1)
     (file,) = letters.files()
@@ -281,7 +267,7 @@ def test_a_file_that_is_gone_is_told_and_removing_it_again_is_a_success(root: st
     assert letters.files() == []
 
 
-def test_a_file_that_was_written_anew_stays(root: str) -> None:
+def test_a_file_that_was_replaced_stays(root: str) -> None:
     letters = DeadLetters(root)
     put(letters, "1", 1)
     (file,) = letters.files()
@@ -314,7 +300,7 @@ def test_what_an_attempt_left_is_discarded_and_nothing_else(root: str) -> None:
     assert {file.path for file in letters.files()} == {"Singers/a_11_0.jsonl", "Singers/b_1_0.jsonl"}
 
 
-def test_the_letters_of_one_table_are_told_alone(root: str) -> None:
+def test_the_dead_letters_of_one_table_are_listed_alone(root: str) -> None:
     letters = DeadLetters(root)
     for table in ("Singers", "Singers2", "s.Singers"):
         put(letters, "1", 1, table=table)
@@ -326,9 +312,9 @@ def test_a_file_that_goes_while_they_are_listed_is_not_among_them(root: str, mon
     letters = DeadLetters(root)
     put(letters, "1", 1)
     put(letters, "2", 2)
-    paths = letters._place.paths()
+    paths = letters._paths()
     letters.remove(letters.files()[0])
-    monkeypatch.setattr(letters._place, "paths", lambda *_: paths)
+    monkeypatch.setattr(letters, "_paths", lambda *_: paths)
     assert [file.path for file in letters.files()] == ["Singers/2.jsonl"]
 
 
@@ -360,7 +346,7 @@ def test_a_folder_that_cannot_be_made_names_the_option(tmp_path: Path) -> None:
     assert "sink.path" not in str(raised.value)
 
 
-def test_what_a_killed_writer_left_is_removed_with_the_next_letter(local: Path) -> None:
+def test_what_a_killed_writer_left_is_removed_with_the_next_dead_letter(local: Path) -> None:
     put(DeadLetters(str(local)), "1", 1)
     leftover = local / "Singers/.1.jsonl.0123.tmp"
     leftover.write_bytes(b'{"reason')
@@ -379,10 +365,10 @@ def test_an_answer_that_is_lost_is_a_success(bucket: str, gcs_proxy: Proxy) -> N
     letters = DeadLetters(bucket)
     put(letters, "1", 1, 2)
     (file,) = letters.files()
-    lost = Trouble(meets=lambda method, _: method == "POST", passes=True, times=1)
-    gcs_proxy.troubles.append(lost)
+    lost = Fault(meets=lambda method, _: method == "POST", passes=True, times=1)
+    gcs_proxy.faults.append(lost)
     assert letters.replace(file, rows_of(2), ["a"])
-    assert lost.struck == 1
+    assert lost.hits == 1
     assert kept(letters)[0][0].equals(rows_of(2))
 
 
@@ -394,7 +380,7 @@ def test_an_emulators_address_may_be_given(
     assert list(cloud_storage.objects(bucket)) == ["Singers/1.jsonl"]
 
 
-def test_letters_are_kept_and_read_without_spark() -> None:
+def test_dead_letters_are_written_and_read_without_spark() -> None:
     modules = "spark_sink.sink.dead_letters, spark_sink.dead_letters_command"
     code = f"import sys; sys.modules['pyspark'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,8 +16,8 @@ import yaml
 from connector.config import Config
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
-from spark_sink.sink.dead_letters import DeadLetters, LetterFile, Replay
-from tests.spark_sink.sink.test_dead_letters import SECRET, put, rows_of
+from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
+from tests.spark_sink.sink.dead_letter_rows import SECRET, put, rows_of
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 
@@ -96,7 +96,7 @@ def payload(number: int) -> str:
 # The list.
 
 
-def test_a_place_without_letters_says_so(root: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_without_dead_letters_says_so(root: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("list", "replay"):
         assert main([command, config]) == 0
         assert capsys.readouterr().out == f"{root}: no dead letters\n"
@@ -105,7 +105,7 @@ def test_a_place_without_letters_says_so(root: str, config: str, capsys: pytest.
     assert not Path(root).exists()
 
 
-def test_letters_are_counted_by_table_and_reason(
+def test_dead_letters_are_counted_by_table_and_reason(
     root: str, letters: DeadLetters, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "1", 1, 2, reason="no such\ncolumn\x1b[2J")
@@ -126,7 +126,7 @@ def test_letters_are_counted_by_table_and_reason(
     ]
 
 
-def test_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(DeadLetters(f"{bucket}/letters"), "1", 1)
     # The endpoint is BigQuery's: Cloud Storage has its own.
     config = configured(
@@ -144,7 +144,7 @@ def test_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys: pyt
 # The replay.
 
 
-def test_letters_that_went_through_are_gone(
+def test_dead_letters_that_were_replayed_are_gone(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "b", 1, 2)
@@ -155,7 +155,7 @@ def test_letters_that_went_through_are_gone(
     assert letters.files() == []
 
 
-def test_letters_that_are_refused_again_stay_with_their_new_reason(
+def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "1", 1, 2, 3, 4)
@@ -177,7 +177,7 @@ def test_letters_that_are_refused_again_stay_with_their_new_reason(
     assert letters.files() == []
 
 
-def test_one_tables_letters_are_replayed_alone(
+def test_one_tables_dead_letters_are_replayed_alone(
     letters: DeadLetters, config: str, bigquery: BigQuery, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "1", 1)
@@ -190,7 +190,7 @@ def test_one_tables_letters_are_replayed_alone(
     assert capsys.readouterr().out == f"{root}: no dead letters of table Albums, but of Singers\n"
 
 
-def test_a_replay_that_breaks_off_loses_nothing_and_tells_what_it_did(
+def test_a_replay_that_breaks_off_loses_nothing_and_reports_what_it_did(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "1", 1)
@@ -226,7 +226,7 @@ def test_a_replay_that_is_killed_after_it_sent_a_file_sends_it_again(
     assert letters.files() == []
 
 
-def test_letters_that_the_sink_adds_meanwhile_are_left_for_the_next_replay(
+def test_dead_letters_that_the_sink_adds_meanwhile_are_left_for_the_next_replay(
     letters: DeadLetters, config: str, bigquery: BigQuery
 ) -> None:
     put(letters, "1", 1)
@@ -273,7 +273,7 @@ def test_a_configuration_that_is_not_there_is_refused(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == f"spanner-cdc: {tmp_path}/none.yaml: No such file or directory\n"
 
 
-def test_a_fault_of_ours_is_one_line_without_values(
+def test_an_internal_error_is_one_line_without_values(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(letters, "1", 1)
@@ -306,7 +306,7 @@ def test_an_answer_that_is_no_index_removes_nothing(
 def test_a_list_that_is_cut_ends(
     config: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def files(*_: object) -> list[LetterFile]:
+    def files(*_: object) -> list[DeadLetterFile]:
         raise error
 
     monkeypatch.setattr(DeadLetters, "files", files)

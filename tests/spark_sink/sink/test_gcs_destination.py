@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from connector.storage.gcs import GcsStore
+from connector.storage.store import FileStore
 from spark_sink.errors import SinkError
-from spark_sink.files.plan import FileShape, file_groups
+from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.destination import LocalDestination, destination_at
-from spark_sink.sink.gcs_destination import GcsDestination
-from tests.cloud_storage import EMULATOR, CloudStorage, Proxy, Trouble
-from tests.spark_sink.spools import LETTERS, START, SpoolMaker, record
+from spark_sink.sink.destination import destination_at
+from tests.cloud_storage import EMULATOR, CloudStorage, Fault, Proxy
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see gcs_proxy
 
@@ -20,7 +21,7 @@ LARGE = os.urandom(1 << 20) * 20
 """More than goes up in one piece."""
 
 
-def published(destination: GcsDestination, path: str, *pieces: bytes) -> None:
+def published(destination: FileStore, path: str, *pieces: bytes) -> None:
     file = destination.begin(path)
     try:
         for piece in pieces:
@@ -36,7 +37,7 @@ def descriptors() -> int:
 
 
 def test_a_file_is_there_when_it_is_published_and_not_before(cloud_storage: CloudStorage, bucket: str) -> None:
-    file = GcsDestination(f"{bucket}/events").begin("d_T/2026/a.jsonl")
+    file = destination_at(f"{bucket}/events").begin("d_T/2026/a.jsonl")
     file.append(b"one\n")
     file.rest()
     file.append(memoryview(b"two\n"))
@@ -47,7 +48,7 @@ def test_a_file_is_there_when_it_is_published_and_not_before(cloud_storage: Clou
 
 
 def test_files_that_are_written_by_turns_do_not_mix(cloud_storage: CloudStorage, bucket: str) -> None:
-    destination = GcsDestination(bucket)
+    destination = destination_at(bucket)
     files = {name: destination.begin(name) for name in "abc"}
     expected = dict.fromkeys(files, b"")
     for number in range(400):
@@ -67,22 +68,22 @@ def test_a_folder_is_an_object_without_bytes_however_often_it_is_marked(
     cloud_storage: CloudStorage, bucket: str
 ) -> None:
     for _ in range(2):
-        GcsDestination(f"{bucket}/events").mark_folder("d_T/2026/03/01/10/04")
+        destination_at(f"{bucket}/events").make_folder("d_T/2026/03/01/10/04")
     assert cloud_storage.objects(bucket) == {"events/d_T/2026/03/01/10/04/": b""}
 
 
 @pytest.mark.parametrize("data", [b"", b"one", LARGE], ids=["empty", "small", "large"])
 def test_a_replay_is_a_success(cloud_storage: CloudStorage, bucket: str, data: bytes) -> None:
     for _ in range(2):
-        published(GcsDestination(bucket), "a", data)
+        published(destination_at(bucket), "a", data)
     assert cloud_storage.objects(bucket) == {"a": data}
 
 
 def test_a_shared_file_is_put_once_and_an_older_programs_is_replaced(cloud_storage: CloudStorage, bucket: str) -> None:
     for _ in range(2):
-        GcsDestination(bucket).put("T/k.avsc", b"schema")
+        destination_at(bucket).put("T/k.avsc", b"schema")
     assert cloud_storage.objects(bucket) == {"T/k.avsc": b"schema"}
-    GcsDestination(bucket).put("T/k.avsc", b"another")
+    destination_at(bucket).put("T/k.avsc", b"another")
     assert cloud_storage.objects(bucket) == {"T/k.avsc": b"another"}
 
 
@@ -92,15 +93,15 @@ def test_what_is_there_with_other_bytes_is_never_overwritten(
 ) -> None:
     cloud_storage.put(f"{bucket}/a", b"two")
     with pytest.raises(SinkError, match=f"{bucket}/a is there already, with other bytes. The sink never overwrites"):
-        published(GcsDestination(bucket), "a", data)
+        published(destination_at(bucket), "a", data)
     assert cloud_storage.objects(bucket) == {"a": b"two"}
 
 
 def test_a_large_file_that_is_there_is_not_uploaded_again(bucket: str, gcs_proxy: Proxy) -> None:
-    published(GcsDestination(bucket), "a", LARGE)
+    published(destination_at(bucket), "a", LARGE)
     assert sum(request.startswith("PUT") for request in gcs_proxy.requests) == 3
     del gcs_proxy.requests[:]
-    published(GcsDestination(bucket), "a", LARGE)
+    published(destination_at(bucket), "a", LARGE)
     assert len(gcs_proxy.requests) == 1
 
 
@@ -108,14 +109,14 @@ def test_a_large_file_that_is_there_is_not_uploaded_again(bucket: str, gcs_proxy
 def test_an_upload_that_is_cut_leaves_nothing_and_a_replay_completes_it(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy, data: bytes
 ) -> None:
-    cut = Trouble(meets=lambda method, _: method == ("PUT" if data is LARGE else "POST"), after=100_000)
-    gcs_proxy.troubles.append(cut)
-    with pytest.raises(SinkError, match=r"cannot use gs://.*/a: Cloud Storage cannot be reached\. Look") as raised:
-        published(GcsDestination(bucket, patience=0.4), "a", data)
+    cut = Fault(meets=lambda method, _: method == ("PUT" if data is LARGE else "POST"), after=100_000)
+    gcs_proxy.faults.append(cut)
+    with pytest.raises(SinkError, match=r"cannot use gs://.*/a: Cloud Storage cannot be reached\. Check") as raised:
+        published(GcsStore(bucket, failure=SinkError, option="sink.path", patience=0.4), "a", data)
     assert "\n" not in str(raised.value)
     assert cloud_storage.objects(bucket) == {}
     cut.times = 1
-    published(GcsDestination(bucket), "a", data)
+    published(destination_at(bucket), "a", data)
     assert cut.times == 0
     assert cloud_storage.objects(bucket) == {"a": data}
 
@@ -123,25 +124,25 @@ def test_an_upload_that_is_cut_leaves_nothing_and_a_replay_completes_it(
 def test_an_upload_whose_answer_is_lost_is_a_success(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
-    lost = Trouble(passes=True, times=1)
-    gcs_proxy.troubles.append(lost)
-    published(GcsDestination(bucket), "a", b"one")
-    assert lost.struck == 1
+    lost = Fault(passes=True, times=1)
+    gcs_proxy.faults.append(lost)
+    published(destination_at(bucket), "a", b"one")
+    assert lost.hits == 1
     assert cloud_storage.objects(bucket) == {"a": b"one"}
 
 
 def test_a_missing_bucket_is_one_line_with_the_option(cloud_storage: CloudStorage) -> None:
-    for use in (lambda to: published(to, "a", b"one"), lambda to: to.mark_folder("a")):
+    for use in (lambda to: published(to, "a", b"one"), lambda to: to.make_folder("a")):
         with pytest.raises(SinkError, match=r"no bucket nowhere-at-all\. Create it, or choose another with sink\.path"):
             use(destination_at("gs://nowhere-at-all/events", cloud_storage.url))
 
 
 def test_a_permission_that_is_denied_is_one_line_with_the_option(bucket: str, gcs_proxy: Proxy) -> None:
-    gcs_proxy.troubles.append(Trouble(status=403, message="x does not have storage.objects.create access"))
+    gcs_proxy.faults.append(Fault(status=403, message="x does not have storage.objects.create access"))
     with pytest.raises(
         SinkError, match=r"permission denied \(storage\.objects\.create\)\. Give.*with sink\.path"
     ) as told:
-        published(GcsDestination(bucket), "a", b"one")
+        published(destination_at(bucket), "a", b"one")
     assert "\n" not in str(told.value)
 
 
@@ -150,12 +151,12 @@ def test_an_endpoint_is_met_without_the_environment(
 ) -> None:
     monkeypatch.delenv(EMULATOR)
     for endpoint in (cloud_storage.url, f"{cloud_storage.url}/", cloud_storage.url.removeprefix("http://")):
-        destination_at(bucket, endpoint).mark_folder("a")
+        destination_at(bucket, endpoint).make_folder("a")
     assert cloud_storage.objects(bucket) == {"a/": b""}
 
 
 def test_however_many_files_are_pending_one_descriptor_is_held(bucket: str) -> None:
-    destination = GcsDestination(bucket)
+    destination = destination_at(bucket)
     before = descriptors()
     files = [destination.begin(f"a{number}") for number in range(300)]
     for file in files:
@@ -175,7 +176,7 @@ def test_a_temporary_folder_that_is_full_is_one_line(bucket: str, monkeypatch: p
     with pytest.raises(
         SinkError, match=r"temporary folder .*: No space left on device\. Free space there, or set TMPDIR"
     ):
-        published(GcsDestination(bucket), "a", b"one")
+        published(destination_at(bucket), "a", b"one")
 
 
 @pytest.mark.parametrize("gzip", [False, True])
@@ -184,10 +185,10 @@ def test_a_bucket_holds_the_bytes_of_a_local_folder_and_its_folders(
 ) -> None:
     for epoch in range(3):
         spool.seal(*(record(START + epoch * 40 * 10**9 + n, range(2000), table=f"T {n}ä") for n in range(3)))
-    shape = FileShape(gzip=gzip, rotate_bytes=500_000, by_minute=True)
+    shape = FileOptions(gzip=gzip, rotate_bytes=500_000, by_minute=True)
     root = tmp_path / "out"
-    for destination in (LocalDestination(root), GcsDestination(f"{bucket}/events")):
-        writer = FileWriter(spool.spool, spool.spool_id, destination, shape, LETTERS)
+    for destination in (destination_at(str(root)), destination_at(f"{bucket}/events")):
+        writer = FileWriter(spool.spool, spool.spool_id, destination, shape, NO_DEAD_LETTERS)
         for group in file_groups(spool.spool.manifests(1, 3), by_minute=True):
             assert list(writer.write(group))
     local = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -1,99 +1,27 @@
-"""Micro-batches of files that were begun, under whatever checkpoint and options the next run has."""
+"""Micro-batches of files that were started, under whatever checkpoint and options the next run has."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
 from connector.spool import consumers
 from spark_sink.files.config import CONSUMER
-from spark_sink.files.plan import FileShape, FilesPartition, FilesRoot, Holding
-from spark_sink.files.source import FileSinkReader
-from spark_sink.sink.started_batches import BegunBatch, BegunBatches
+from spark_sink.files.plan import FileOptions
+from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source import epoch_stream as stream
+from tests.spark_sink.sink.sink_runs import FULL, LIMIT, ROOMY, SHAPE, Checkpoint, Life, contents, ids_of
 from tests.spark_sink.spools import START, SpoolMaker
-
-SHAPE = FileShape(gzip=False, rotate_bytes=250_000_000, by_minute=True)
-FULL, ROOMY = Holding(max_bytes=1, end=None), Holding(max_bytes=10**9, end=None)
-LIMIT = ReadMaxBytes(10**9)
 
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "NEWS_WAIT", 0.0)
-
-
-class Checkpoint:
-    """What Spark knows of a query: the offsets it has logged, of which the last may not be done."""
-
-    def __init__(self) -> None:
-        self.offsets: list[dict[str, object]] = []
-        self.done = True
-
-
-class Life:
-    """A run of the sink, from its start until it is killed; it does what Spark does with a source."""
-
-    def __init__(
-        self, spool: SpoolMaker, checkpoint: Checkpoint, holding: Holding = ROOMY, shape: FileShape = SHAPE
-    ) -> None:
-        self.root = Path(spool.path).parent / "out"
-        self._checkpoint = checkpoint
-        self._reader = FileSinkReader(
-            spool.path, FilesRoot(str(self.root), "", f"{self.root}-letters"), shape, holding, 2
-        )
-
-    def plan(self, limit: ReadLimit = LIMIT) -> bool:
-        """Logs the next micro-batch, if there is one; one that is not done comes first."""
-        known = self._checkpoint
-        if not known.offsets:
-            known.offsets.append(self._reader.initialOffset())
-        if known.done:
-            end = self._reader.latestOffset(known.offsets[-1], limit)
-            if end == known.offsets[-1]:
-                return False
-            known.offsets.append(end)
-            known.done = False
-        return True
-
-    def groups(self) -> Iterator[None]:
-        """Writes the micro-batch, a group at a time; no file may meet another of its name with other bytes."""
-        for task in self._reader.partitions(*self._checkpoint.offsets[-2:]):
-            assert isinstance(task, FilesPartition)
-            for group in task.groups:
-                before = contents(self.root)
-                list(self._reader.read(replace(task, groups=(group,))))
-                assert contents(self.root) | before == contents(self.root)
-                yield
-
-    def run(self, limit: ReadLimit = LIMIT) -> None:
-        """Writes all that is ready."""
-        while self.plan(limit):
-            list(self.groups())
-            self.commit()
-
-    def commit(self) -> None:
-        self._checkpoint.done = True
-
-    def kill(self) -> None:
-        held = self._reader._claim._held
-        if held is not None:
-            held.close()
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def ids_of(root: Path) -> list[int]:
-    lines = b"".join(data for _, data in sorted(contents(root).items())).splitlines()
-    return sorted(orjson.loads(line)["payload"]["Id"] for line in lines)
 
 
 def test_a_minute_that_was_released_early_is_not_written_longer_under_another_checkpoint(spool: SpoolMaker) -> None:
@@ -116,7 +44,7 @@ def test_a_minute_that_was_released_early_is_not_written_longer_under_another_ch
     assert len([name for name in contents(second.root) if name.endswith(".gz")]) == 1
 
 
-def test_all_batches_that_the_consumers_record_does_not_know_come_again_as_they_were(spool: SpoolMaker) -> None:
+def test_all_batches_after_the_consumers_record_are_repeated_as_they_were(spool: SpoolMaker) -> None:
     first = Life(spool, Checkpoint(), FULL)
     for _ in range(3):
         spool.fill(2)
@@ -124,7 +52,7 @@ def test_all_batches_that_the_consumers_record_does_not_know_come_again_as_they_
     first.kill()
     before = contents(first.root)
     consumers.record(spool.spool, CONSUMER, 2, now=0)  # in a bucket it is not written with every batch
-    BegunBatches(spool.spool, CONSUMER).begin(BegunBatch(first=3, last=4, pinned=SHAPE.to_text()), done=2)
+    StartedBatches(spool.spool, CONSUMER).begin(StartedBatch(first=3, last=4, pinned=SHAPE.to_text()), done=2)
     spool.fill(1)
     second = Life(spool, Checkpoint(), ROOMY, replace(SHAPE, by_minute=False))
     second.run()
@@ -142,10 +70,10 @@ def test_what_the_consumer_has_passed_is_not_kept(spool: SpoolMaker) -> None:
     assert [one.consumer for one in consumers.consumers(spool.spool)] == ["files"]
 
 
-def test_a_plan_that_begins_before_a_batch_that_was_begun_ends_before_it(spool: SpoolMaker) -> None:
+def test_a_plan_that_begins_before_a_started_batch_ends_before_it(spool: SpoolMaker) -> None:
     spool.fill(6)
-    begun = BegunBatches(spool.spool, CONSUMER)
-    begun.begin(BegunBatch(first=4, last=5, pinned=SHAPE.to_text()), done=0)
+    begun = StartedBatches(spool.spool, CONSUMER)
+    begun.begin(StartedBatch(first=4, last=5, pinned=SHAPE.to_text()), done=0)
     life = Life(spool, Checkpoint(), FULL)
     life.run()
     assert sorted(name.rsplit("_", 2)[1] for name in contents(life.root)) == ["1", "4", "6"]
@@ -153,11 +81,11 @@ def test_a_plan_that_begins_before_a_batch_that_was_begun_ends_before_it(spool: 
 
 
 @pytest.mark.parametrize("data", [b"", b'{"version":1}', b'{"version":1,"batches":[{"first":1}]}'])
-def test_a_damaged_record_is_told(spool: SpoolMaker, data: bytes) -> None:
+def test_a_damaged_record_is_an_error(spool: SpoolMaker, data: bytes) -> None:
     spool.fill(1)
     spool.spool.storage.replace("consumers/files.begun", data)
     with pytest.raises(SpoolError, match=r"corrupt file .*consumers/files\.begun"):
-        BegunBatches(spool.spool, CONSUMER).at(1)
+        StartedBatches(spool.spool, CONSUMER).at(1)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -172,7 +100,7 @@ def test_lives_that_end_anywhere_with_any_checkpoint_and_options_write_each_even
             expected += spool.fill(1, 2, step=dice.choice((SECOND, 20 * SECOND)))
         if dice.random() < 0.5:
             checkpoint = Checkpoint()
-        shape = FileShape(
+        shape = FileOptions(
             gzip=False,
             rotate_bytes=dice.choice((1500, 250_000_000)),
             by_minute=dice.random() < 0.7,

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from connector.errors import TRANSIENT, SpoolInUseError
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from tests.spark_sink.spools import SpoolMaker
@@ -18,7 +19,7 @@ def main() -> None:
     path = Path(config["spool"]["path"])
     with sole_writer(Spool.at(path)):
         (path / "writers.txt").open("a").write(f"{os.getpid()} {json.dumps(config['source'], sort_keys=True)}\n")
-        maker = SpoolMaker(path, go_on=True)
+        maker = SpoolMaker(path, reopen=True)
         maker.fill(2)
         if config["source"].get("end"):
             return
@@ -27,4 +28,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SpoolInUseError as error:
+        sys.stderr.write(f"spanner-cdc: {error}\n")
+        sys.exit(TRANSIENT)

@@ -1,4 +1,4 @@
-"""Which epochs a micro-batch takes, and how tasks share them."""
+"""The epochs that a micro-batch takes, and their distribution among tasks."""
 
 import pytest
 from hypothesis import given
@@ -22,11 +22,11 @@ def test_a_minute_is_held_back_until_the_watermark_has_passed_its_last_nanosecon
     assert last_epochs(8 * MINUTE - 1, 6, 7, 7) == [1, 3]
 
 
-def test_the_end_of_the_stream_frees_the_last_minute() -> None:
+def test_the_end_of_the_stream_admits_the_last_minute() -> None:
     assert last_epochs(7 * MINUTE + 1, 6, 7, final=True) == [1, 2]
 
 
-def test_empty_epochs_go_with_the_minute_before_them_and_pass_by_themselves() -> None:
+def test_empty_epochs_belong_to_the_minute_before_them_and_are_admitted_alone() -> None:
     assert last_epochs(9 * MINUTE, None, 6, None, 7, None) == [3, 5]
     assert last_epochs(0, None, None) == [2]
     assert last_epochs(7 * MINUTE, None, 7) == []
@@ -40,7 +40,7 @@ def test_a_limit_counts_whole_groups_and_takes_at_least_one(limit: ReadAllAvaila
     assert admitted([Group(1, 2, 20, 2), Group(2, 3, 30, 2), Group(3, 1, 10, 2)], limit) == last
 
 
-def test_no_group_gives_no_epoch() -> None:
+def test_without_a_group_there_is_no_epoch() -> None:
     assert admitted([], ReadMaxRows(5)) is None
 
 

@@ -19,7 +19,7 @@ def ids(spark: SparkSession, **options: str) -> list[int]:
     return [int(row.id) for row in sorted(rows, key=lambda row: str(row.s))]
 
 
-def test_a_batch_holds_all_epochs_and_records_nothing(spark: SparkSession, spool: SpoolMaker) -> None:
+def test_a_batch_reads_all_epochs_and_records_no_progress(spark: SparkSession, spool: SpoolMaker) -> None:
     written = spool.fill(4)
     assert ids(spark, spool=spool.path) == written
     assert consumers.consumers(spool.spool) == []
@@ -29,11 +29,11 @@ def test_an_empty_spool_gives_an_empty_batch(spark: SparkSession, spool: SpoolMa
     assert ids(spark, spool=spool.path) == []
 
 
-def test_option_names_are_taken_in_any_case(spark: SparkSession, spool: SpoolMaker) -> None:
+def test_option_names_are_case_insensitive(spark: SparkSession, spool: SpoolMaker) -> None:
     assert ids(spark, SPOOL=spool.path, Tables="Sing*") == []
 
 
-def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
+def test_every_error_in_the_options_is_in_one_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as caught:
         ids(spark, sqool="x", maxRowsPerTrigger="none", consumer="a/b", instanceId="i")
     line = clear_line(caught.value)
@@ -42,15 +42,15 @@ def test_every_fault_of_the_options_is_in_one_line(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", ["files", "files.sink", "files.begun"])
-def test_a_name_of_the_file_sinks_is_refused_in_one_line(name: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"option consumer is '{name}', a name of one of our own sinks: choose"
-    ):
+def test_a_name_of_the_file_sinks_is_rejected_in_one_line(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option consumer is '{name}', the name of a registered sink: choose"):
         SourceOptions.parse({"spool": "/spool", "consumer": name})
     assert SourceOptions.parse({"spool": "/spool", "consumer": "files-2"}).consumer == "files-2"
 
 
-def test_a_spool_that_is_not_there_is_one_line_that_says_what_to_start(spark: SparkSession, tmp_path: object) -> None:
+def test_an_error_about_a_missing_spool_is_one_line_with_the_command_to_run(
+    spark: SparkSession, tmp_path: object
+) -> None:
     with pytest.raises(PySparkException) as caught:
         ids(spark, spool=f"{tmp_path}/none")
     assert clear_line(caught.value).startswith(f"there is no spool at {tmp_path}/none. Start the daemon")

@@ -1,5 +1,6 @@
 """The daemon as a child of the source's process."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.config import load
-from connector.errors import SpoolInUseError, StreamError
+from connector.errors import TRANSIENT, SpoolInUseError, StreamError
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from spark_sink.errors import clear_line
@@ -85,11 +86,20 @@ def test_a_daemon_that_reaches_its_end_is_done(tmp_path: Path) -> None:
     assert len((tmp_path / "spool/writers.txt").read_text().splitlines()) == 1
 
 
-def test_it_takes_over_once_the_orphan_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_over_once_the_orphan_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     spool = tmp_path / "spool"
     with sole_writer(Spool.at(spool)):
         reader = InJobReader(OPTIONS, str(spool), STUB)
-        eventually(lambda: ensured(reader).refusals, "the spool is in use")
+        seen: list[str] = []
+
+        def is_refused() -> bool:
+            reader.ensure()
+            seen.append(capsys.readouterr().err)
+            return "is written by another daemon" in "".join(seen)
+
+        eventually(is_refused, "the spool is in use")
     eventually(lambda: ensured(reader) and Spool.at(spool).latest() == 2, "two epochs are sealed")
     reader.close()
     monkeypatch.setattr(in_job, "_TAKEOVER", 0.0)
@@ -97,6 +107,18 @@ def test_it_takes_over_once_the_orphan_is_gone(tmp_path: Path, monkeypatch: pyte
         reader = InJobReader(OPTIONS, str(spool), STUB)
         with pytest.raises(StreamError, match="is written by another daemon"):
             eventually(reader.ensure, "it gives up")
+
+
+@pytest.mark.parametrize(("options", "code"), [(in_job.DAEMON[4:], TRANSIENT), ((), 1)], ids=["in a job", "alone"])
+def test_a_daemon_whose_spool_is_in_use_ends_with_a_code_of_its_own_only_inside_a_job(
+    tmp_path: Path, options: tuple[str, ...], code: int
+) -> None:
+    config, spool = tmp_path / "config.yaml", tmp_path / "spool"
+    config.write_bytes(config_document(OPTIONS, str(spool)))
+    with sole_writer(Spool.at(spool)):
+        done = subprocess.run([*in_job.DAEMON[:4], *options, str(config)], stdin=subprocess.PIPE, capture_output=True)
+    assert done.returncode == code
+    assert b"is written by another daemon" in done.stderr
 
 
 @pytest.mark.spark

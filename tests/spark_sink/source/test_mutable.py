@@ -21,12 +21,12 @@ def test_spark_reads_every_mod_of_a_stream_whose_keys_move(
     dialect: Dialect, spark: SparkSession, tmp_path: Path
 ) -> None:
     origin = time.time_ns() - 90 * SECOND
-    told = Scenario.generate(8, origin=origin, seconds=60, dialect=dialect, mode="MUTABLE_KEY_RANGE", churn=30)
-    bounds = {"start": format_rfc3339(origin), "end": format_rfc3339(told.history.horizon)}
-    with ScriptedServer.started(told, begins=time.time_ns()) as server:
+    scenario = Scenario.generate(8, origin=origin, seconds=60, dialect=dialect, mode="MUTABLE_KEY_RANGE", churn=30)
+    bounds = {"start": format_rfc3339(origin), "end": format_rfc3339(scenario.history.horizon)}
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         assert run("read", configuration(tmp_path, sample_of(server), source=bounds)).code == 0
     df = spark.read.format("spanner-change-stream").option("spool", str(tmp_path / "spool")).load()
     rows = [row.asDict(recursive=True) for row in df.drop("read_timestamp", "source_timestamp", "sort_keys").collect()]
-    assert of_rows(rows) == in_spanners_encoding(told.committed, "NEW_ROW")
+    assert of_rows(rows) == in_spanners_encoding(scenario.committed, "NEW_ROW")
     epochs = [row["epoch"] for row in sorted(rows, key=lambda row: str(row["change_sequence_number"]))]
     assert epochs == sorted(epochs)

@@ -1,4 +1,4 @@
-"""A query that is killed (SIGKILL, with its JVM and all workers) goes on where it was."""
+"""A query that is killed (SIGKILL, with its JVM and all workers) continues where it was."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.spark_sink.spools import SpoolMaker
 pytestmark = pytest.mark.spark
 
 
-def test_each_epoch_comes_once_in_batches_that_a_replay_does_not_change(
+def test_each_epoch_is_delivered_once_in_batches_that_a_replay_does_not_change(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     written = spool.fill(4)
@@ -20,7 +20,7 @@ def test_each_epoch_comes_once_in_batches_that_a_replay_does_not_change(
     for number, (point, batch) in enumerate((("planned", 0), ("written", 1))):
         with program(tmp_path / f"log{number}", *arguments, point, str(batch)) as crashing:
             assert crashing.code() == -9, crashing.said()
-        written += spool.fill(1)  # what comes in between is no part of the batch that is done again
+        written += spool.fill(1)  # later epochs are not part of the replayed batch
     query = Query(spark, tmp_path, spool=spool.path, maxRowsPerTrigger="10")
     query.run()
     assert query.ids() == written

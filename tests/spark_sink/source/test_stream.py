@@ -18,13 +18,13 @@ pytestmark = pytest.mark.spark
 
 
 def failure(query: Query) -> str:
-    """The one line with which a query ends."""
+    """The last line of the error that ends a query."""
     with pytest.raises(PySparkException) as caught:
         query.run()
     return clear_line(caught.value)
 
 
-def test_events_come_complete_and_in_order_over_restarts(
+def test_events_are_complete_and_in_order_across_restarts(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     written = spool.fill(3)
@@ -36,7 +36,7 @@ def test_events_come_complete_and_in_order_over_restarts(
     assert query.batches() == [[1, 2, 3], [4, 5]]
 
 
-def test_a_running_query_gets_what_is_sealed_and_records_its_progress(
+def test_a_running_query_reads_sealed_epochs_and_records_its_progress(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     written = spool.fill(1)
@@ -62,7 +62,7 @@ def test_max_rows_counts_whole_epochs_and_takes_at_least_one(
     assert query.ids() == written
 
 
-def test_tables_are_chosen_by_patterns_and_empty_micro_batches_work(
+def test_tables_are_selected_by_patterns_and_empty_micro_batches_work(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     second = 10**9
@@ -74,7 +74,7 @@ def test_tables_are_chosen_by_patterns_and_empty_micro_batches_work(
     assert query.ids() == [2, 4]
 
 
-def test_each_consumer_gets_everything_and_keeps_what_it_needs(
+def test_each_consumer_reads_everything_and_retains_the_epochs_it_needs(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     written = spool.fill(2)
@@ -87,7 +87,7 @@ def test_each_consumer_gets_everything_and_keeps_what_it_needs(
     assert [consumer.consumer for consumer in consumers.consumers(spool.spool)] == ["one", "other"]
 
 
-def test_a_second_query_of_a_consumer_is_refused_in_one_line(
+def test_a_second_query_of_a_consumer_is_rejected_in_one_line(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.fill(1)
@@ -109,7 +109,7 @@ def test_a_new_checkpoint_starts_at_the_oldest_epoch_kept(
     assert query.ids() == written
 
 
-def test_an_epoch_that_was_pruned_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_an_error_about_a_pruned_epoch_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(2)
     query = Query(spark, tmp_path, spool=spool.path)
     query.run()
@@ -119,30 +119,30 @@ def test_an_epoch_that_was_pruned_is_one_line(spark: SparkSession, spool: SpoolM
     assert failure(query).startswith("epoch 3 is not in the spool at")
 
 
-def test_a_corrupt_segment_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_an_error_about_a_corrupt_segment_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     (segment,) = (tmp_path / "spool/segments").iterdir()
     segment.write_bytes(segment.read_bytes()[:-9] + b"123456789")
     assert failure(Query(spark, tmp_path, spool=spool.path)).startswith(f"corrupt file {segment}: its checksum")
 
 
-def test_a_corrupt_manifest_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_an_error_about_a_corrupt_manifest_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     manifest = tmp_path / "spool" / manifest_path(1)
     manifest.write_bytes(manifest.read_bytes().replace(b'"epoch": 1', b'"epoch": 2'))
     assert failure(Query(spark, tmp_path, spool=spool.path)).startswith(f"corrupt file {manifest}")
 
 
-def test_a_checkpoint_of_another_spool_is_refused(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_spool_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     query = Query(spark, tmp_path, spool=spool.path)
     query.run()
     Path(spool.path).rename(tmp_path / "away")
     SpoolMaker(Path(spool.path)).fill(3)
-    assert failure(query).startswith(f"Spark's checkpoint is of spool {spool.spool_id}, but at {spool.path} is")
+    assert failure(query).startswith(f"Spark's checkpoint belongs to spool {spool.spool_id}, but at {spool.path} is")
 
 
-def test_an_offset_of_a_newer_version_is_refused(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_an_offset_of_a_newer_version_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     query = Query(spark, tmp_path, spool=spool.path)
     query.run()

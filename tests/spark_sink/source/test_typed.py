@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 DATA = b"\x00\xff bytes"
 BASE64 = base64.b64encode(DATA).decode()
-MOMENT = dt.datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001  the session's zone is UTC
+TIMESTAMP = dt.datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001  the session's zone is UTC
 
 SCALARS = {
     "BOOL": ('{"code":"BOOL"}', True, "boolean", True),
@@ -48,7 +48,7 @@ SCALARS = {
     "BYTES": ('{"code":"BYTES"}', BASE64, "binary", DATA),
     "PROTO": ('{"code":"PROTO","proto_type_fqn":"a.B"}', BASE64, "binary", DATA),
     "DATE": ('{"code":"DATE"}', "0001-02-03", "date", dt.date(1, 2, 3)),
-    "TIMESTAMP": ('{"code":"TIMESTAMP"}', "2026-01-31T12:00:00.123456789Z", "timestamp", MOMENT),
+    "TIMESTAMP": ('{"code":"TIMESTAMP"}', "2026-01-31T12:00:00.123456789Z", "timestamp", TIMESTAMP),
     "UNKNOWN": ('{"code":"SOMETHING_NEW"}', "as it came", "string", "as it came"),
     "INT64_ARRAY": ('{"array_element_type":{"code":"INT64"},"code":"ARRAY"}', ["1", None], "array<bigint>", [1, None]),
     "FLOAT64_ARRAY": (
@@ -107,7 +107,7 @@ def test_every_type_has_its_spark_type_and_value_and_null_stays_null(spark: Spar
     assert part["_present"] == ["Id", "FLOAT64"]
 
 
-def test_metadata_columns_tell_what_happened(spark: SparkSession, spool: SpoolMaker) -> None:
+def test_metadata_columns_describe_the_change(spark: SparkSession, spool: SpoolMaker) -> None:
     spool.seal(record(START + 1, [7]), record(START + 2, [7], mod_type="DELETE"), record(START + 3, table="Other"))
     insert, delete = rows(spark_sink.typed(events(spark, spool), "Singers"))
     assert (insert["_change_type"], delete["_change_type"]) == ("INSERT", "DELETE")
@@ -125,9 +125,7 @@ def test_any_column_name_works(spark: SparkSession, spool: SpoolMaker, names: li
     assert [row[name] for name in names] == list(range(len(names)))
 
 
-def test_columns_that_came_later_are_null_in_older_rows_and_changed_ones_are_text(
-    spark: SparkSession, spool: SpoolMaker
-) -> None:
+def test_new_columns_are_null_in_older_rows_and_changed_ones_are_text(spark: SparkSession, spool: SpoolMaker) -> None:
     spool.seal(record(START + 1, columns=columns({"Code": '{"code":"STRING"}'}), values={"Code": "x"}))
     newer = columns({"Code": '{"code":"BYTES"}', "New": '{"code":"INT64"}'})
     spool.seal(record(START + 2, columns=newer, values={"Code": BASE64, "New": "5"}))
@@ -155,7 +153,7 @@ def test_it_works_on_a_stream_and_after_a_filter(spark: SparkSession, spool: Spo
     assert [row["Id"] for row in got] == [1, 2]
 
 
-def test_it_works_on_the_rows_that_foreach_batch_gets(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+def test_it_works_on_the_rows_of_foreach_batch(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(record(START + 1, [1, 2]))
     stream = spark.readStream.format("spanner-change-stream").option("spool", spool.path).load()
     got: list[Row] = []
@@ -169,14 +167,14 @@ def test_it_works_on_the_rows_that_foreach_batch_gets(spark: SparkSession, spool
     assert [row["Id"] for row in got] == [1, 2]
 
 
-def test_what_cannot_be_typed_is_said_clearly(
+def test_an_unknown_table_or_spool_is_a_clear_error(
     spark: SparkSession, spool: SpoolMaker, make_spool: Callable[[str], SpoolMaker]
 ) -> None:
     spool.seal(record(START + 1), record(START + 2, table="T", columns=(KEY, NAME, *columns({"_UUID": NAME.type})[1:])))
     df = events(spark, spool)
-    with pytest.raises(ConfigurationError, match=r"knows no table Singer \(known: Singers, T\)"):
+    with pytest.raises(ConfigurationError, match=r"has no table Singer \(tables: Singers, T\)"):
         spark_sink.typed(df, "Singer")
     with pytest.raises(ConfigurationError, match="table T has a column _UUID, which typed"):
         spark_sink.typed(df, "T")
-    with pytest.raises(ConfigurationError, match="cannot tell the spool of this DataFrame"):
+    with pytest.raises(ConfigurationError, match="cannot find the spool of this DataFrame"):
         spark_sink.typed(spark.range(1), "Singers")

@@ -48,7 +48,7 @@ _MEASURED = 4
 
 @dataclass
 class Clock:
-    """Nanoseconds since 1970, as they are set."""
+    """A clock that is set; nanoseconds since 1970."""
 
     now: int = START + SECOND
 
@@ -56,13 +56,13 @@ class Clock:
         return self.now
 
     def time(self) -> datetime:
-        """As the double wants it."""
+        """The time as the double takes it."""
         return datetime.fromtimestamp(self.now // SECOND, UTC)
 
 
 @dataclass(frozen=True)
 class World:
-    """A double that counts, and the sink in a mode at its default configuration."""
+    """A double that counts calls, and the sink in a mode with its default configuration."""
 
     double: BigQueryDouble
     clock: Clock
@@ -84,7 +84,7 @@ class World:
 
     @property
     def staleness(self) -> int:
-        """Nanoseconds, as the sink tells BigQuery."""
+        """Nanoseconds, as the sink sets it in BigQuery."""
         sink = self._config().sink
         assert isinstance(sink, BigQueryConfig)
         return sink.max_staleness
@@ -110,7 +110,7 @@ class World:
         self.maker.seal(*(record(self.clock.now, [1], table=table) for table in self.tables))
 
     def profile(self, size: int) -> dict[str, int]:
-        """What a micro-batch of all tables takes, each of so many bytes, once they are there."""
+        """The calls of a micro-batch of all tables, each of this size, once they exist."""
         found: list[dict[str, int]] = []
         with self.sink() as sink:
             for _ in range(_MEASURED):
@@ -131,12 +131,12 @@ class World:
 
 
 def totals(meter: Meter) -> Counter[str]:
-    """What a meter has counted."""
+    """The counts of a meter."""
     return Counter({kind: meter.total(kind) for kind in meter.kinds()})
 
 
 def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: int = DAY) -> Meter:
-    """Lives through a day; raises RefusedError where a quota is used up."""
+    """Simulates a day; raises RefusedError where a quota is used up."""
     with mock.patch.object(stream, "NEWS_WAIT", 0.0), World.made(folder, mode, tables) as world:
         taken = world.profile(size)
         staleness, clock = world.staleness, world.clock
@@ -145,10 +145,10 @@ def day(folder: Path, mode: str, tables: int = 50, size: int = 10**10, seconds: 
     meter = Meter(clock.time)
     meter.limits.update(SERVICE)
     names = frozenset(world.tables)
-    begun = applied = clock.now
+    started = applied = clock.now
     pending: list[EpochWeight] = []
     for second in range(seconds):
-        clock.now = begun + second * SECOND
+        clock.now = started + second * SECOND
         epoch = 1000 + second
         pending.append(EpochWeight(epoch, None, tables, _EPOCH_BYTES, 1, "", names, clock.now))
         if mode == MERGE_LOAD and second % 20:  # its pace is slow: it is asked now and then

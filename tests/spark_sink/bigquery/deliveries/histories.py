@@ -1,7 +1,7 @@
-"""Random histories of a source's tables, as records of a change stream, and what tables of BigQuery have to hold then.
+"""Random histories of a source's tables, as records of a change stream, and the rows that BigQuery has to hold.
 
-A value is told as Spanner writes it in JSON (an INT64 is a string), whichever side it is of; a NULL array is an empty
-one, for BigQuery has no other.
+Values on both sides are as Spanner writes them in JSON (an INT64 is a string). A NULL array is an empty one, because
+BigQuery has no other.
 """
 
 import json
@@ -33,7 +33,7 @@ def column(name: str, type_json: str, place: int, *, key: bool = False) -> Colum
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the source; ``name`` is with its schema."""
+    """A table of the source; ``name`` includes its schema."""
 
     name: str
     columns: tuple[ColumnType, ...]
@@ -84,7 +84,7 @@ _DRAWN: Mapping[str, Callable[[Random], object]] = {
 
 @dataclass
 class Change:
-    """A change of a row: what the record says of it, and the row after it (None if it is gone)."""
+    """A change of a row: what its record holds, and the row after it (None if it is deleted)."""
 
     table: str
     mod_type: str
@@ -96,7 +96,7 @@ class Change:
 
 @dataclass
 class History:
-    """A source's tables, and all that happened to them; ``named`` are the columns that records have told of."""
+    """A source's tables and their changes; ``named`` are the columns that records have named."""
 
     random: Random
     capture: str = OLD_AND_NEW
@@ -155,12 +155,12 @@ class History:
         self.tables[name] = replace(self.tables[name], columns=(*self.tables[name].columns, added))
 
     def drop(self, name: str, column_name: str) -> None:
-        """ALTER TABLE ... DROP COLUMN; what rows had of it is not forgotten here."""
+        """ALTER TABLE ... DROP COLUMN; the expected rows keep its values."""
         kept = tuple(one for one in self.tables[name].columns if one.name != column_name)
         self.tables[name] = replace(self.tables[name], columns=kept)
 
     def _keys(self, table: Table, mod_type: str, most: int) -> tuple[str, list[Key]]:
-        """Rows that can be changed so, of a few; where there are none, rows to insert."""
+        """A few rows that can be changed in this way; rows to insert where there are none."""
         known = self.rows.setdefault(table.name, {})
         if mod_type != "INSERT" and known:
             return mod_type, self.random.sample(sorted(known), min(most, len(known)))
@@ -173,7 +173,7 @@ class History:
         return None if self.random.random() < 0.2 else _DRAWN[json.loads(one.type)["code"]](self.random)
 
     def _change(self, table: Table, mod_type: str, key: Key, new: Row, number: str) -> Mod:
-        """Does it; returns what a change stream of the capture type tells of it."""
+        """Applies a change; returns what a change stream with the capture type records."""
         rows = self.rows.setdefault(table.name, {})
         before = rows.get(key, {})
         names = [one.name for one in table.others]
@@ -227,8 +227,8 @@ def replayed(found: Iterable[tuple[str, str, Key, Row]]) -> dict[Key, Row]:
     return rows
 
 
-def told(value: Any) -> Any:
-    """A value of BigQuery's as Spanner writes it."""
+def as_spanner(value: Any) -> Any:
+    """A value of BigQuery as Spanner writes it."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -240,12 +240,12 @@ def told(value: Any) -> Any:
     if isinstance(value, dict):
         return json.dumps(value, separators=(",", ":"))
     if isinstance(value, list):
-        return [told(one) for one in value] or None
+        return [as_spanner(one) for one in value] or None
     if isinstance(value, Decimal):
         return f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
     return value.isoformat() if isinstance(value, date) else value
 
 
 def expected(value: Any) -> Any:
-    """A value of Spanner's, as :func:`told` tells it."""
+    """A value of Spanner, as :func:`as_spanner` returns it."""
     return None if value == [] else value

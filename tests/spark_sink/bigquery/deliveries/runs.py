@@ -1,4 +1,4 @@
-"""Runs of the BigQuery sink without Spark: what Spark does with its source, and the delivery's own part."""
+"""Runs of the BigQuery sink without Spark: the calls that Spark makes to its source, and the delivery."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +19,14 @@ SOURCE = {"project": "project", "instance": "instance", "database": "d", "change
 
 
 def configured(spool: str, **sink: object) -> Config:
-    """A configuration of a spool and a BigQuery sink, whose dead letters lie beside the spool."""
+    """A configuration of a spool and a BigQuery sink, whose dead letters are beside the spool."""
     node = {"type": "bigquery", "dead_letters": f"{spool}-letters", **sink}
     return validated({"source": SOURCE, "spool": {"path": spool}, "sink": node})
 
 
 @dataclass
 class Checkpoint:
-    """What Spark knows of a query: the offsets it has logged, of which the last may not be done."""
+    """A query's checkpoint: the offsets that Spark has logged, and whether the last micro-batch is done."""
 
     offsets: list[dict[str, object]]
     done: bool = True
@@ -78,16 +78,16 @@ class SinkRun:
         return self._reader.partitions(*self.checkpoint.offsets[-2:])
 
     def reports(self, task: InputPartition) -> Iterator[SimpleNamespace]:
-        """Runs a task; what it tells."""
+        """Runs a task; returns its reports."""
         for batch in self._reader.read(task):
             yield from (SimpleNamespace(**row) for row in batch.to_pylist())
 
     def deliver(self, reports: Sequence[SimpleNamespace]) -> str:
-        """Does the driver's part."""
+        """Does the driver's work."""
         return self.delivery.run(cast("DataFrame", SimpleNamespace(collect=lambda: list(reports))))
 
     def run(self, limit: ReadLimit | None = None) -> list[str]:
-        """Delivers all that is ready; returns what is said."""
+        """Delivers all that is ready; returns the lines of its log."""
         said = []
         while self.plan(limit):
             said.append(self.deliver([row for task in self.tasks() for row in self.reports(task)]))

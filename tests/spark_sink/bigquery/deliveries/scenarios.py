@@ -1,4 +1,4 @@
-"""A sink's whole way without Spark: a random history in a spool, interrupted runs, and what BigQuery has to hold."""
+"""Scenarios of the sink without Spark: a random history in a spool, interrupted runs, the rows in BigQuery."""
 
 import itertools
 from collections import Counter
@@ -26,22 +26,22 @@ from spark_sink.bigquery.tables.records import TableRecords
 from spark_sink.bigquery.writing import table_rows
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from spark_sink.sink.started_batches import BegunBatches
+from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source import admission
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,
     WHOLE,
+    History,
     Key,
     Row,
     appended,
+    as_spanner,
     column,
     expected,
     merged,
     replayed,
-    told,
 )
-from tests.spark_sink.bigquery.deliveries.histories import History as History
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -53,12 +53,12 @@ _NUMBERS = itertools.count(1)
 
 
 class KilledError(Exception):
-    """Stands for the end of a process."""
+    """Simulates the kill of a process."""
 
 
 @dataclass
 class Scenario:
-    """A history, its spool, and the dataset that it goes to, of whose name no other is."""
+    """A history, its spool, and the dataset that it is delivered to, whose name is unique."""
 
     server: Server
     folder: Path
@@ -97,13 +97,13 @@ class Scenario:
         return configured(self.maker.path, **sink)
 
     def sink(self, *, cores: int = 2, **options: object) -> SinkRun:
-        """A run of the sink that goes on from the checkpoint, with what is sealed by now."""
+        """A run of the sink that continues from the checkpoint, with the epochs that are sealed now."""
         sink = SinkRun(self.config(**options), self.checkpoint, cores=cores)
         sink.only_what_is_sealed()
         return sink
 
     def run(self) -> list[str]:
-        """Delivers all that is sealed; what is said."""
+        """Delivers all sealed epochs; returns the lines of its log."""
         with self.sink() as sink:
             return sink.run()
 
@@ -112,7 +112,7 @@ class Scenario:
         self.maker.seal(*(one for _ in range(transactions) for one in self.history.transaction()))
 
     def query(self, sql: str) -> list[Row]:
-        """What a statement gives, which only the stand-in runs; ``{}`` is the dataset."""
+        """The result of a statement, which only local-bigquery runs; ``{}`` is the dataset."""
         found = self.client.query(sql.format(f"{self.server.project}.{self.dataset}")).result()
         return [dict(row) for row in found]
 
@@ -194,36 +194,28 @@ class Scenario:
         assert have == wanted
 
     def check_whole_transactions(self) -> None:
-        """Fails where of a transaction a part of its changes to an appended table can be seen, or one twice."""
+        """Fails if a transaction is visible in part in an appended table, or a change twice."""
         for table in self.history.tables:
             seen = Counter(self.commit_of(row) for row in self.rows(table))
             made = Counter(int(change.number[:16], 16) for change in self.history.changes if change.table == table)
             assert {at: made[at] for at in seen} == seen
 
     def commit_of(self, row: Row) -> int:
-        """When the change was committed that an appended row is of."""
+        """The commit timestamp of an appended row's change."""
         if self.mode == "changelog":
             return int(row["_metadata_spanner_server_transaction_id"][1:])
         return int(row[METADATA][NUMBER][:16], 16)
 
     def parted(self, table: str, row: Row) -> tuple[Key, Row]:
         """A row's key and its other columns, as Spanner writes them."""
-        values = {name: told(value) for name, value in row.items() if not name.startswith(("_metadata", METADATA))}
+        values = {
+            name: as_spanner(value) for name, value in row.items() if not name.startswith(("_metadata", METADATA))
+        }
         key = tuple(values.pop(name) for name in self.history.tables[table].keys)
         return key, dict(sorted(values.items()))
 
 
 MakeScenario = Callable[..., Scenario]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> MakeScenario:
-    """Makes scenarios on a server, in a mode, with options of the sink."""
-
-    def scenario(server: Server, mode: str, **options: object) -> Scenario:
-        return Scenario(server, tmp_path, mode, History(Random(0)), options)
-
-    return scenario
 
 
 def expected_row(row: Row) -> Row:
@@ -254,13 +246,16 @@ class Sealing:
         self._trial.maker.seal(*itertools.chain.from_iterable(changes))
 
 
+Delivered = Callable[..., tuple[Scenario, Sealing]]
+
+
 def ids_of(scenario: Scenario, table: str = "Singers") -> list[int]:
     """The ids of a table's rows, in their order."""
     return sorted(row["Id"] for row in scenario.rows(table))
 
 
 def line_of(scenario: Scenario) -> str:
-    """What a run says that ends."""
+    """The error of a run that fails."""
     with scenario.sink() as sink, pytest.raises(SinkError) as raised:
         sink.run()
     assert "\n" not in str(raised.value)
@@ -269,7 +264,7 @@ def line_of(scenario: Scenario) -> str:
 
 # Interrupted runs
 
-Cut = Callable[[SinkRun], None]
+Interruption = Callable[[SinkRun], None]
 
 
 @contextmanager
@@ -290,7 +285,7 @@ def killed_at(owner: type, method: str, *, call: int = 1, after: bool = False) -
         yield
 
 
-def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Cut:
+def at(owner: type, method: str, *, call: int = 1, after: bool = False) -> Interruption:
     """Runs the sink until it is killed there."""
 
     def run(sink: SinkRun) -> None:
@@ -310,7 +305,7 @@ def some_tasks(sink: SinkRun) -> None:
 
 
 def some_parts(sink: SinkRun) -> None:
-    """Runs a task until it has told of a table."""
+    """Runs a task until it has reported a table."""
     assert sink.plan()
     assert next(sink.reports(sink.tasks()[0])).rows
 
@@ -322,7 +317,7 @@ def all_tasks(sink: SinkRun) -> None:
 
 @contextmanager
 def sized(*, part: int = 1, slice_bytes: int = table_rows.SLICE) -> Iterator[None]:
-    """While the context is open, a part has so many bytes of segments, a request of rows; each is worth a task."""
+    """While the context is open, parts and slices have these sizes in bytes, and each part is worth a task."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "SMALLEST_TASK", 1)
         patch.setattr(table_rows, "SLICE", slice_bytes)
@@ -334,7 +329,7 @@ def sized(*, part: int = 1, slice_bytes: int = table_rows.SLICE) -> Iterator[Non
 # All of it at random
 
 _POINTS: list[tuple[type, str]] = [
-    (BegunBatches, "begin"),
+    (StartedBatches, "begin"),
     (TableRecords, "save"),
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),
@@ -399,7 +394,7 @@ def _cut_short(sink: SinkRun, random: Random) -> None:
 
 
 def _evolve(scenario: Scenario, random: Random) -> None:
-    """Alters a table, or the change stream, now and then."""
+    """Sometimes alters a table or the change stream."""
     history = scenario.history
     if random.random() < 0.2:
         history.capture = random.choice(CAPTURES if scenario.mode != "merge" else WHOLE)

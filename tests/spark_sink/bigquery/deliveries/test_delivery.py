@@ -18,7 +18,7 @@ from spark_sink.bigquery.merging.statements import merge_statement
 from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
-from tests.property import test_bigquery_row_merger as folding
+from tests.property import bigquery_merging
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,
     NEW_ROW,
@@ -33,7 +33,7 @@ from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import (
     METADATA,
     NUMBER,
-    Cut,
+    Interruption,
     Scenario,
     Server,
     all_tasks,
@@ -66,7 +66,7 @@ MakeScenario = Callable[..., Scenario]
 
 # Interrupted runs
 
-APPENDED_CUTS = {
+APPEND_INTERRUPTIONS = {
     "some tasks ran": some_tasks,
     "a task wrote a part of what it is to write": some_parts,
     "all tasks ran": all_tasks,
@@ -76,7 +76,7 @@ APPENDED_CUTS = {
     "all was committed but the last note": at(CommitLog, "committed", call=2),
     "all is delivered, which Spark has not heard": at(SinkRun, "deliver", after=True),
 }
-MERGED_CUTS = {
+MERGE_INTERRUPTIONS = {
     "a task wrote a part of what it is to write": some_parts,
     "a load has not answered": at(BigQueryClient, "load", call=2, after=True),
     "a merge has not answered": at(BigQueryClient, "merge", call=2, after=True),
@@ -85,11 +85,11 @@ MERGED_CUTS = {
 }
 
 
-def check_cut(scenario: Scenario, cut: Cut, *, fresh: bool, epochs: int = 3) -> None:
+def check_interrupted(scenario: Scenario, interruption: Interruption, *, fresh: bool, epochs: int = 3) -> None:
     for _ in range(epochs):
         scenario.seal()
     with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
-        cut(sink)
+        interruption(sink)
     scenario.seal()  # which is of the next micro-batch
     if fresh:
         scenario.checkpoint = Checkpoint([])
@@ -101,26 +101,27 @@ def check_cut(scenario: Scenario, cut: Cut, *, fresh: bool, epochs: int = 3) -> 
 
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
 @pytest.mark.parametrize(
-    ("mode", "cut"), [*(("append-only", cut) for cut in APPENDED_CUTS), ("changelog", "one table was committed")]
+    ("mode", "interruption"),
+    [*(("append-only", one) for one in APPEND_INTERRUPTIONS), ("changelog", "one table was committed")],
 )
-def test_rows_are_appended_once_wherever_a_life_is_cut_and_however_the_next_is_cut_into_parts(
-    scenario_of: MakeScenario, mode: str, cut: str, checkpoint: str
+def test_rows_are_appended_once_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
+    scenario_of: MakeScenario, mode: str, interruption: str, checkpoint: str
 ) -> None:
-    check_cut(scenario_of(mode, seed=3), APPENDED_CUTS[cut], fresh=checkpoint == "fresh")
+    check_interrupted(scenario_of(mode, seed=3), APPEND_INTERRUPTIONS[interruption], fresh=checkpoint == "fresh")
 
 
-@pytest.mark.parametrize("cut", ["one table was committed", "a commit has not answered"])
-def test_a_table_is_committed_once_in_another_server_too(scenario_of: MakeScenario, cut: str) -> None:
-    check_cut(scenario_of("append-only", seed=3, server=LOCAL), APPENDED_CUTS[cut], fresh=True)
+@pytest.mark.parametrize("interruption", ["one table was committed", "a commit has not answered"])
+def test_a_table_is_committed_once_in_another_server_too(scenario_of: MakeScenario, interruption: str) -> None:
+    check_interrupted(scenario_of("append-only", seed=3, server=LOCAL), APPEND_INTERRUPTIONS[interruption], fresh=True)
 
 
-@pytest.mark.parametrize(("number", "cut"), list(enumerate(MERGED_CUTS)))
-def test_rows_are_merged_once_wherever_a_life_is_cut_and_however_the_next_is_cut_into_parts(
-    scenario_of: MakeScenario, number: int, cut: str
+@pytest.mark.parametrize(("number", "interruption"), list(enumerate(MERGE_INTERRUPTIONS)))
+def test_rows_are_merged_once_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
+    scenario_of: MakeScenario, number: int, interruption: str
 ) -> None:
     scenario = scenario_of("merge-load", seed=3)
     scenario.history.tables = {"Singers": SINGERS}
-    check_cut(scenario, MERGED_CUTS[cut], fresh=number % 2 == 0, epochs=2)
+    check_interrupted(scenario, MERGE_INTERRUPTIONS[interruption], fresh=number % 2 == 0, epochs=2)
 
 
 def test_what_is_delivered_is_not_delivered_again_to_a_fresh_checkpoint(scenario_of: MakeScenario) -> None:
@@ -268,7 +269,7 @@ def test_columns_are_added_and_a_dropped_one_is_null_in_new_rows_in_tables_of_ea
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
-def test_the_statement_does_what_the_property_of_the_fold_says_of_it(scenario_of: MakeScenario, seed: int) -> None:
+def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_of: MakeScenario, seed: int) -> None:
     """In any order: what is not newer than its row changes nothing."""
     random = Random(seed)
     scenario = scenario_of("merge-load")
@@ -276,15 +277,15 @@ def test_the_statement_does_what_the_property_of_the_fold_says_of_it(scenario_of
     assert isinstance(config.sink, BigQueryConfig)
     client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
     client.create_dataset(scenario.dataset, "US")
-    table = bigquery_table(folding.SCHEMA, TableOptions(scenario.dataset, "merge-load"))
+    table = bigquery_table(bigquery_merging.SCHEMA, TableOptions(scenario.dataset, "merge-load"))
     client.create(table)
-    merged_by_hand = folding.Merged()
-    rows = folding.rows_of([drawn(random) for _ in range(30)])
+    merged_by_hand = bigquery_merging.Merged()
+    rows = bigquery_merging.rows_of([drawn(random) for _ in range(30)])
     parts = []
     for first in range(0, 30, 10):
-        fold = RowMerger(table)
-        assert fold.add(rows.slice(first, 10)) == []
-        parts.append((fold.fields, fold.lines()))
+        merger = RowMerger(table)
+        assert merger.add(rows.slice(first, 10)) == []
+        parts.append((merger.fields, merger.lines()))
     for number in [1, 0, *random.sample(range(3), 3)]:
         fields, lines = parts[number]
         client.load(
@@ -304,7 +305,7 @@ def test_the_statement_does_what_the_property_of_the_fold_says_of_it(scenario_of
         assert found == {(region, key): row for (region, key), row in merged_by_hand.rows.items()}
 
 
-def drawn(random: Random) -> folding.Change:
+def drawn(random: Random) -> bigquery_merging.Change:
     values = {
         "Name": random.choice([None, "", "b\n\"\\'€"]),
         "Born": random.choice([None, "0", "-9223372036854775808"]),
@@ -312,7 +313,7 @@ def drawn(random: Random) -> folding.Change:
     }
     named = dict(random.sample(sorted(values.items()), random.randrange(4)))
     key = (random.choice(["", "eu"]), random.choice(["1", "-2"]))
-    return folding.Change(random.choice(["INSERT", "UPDATE", "UPDATE", "DELETE"]), key, named)
+    return bigquery_merging.Change(random.choice(["INSERT", "UPDATE", "UPDATE", "DELETE"]), key, named)
 
 
 # All of it at random
@@ -330,7 +331,7 @@ SLOW = [
 @pytest.mark.parametrize(
     ("mode", "server", "seed"), [*CAMPAIGNS, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)]
 )
-def test_rows_arrive_once_in_lives_that_are_cut_at_random(
+def test_rows_arrive_once_in_runs_interrupted_at_random(
     scenario_of: MakeScenario, mode: str, server: str, seed: int
 ) -> None:
     random = Random(seed)

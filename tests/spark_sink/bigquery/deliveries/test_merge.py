@@ -1,73 +1,37 @@
-"""merge, by BigQuery's change data capture, and rows that BigQuery refuses: on the strict double, without Spark."""
+"""Mode merge, by BigQuery's change data capture: on the strict double, without Spark."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
-from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import record as record_progress
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.replay import replay_into
 from spark_sink.bigquery.writing.writer import BigQueryWriter
-from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.errors import SinkError
-from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.started_batches import BegunBatches
+from tests.spark_sink.bigquery.deliveries.double_scenarios import PARTIAL, check
 from tests.spark_sink.bigquery.deliveries.histories import (
-    CAPTURES,
-    NEW_ROW,
-    NEW_VALUES,
-    OLD_AND_NEW,
     WHOLE,
-    History,
     column,
 )
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import (
-    Cut,
-    KilledError,
-    Scenario,
+    Interruption,
+    MakeScenario,
     all_tasks,
     at,
     campaign,
-    interrupted_runs,
-    killed_at,
     sized,
     some_parts,
     some_tasks,
 )
-from tests.spark_sink.spools import KEY, NAME, START, record
-
-STREAMED = ("append-only", "changelog", "merge")
-PARTIAL = (OLD_AND_NEW, NEW_VALUES)
-MakeScenario = Callable[..., Scenario]
-
-
-@pytest.fixture
-def scenario_of(bigquery_double: BigQueryDouble, tmp_path: Path) -> MakeScenario:
-    def make(mode: str = "merge", seed: int = 0, capture: str = NEW_ROW, **options: object) -> Scenario:
-        return Scenario(bigquery_double, tmp_path, mode, History(Random(seed), capture), options)
-
-    return make
-
-
-def check(scenario: Scenario) -> None:
-    """The tables are what the history says, and no two changes had one number."""
-    scenario.check()
-    assert isinstance(scenario.server, BigQueryDouble)
-    assert [scenario.server.conflicts(*scenario.place(table)) for table in scenario.history.tables] == [0, 0]
-
+from tests.spark_sink.spools import START, record
 
 # Exactly once
 
-CUTS: dict[str, Cut] = {
+INTERRUPTIONS: dict[str, Interruption] = {
     "some tasks ran": some_tasks,
     "a task wrote a part of what it is to write": some_parts,
     "an append has not answered": at(BigQueryWriter, "append", call=3, after=True),
@@ -77,15 +41,15 @@ CUTS: dict[str, Cut] = {
 
 
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
-@pytest.mark.parametrize("cut", CUTS)
-def test_tables_are_right_wherever_a_life_is_cut_and_however_the_next_is_cut_into_parts(
-    scenario_of: MakeScenario, cut: str, checkpoint: str
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+def test_tables_are_right_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
+    double_scenario: MakeScenario, interruption: str, checkpoint: str
 ) -> None:
-    scenario = scenario_of(seed=3)
+    scenario = double_scenario(seed=3)
     for _ in range(3):
         scenario.seal()
     with sized(part=1, slice_bytes=1000), scenario.sink(cores=8) as sink:
-        CUTS[cut](sink)
+        INTERRUPTIONS[interruption](sink)
     scenario.seal()
     if checkpoint == "fresh":
         scenario.checkpoint = Checkpoint([])
@@ -94,8 +58,8 @@ def test_tables_are_right_wherever_a_life_is_cut_and_however_the_next_is_cut_int
     check(scenario)
 
 
-def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(scenario_of: MakeScenario) -> None:
-    scenario = scenario_of(seed=4)
+def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(double_scenario: MakeScenario) -> None:
+    scenario = double_scenario(seed=4)
     for _ in range(4):
         scenario.seal(2)
     scenario.run()
@@ -109,9 +73,9 @@ def test_all_of_it_once_more_changes_nothing_though_rows_were_deleted_since(scen
 
 @pytest.mark.parametrize("capture", WHOLE)
 def test_tables_are_right_for_whole_rows_altered_midway_with_columns_added_and_dropped(
-    scenario_of: MakeScenario, capture: str
+    double_scenario: MakeScenario, capture: str
 ) -> None:
-    scenario = scenario_of(seed=5, capture=capture, dataset="{0}_{schema}")
+    scenario = double_scenario(seed=5, capture=capture, dataset="{0}_{schema}")
     scenario.seal(4)
     scenario.run()
     scenario.history.add("Singers", column("Seen", "TIMESTAMP", 9))
@@ -124,10 +88,10 @@ def test_tables_are_right_for_whole_rows_altered_midway_with_columns_added_and_d
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 300))])
-def test_tables_are_right_after_lives_that_are_cut_at_random(scenario_of: MakeScenario, seed: int) -> None:
+def test_tables_are_right_after_runs_interrupted_at_random(double_scenario: MakeScenario, seed: int) -> None:
     random = Random(seed)
     options = {"dataset": "{0}_{schema}"} if random.random() < 0.2 else {}
-    scenario = scenario_of("merge", seed, random.choice(WHOLE), **options)
+    scenario = double_scenario("merge", seed, random.choice(WHOLE), **options)
     campaign(scenario, random)
     check(scenario)
 
@@ -136,10 +100,10 @@ def test_tables_are_right_after_lives_that_are_cut_at_random(scenario_of: MakeSc
 
 
 @pytest.mark.parametrize("capture", PARTIAL)
-def test_an_update_that_holds_only_changes_is_refused_before_anything_of_its_micro_batch_is_written_to_its_table(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, capture: str
+def test_an_update_that_holds_only_changes_is_rejected_before_anything_of_its_micro_batch_is_written_to_its_table(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, capture: str
 ) -> None:
-    scenario = scenario_of()
+    scenario = double_scenario()
     scenario.maker.seal(record(START + SECOND, [1]))
     scenario.run()
     scenario.maker.seal(record(START + 2 * SECOND, [2]), record(START + 2 * SECOND, [2], table="Other"))
@@ -160,9 +124,9 @@ def test_an_update_that_holds_only_changes_is_refused_before_anything_of_its_mic
 @pytest.mark.parametrize("capture", PARTIAL)
 @pytest.mark.parametrize("mod_type", ["INSERT", "DELETE"])
 def test_inserts_and_deletes_are_whole_whatever_the_stream_captures(
-    scenario_of: MakeScenario, mod_type: str, capture: str
+    double_scenario: MakeScenario, mod_type: str, capture: str
 ) -> None:
-    scenario = scenario_of()
+    scenario = double_scenario()
     scenario.maker.seal(record(START + SECOND, [1, 2]))
     scenario.maker.seal(replace(record(START + 2 * SECOND, [2, 3], mod_type=mod_type), value_capture_type=capture))
     scenario.run()
@@ -173,9 +137,9 @@ def test_inserts_and_deletes_are_whole_whatever_the_stream_captures(
 
 
 def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, capsys: pytest.CaptureFixture[str]
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scenario = scenario_of()
+    scenario = double_scenario()
     for number, (option, expected) in enumerate(
         [
             (None, timedelta(hours=1)),
@@ -197,261 +161,3 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
         f"spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
         for before, after in ((3600, 5400), (5400, 0), (0, 86400))
     ], "what a table is made with is not told"
-
-
-# Rows that BigQuery refuses
-
-
-def letters_of(scenario: Scenario) -> list[tuple[int, str]]:
-    """The ids and the reasons of the letters there are."""
-    letters = DeadLetters(str(scenario.dead_letters))
-    found: list[tuple[int, str]] = []
-    for file in letters.files():
-        rows, reasons = letters.read(file)
-        ids = [int(payload.partition('"Id":"')[2].partition('"')[0]) for payload in rows.column("payload").to_pylist()]
-        found += zip(ids, reasons, strict=True)
-    return sorted(found)
-
-
-def replay(scenario: Scenario) -> Replayed:
-    letters = DeadLetters(str(scenario.dead_letters))
-    with replay_into(scenario.config()) as into:
-        return replayed(letters, letters.files(), into, [])
-
-
-def names_of(scenario: Scenario) -> list[tuple[int, object]]:
-    return sorted((row["Id"], row["Name"]) for row in scenario.rows("Singers"))
-
-
-@pytest.mark.parametrize("piece", [1, 10**6])
-@pytest.mark.parametrize("mode", STREAMED)
-def test_rows_that_the_server_refuses_become_letters_with_its_reason_and_the_rest_of_the_request_is_written(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, mode: str, piece: int
-) -> None:
-    scenario = scenario_of(mode)
-    bigquery_double.refuse("Name", "bad", "this is no name")
-    bigquery_double.refuse("Name", "worse", "this is none either")
-    scenario.maker.seal(
-        *(
-            record(START + SECOND, ids, values={"Name": name}, sequence=number)
-            for number, (ids, name) in enumerate(
-                [([1, 2], "a"), ([3], "bad"), ([4], "worse"), ([5], "b"), ([6], "bad")]
-            )
-        ),
-        record(START + SECOND, [9], table="Other", sequence=9),
-    )
-    with sized(part=10**9, slice_bytes=piece), scenario.sink() as sink:
-        (said,) = sink.run()
-    assert said == f"4 rows to 2 tables, 3 to the dead letters at {scenario.dead_letters}"
-    assert letters_of(scenario) == [
-        (3, "BigQuery rejects it: Name: this is no name"),
-        (4, "BigQuery rejects it: Name: this is none either"),
-        (6, "BigQuery rejects it: Name: this is no name"),
-    ]
-    assert names_of(scenario) == [(1, "a"), (2, "a"), (5, "b")]
-    assert len(scenario.rows("Other")) == 1
-
-    bigquery_double.take_all()
-    bigquery_double.refuse("Name", "worse", "this is none either")  # the other is right now
-    assert replay(scenario) == Replayed(sent=2, refused=1)
-    assert [letter for letter, _ in letters_of(scenario)] == [4]
-    bigquery_double.take_all()
-    assert replay(scenario) == Replayed(sent=1)
-    assert letters_of(scenario) == []
-    assert names_of(scenario) == [(1, "a"), (2, "a"), (3, "bad"), (4, "worse"), (5, "b"), (6, "bad")]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_rows_that_cannot_be_made_and_rows_that_the_server_refuses_are_told_apart(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    scenario = scenario_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    columns = (KEY, NAME, ColumnType("Tags", '{"array_element_type":{"code":"STRING"},"code":"ARRAY"}', False, 3))
-    rows: list[dict[str, object]] = [
-        {"Name": "a"},
-        {"Name": "b", "Tags": [None]},
-        {"Name": "c"},
-        {"Name": "bad", "Tags": [None]},
-        {"Name": "bad"},
-        {"Name": "d", "Tags": [None]},
-        {"Name": "e"},
-    ]
-    scenario.maker.seal(
-        *(
-            record(START + SECOND, [number], columns=columns, values=values, sequence=number)
-            for number, values in enumerate(rows)
-        )
-    )
-    scenario.run()
-    null = (
-        "column Tags has a NULL inside an array, which BigQuery's REPEATED columns cannot hold: set sink.arrays: json"
-    )
-    assert letters_of(scenario) == [(1, null), (3, null), (4, "BigQuery rejects it: Name: no"), (5, null)]
-    assert names_of(scenario) == [(0, "a"), (2, "c"), (6, "e")]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_more_refused_rows_than_an_answer_tells_of_are_all_found(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    scenario = scenario_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    scenario.maker.seal(
-        record(START + SECOND, range(250), values={"Name": "bad"}), record(START + SECOND, [999], sequence=1)
-    )
-    (said,) = scenario.run()
-    assert said.startswith("1 rows to 1 tables, 250 to the dead letters")
-    assert (len(letters_of(scenario)), names_of(scenario)) == (250, [(999, "n")])
-
-
-def test_a_late_letter_changes_nothing_that_came_after_it(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble
-) -> None:
-    scenario = scenario_of()
-    bigquery_double.refuse("Name", "bad", "no")
-    scenario.maker.seal(record(START + SECOND, [1, 2, 3], values={"Name": "bad"}))
-    scenario.run()
-    scenario.maker.seal(record(START + 2 * SECOND, [1], mod_type="UPDATE", values={"Name": "later"}))
-    scenario.maker.seal(record(START + 3 * SECOND, [2], mod_type="DELETE"))
-    scenario.run()
-    bigquery_double.take_all()
-    assert replay(scenario) == Replayed(sent=3)
-    assert names_of(scenario) == [(1, "later"), (3, "bad")]
-
-
-def test_letters_of_many_micro_batches_are_replayed_in_the_order_of_commits(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble
-) -> None:
-    scenario = scenario_of("append-only")
-    bigquery_double.refuse("Name", "bad", "no")
-    for number in range(1, 12):
-        scenario.maker.seal(record(START + number * SECOND, [number], values={"Name": "bad"}))
-        scenario.run()
-    files = DeadLetters(str(scenario.dead_letters)).files()
-    assert [file.oldest for file in files] == sorted(file.oldest for file in files)
-    bigquery_double.take_all()
-    assert replay(scenario) == Replayed(sent=11)
-    assert [row["Id"] for row in scenario.rows("Singers")] == list(range(1, 12))
-
-
-@pytest.mark.parametrize(
-    "point", [(BigQueryWriter, "append", True), (DeadLetters, "replace", False), (DeadLetters, "replace", True)]
-)
-def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, point: tuple[type, str, bool]
-) -> None:
-    scenario = scenario_of()
-    bigquery_double.refuse("Name", "bad", "no")
-    for number in (1, 2):
-        scenario.maker.seal(record(START + number * SECOND, [number, 7], values={"Name": "bad"}))
-        scenario.run()
-    bigquery_double.take_all()
-    owner, method, after = point
-    with killed_at(owner, method, after=after), pytest.raises(KilledError):
-        replay(scenario)
-    replay(scenario)
-    assert (letters_of(scenario), names_of(scenario)) == ([], [(1, "bad"), (2, "bad"), (7, "bad")])
-    assert bigquery_double.conflicts(scenario.dataset, "Singers") == 0
-
-
-@pytest.mark.parametrize("seed", [0, 1, 8, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(9, 200))])
-@pytest.mark.parametrize("mode", ["append-only", "changelog"])
-def test_every_change_is_appended_or_a_letter_and_never_both_in_lives_that_are_cut_at_random(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, mode: str, seed: int
-) -> None:
-    random = Random(seed)
-    scenario = scenario_of(mode, seed, random.choice(CAPTURES))
-    bigquery_double.refuse("Name", "a", "no")
-    bigquery_double.refuse("Out", True, "no")
-    interrupted_runs(scenario, random)
-    letters = DeadLetters(str(scenario.dead_letters))
-    for table in scenario.history.tables:
-        made = Counter(int(change.number[:16], 16) for change in scenario.history.changes if change.table == table)
-        there = Counter(scenario.commit_of(row) for row in scenario.rows(table))
-        for file in letters.files(table):
-            numbers = letters.read(file)[0].column("change_sequence_number").to_pylist()
-            there.update(int(number[:16], 16) for number in numbers)
-        assert there == made
-    assert letters.files()
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_a_row_of_more_than_10_mb_becomes_a_letter_and_the_others_are_written(
-    scenario_of: MakeScenario, mode: str
-) -> None:
-    scenario = scenario_of(mode)
-    large: dict[str, object] = {"Name": "x" * 10_000_000}
-    most: dict[str, object] = {"Name": "x" * 9_490_000}
-    scenario.maker.seal(
-        record(START + SECOND, [1], values=large),
-        record(START + SECOND, [2, 3], sequence=1),
-        record(START + SECOND, [4], values=most, sequence=2),
-    )
-    (said,) = scenario.run()
-    assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
-    assert letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
-    assert [key for key, _ in names_of(scenario)] == [2, 3, 4]
-    assert replay(scenario) == Replayed(refused=1)
-
-
-@pytest.mark.parametrize("mode", ["append-only", "merge"])
-def test_rows_that_grow_on_their_way_are_cut_into_requests_that_bigquery_takes(
-    scenario_of: MakeScenario, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """A zero of an array takes two bytes in the spool and ten in a message, so 4 MB there are 20 MB here."""
-    requests = []
-    append = BigQueryWriter.append
-
-    def watched(
-        self: BigQueryWriter, stream: str, descriptor: DescriptorProto, rows: Sequence[bytes], offset: int | None = None
-    ) -> list[tuple[int, str]]:
-        requests.append(sum(map(len, rows)))
-        return append(self, stream, descriptor, rows, offset)
-
-    monkeypatch.setattr(BigQueryWriter, "append", watched)
-    numbers = ColumnType("Numbers", '{"array_element_type":{"code":"FLOAT64"},"code":"ARRAY"}', False, 99)
-    columns = (KEY, *(ColumnType(f"c{number}", '{"code":"INT64"}', False, number) for number in range(2, 20)), numbers)
-    scenario = scenario_of(mode)
-    scenario.maker.seal(record(START + SECOND, range(40), columns=columns, values={"Numbers": [0] * 50_000}))
-    (said,) = scenario.run()
-    assert said == "40 rows to 1 tables"
-    assert sum(requests) > 20_000_000
-    assert max(requests) < 10_000_000
-    assert sorted((row["Id"], len(row["Numbers"])) for row in scenario.rows("Singers")) == [
-        (key, 50_000) for key in range(40)
-    ]
-
-
-@pytest.mark.parametrize("mode", STREAMED)
-def test_letters_are_there_once_though_their_micro_batch_is_done_again(
-    scenario_of: MakeScenario, bigquery_double: BigQueryDouble, mode: str
-) -> None:
-    scenario = scenario_of(mode)
-    bigquery_double.refuse("Name", "bad", "no")
-    scenario.maker.seal(record(START + SECOND, [1, 2]), record(START + SECOND, [3], values={"Name": "bad"}, sequence=1))
-    with scenario.sink() as sink:
-        at(SinkRun, "deliver", after=True)(sink)
-    assert BegunBatches(scenario.maker.spool, "bigquery").at(1) is not None
-    scenario.run()
-    assert [key for key, _ in letters_of(scenario)] == [3]
-    assert names_of(scenario) == [(1, "n"), (2, "n")]
-
-
-def test_keys_and_arrays_that_bigquery_cannot_hold_become_letters_and_the_options_that_hold_them_let_them_in(
-    scenario_of: MakeScenario,
-) -> None:
-    scenario = scenario_of()
-    key = ColumnType("Id", '{"code":"TIMESTAMP"}', True, 1)
-    moment = "2026-01-02T03:04:05.123456789Z"
-    scenario.maker.seal(record(START + SECOND, [moment], columns=(key, NAME)))  # type: ignore[list-item]
-    scenario.run()
-    assert ["set sink.timestamps: text" in reason for _, reason in _reasons(scenario)] == [True]
-    scenario.dataset += "_text"
-    scenario.options["timestamps"] = "text"
-    assert replay(scenario) == Replayed(sent=1)
-    assert [row["Id"] for row in scenario.rows("Singers")] == [moment]
-
-
-def _reasons(scenario: Scenario) -> list[tuple[str, str]]:
-    return [(file.table, reason) for file in DeadLetters(str(scenario.dead_letters)).files() for reason in file.reasons]

@@ -1,0 +1,172 @@
+"""What a spool keeps: prunes the epochs that every consumer has passed, deletes files without an epoch, summarizes.
+
+Segments and cuts that a killed writer left without a manifest are deleted after this writer's own first seal, because
+until then the other may still be alive. They are looked for among the newest epochs: the earlier ones were swept when
+their block was summarized (:mod:`connector.spool.summaries`). The floor is written only in place of what was read.
+"""
+
+from collections.abc import Callable, Sequence
+
+from connector.core.timestamps import SECOND
+from connector.spool import consumers
+from connector.spool.guards import update, written_by_another
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool, manifest_path, segment_path
+from connector.spool.retained_epochs import RetainedEpochs
+from connector.spool.summaries import EpochSummary, block_end, block_path, blocks_between, in_short, to_block
+from connector.storage.store import contents
+
+PRUNE_GRACE = 60 * SECOND
+"""Nanoseconds after its seal for which an epoch that every consumer has passed is kept, for replays under way."""
+
+PRUNE_AT_ONCE = 500
+"""Epochs that are deleted at a time: sealing waits meanwhile, and object storage is slow."""
+
+
+class Retention:
+    """Knows the epochs that a spool keeps, and deletes the others. For the spool's one writer.
+
+    Args:
+        spool: the spool.
+        writer: the writer's id.
+        newest: the spool's last epoch.
+        progress: called with an epoch up to which all that are kept are known, while they are read.
+
+    Attributes:
+        strays: consumers that are done with epochs of another copy of this spool, as the last prune found.
+
+    Raises:
+        SpoolError: an epoch that the spool should keep cannot be read.
+    """
+
+    def __init__(self, spool: Spool, writer: str, newest: int, progress: Callable[[int], None]) -> None:
+        self._spool = spool
+        self._writer = writer
+        self._newest = newest
+        self._has_sealed = False
+        self._floor = contents(spool.storage, "floor.json")
+        self._floor_set_at = 0
+        self.strays: tuple[str, ...] = ()
+        self._epochs = RetainedEpochs()
+        self._blocks: set[int] = set()
+        self._swept = spool.floor() - 1
+        self._read_epochs(progress)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
+        return self._epochs.bytes
+
+    def _read_epochs(self, progress: Callable[[int], None]) -> None:
+        for run in self._spool.runs(self._swept + 1, self._newest):
+            for one in run.epochs:
+                self._epochs.add(in_short(one) if run.of_block else one)
+            last = run.epochs[-1].epoch
+            if run.of_block:
+                self._blocks.add(last)
+                if run.epochs[0].epoch == self._swept + 1:
+                    self._swept = last
+            progress(last)
+
+    def add(self, manifest: Manifest, manifest_bytes: int) -> None:
+        """Adds an epoch that was sealed just now; sweeps after the first, and after the last of each block.
+
+        Raises:
+            SpoolError: the disk refuses.
+        """
+        self._newest = manifest.epoch
+        self._epochs.add(EpochSummary.of(manifest, manifest_bytes))
+        if not self._has_sealed or self._newest == block_end(self._newest):
+            self._sweep()
+
+    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
+        """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
+
+        The newest epoch stays, and everything stays while no consumer is known.
+
+        Returns:
+            How many epochs were deleted.
+
+        Raises:
+            SpoolInUseError: another daemon has pruned epochs that this one still knows.
+        """
+        pause = int(self._spool.storage.rewrite_interval * SECOND)
+        if abs(now - self._floor_set_at) < pause:
+            return 0
+        known = consumers.consumers(self._spool)
+        if not known:
+            return 0
+        first = self._epochs.first
+        if self._spool.floor() > first:
+            raise written_by_another(self._spool)
+        self.strays = tuple(one.consumer for one in known if self._is_stray(one))
+        if self.strays:
+            return 0
+        last = first - 1
+        most = min(*(consumer.epoch for consumer in known), self._newest - 1, last + PRUNE_AT_ONCE)
+        # If the clock was set back, epochs were sealed in its future: they must not be kept for that long.
+        while last < most and abs(now - self._epochs[last + 1].sealed_at) >= grace:
+            last += 1
+        if last < first:
+            return 0
+        self._set_floor(last + 1)
+        self._floor_set_at = now
+        if any(consumer.epoch < last for consumer in consumers.consumers(self._spool)):
+            # One has registered meanwhile, perhaps before it saw the new floor: it keeps what it was promised.
+            self._set_floor(first)
+            return 0
+        pruned = self._epochs.between(range(first, last + 1))
+        self._epochs.drop(pruned)
+        self._delete(pruned)
+        return len(pruned)
+
+    def _is_stray(self, consumer: consumers.Consumer) -> bool:
+        """Whether the epoch that a consumer is done with is not this spool's: then it still needs this spool's."""
+        one = self._epochs.find(consumer.epoch)
+        return consumer.epoch > self._newest or (one is not None and consumer.at not in ("", one.identity))
+
+    def _delete(self, pruned: Sequence[EpochSummary]) -> None:
+        """Deletes the files of epochs that are below the floor and no longer known here."""
+        cuts = {one.cut_path: None for one in pruned if one.cut_path and not self._epochs.refers_to_cut(one.cut_path)}
+        blocks = {end for one in pruned if (end := block_end(one.epoch)) == one.epoch}
+        self._blocks -= blocks
+        delete = self._spool.storage.delete
+        delete(*(segment_path(one.epoch, one.writer) for one in pruned if one.files), *cuts)
+        delete(*(manifest_path(one.epoch) for one in pruned), *(block_path(end) for end in sorted(blocks)))
+
+    def _set_floor(self, first: int) -> None:
+        # The writer's id makes these bytes unique: if they are read back, the write was this writer's.
+        data = b'{"version":1,"first":%d,"writer":"%s"}' % (first, self._writer.encode())
+        update(self._spool, "floor.json", self._floor, data)
+        self._floor = data
+
+    def _sweep(self) -> None:
+        """Deletes files without an epoch, up to the newest epoch, and summarizes the blocks that are complete."""
+        storage = self._spool.storage
+        if not self._has_sealed:
+            self._has_sealed = True
+            # Not consumers/: consumers are other writers.
+            for folder in ("segments", "manifests", "schemas", "cuts", "summaries"):
+                storage.sweep(folder)
+            self._sweep_below(self._spool.floor())
+        between = f"{self._swept + 1:020d}", f"{self._newest + 1:020d}"  # another may have sealed what follows
+        segments = [f"segments/{name}" for name in storage.list("segments", *between) if not self._needs(name)]
+        cuts = [f"cuts/{name}" for name in storage.list("cuts", *between)]
+        storage.delete(*segments, *(path for path in cuts if not self._epochs.refers_to_cut(path)))
+        for block in blocks_between(self._epochs.first, self._newest):
+            if block[-1] not in self._blocks:
+                storage.replace(block_path(block[-1]), to_block(self._epochs.between(block)))
+                self._blocks.add(block[-1])
+                self._epochs.shorten(block)
+            self._swept = max(self._swept, block[-1])
+
+    def _sweep_below(self, floor: int) -> None:
+        """Deletes files below the floor, of a writer that was killed while it pruned or that resumed late."""
+        storage, end = self._spool.storage, f"{floor:020d}"
+        for folder in ("segments", "cuts", "manifests", "summaries"):
+            paths = [f"{folder}/{name}" for name in storage.list(folder, end=end)]
+            storage.delete(*(path for path in paths if not self._epochs.refers_to_cut(path)))
+
+    def _needs(self, segment: str) -> bool:
+        number, _, writer = segment.removesuffix(".arrow").partition("-")
+        return number.isdecimal() and self._epochs.has_segment(int(number), writer)

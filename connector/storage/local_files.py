@@ -1,0 +1,176 @@
+"""Files on a local disk that appear whole: a temporary name, fsync, a rename, and fsync of the folder."""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from connector.errors import SpannerCdcError
+
+_BUFFER = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DiskErrors:
+    """Translates the system's errors into the store's.
+
+    Args:
+        failure: the error to raise.
+        option: the option that chose the path, for hints.
+    """
+
+    failure: type[SpannerCdcError]
+    option: str
+
+    def reading(self, path: Path | str, error: OSError) -> SpannerCdcError:
+        """The error for a path that cannot be read."""
+        return self._of("read", path, error)
+
+    def writing(self, path: Path | str, error: OSError) -> SpannerCdcError:
+        """The error for a path that cannot be written."""
+        return self._of("write", path, error)
+
+    @contextmanager
+    def on_reading(self, path: Path) -> Iterator[None]:
+        """Around system calls that read; FileNotFoundError passes."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self.reading(path, error) from error
+
+    @contextmanager
+    def on_writing(self, path: Path) -> Iterator[None]:
+        """Around system calls that write."""
+        try:
+            yield
+        except OSError as error:
+            raise self.writing(path, error) from error
+
+    def _of(self, what: str, path: Path | str, error: OSError) -> SpannerCdcError:
+        match error.errno:
+            case errno.ENOSPC | errno.EDQUOT:
+                hint = "Free space on that disk and start again: nothing is lost, it continues from the last epoch."
+            case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
+                hint = f"Give this user {what} access to that path, or choose another with {self.option}."
+            case _:
+                hint = f"Repair the disk, or choose another path with {self.option}."
+        return self.failure(f"cannot {what} {path}: {error.strerror or error}", hint=hint)
+
+
+class LocalFile:
+    """A file under a temporary name beside its own.
+
+    Args:
+        path: of the file; its folder exists.
+        errors: translates the system's errors.
+
+    Raises:
+        SpannerCdcError: from every method but ``abandon`` and ``link``, if the disk refuses.
+    """
+
+    def __init__(self, path: Path, errors: DiskErrors) -> None:
+        self.path = path
+        self._errors = errors
+        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        self._stream: BinaryIO | None = None
+        with errors.on_writing(path):
+            descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._stream = os.fdopen(descriptor, "wb", _BUFFER)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Adds bytes at its end."""
+        with self._errors.on_writing(self.path):
+            if self._stream is None:
+                # Without O_CREAT: if another writer has removed the file, a new one would hold only its tail.
+                descriptor = os.open(self._temporary, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                self._stream = os.fdopen(descriptor, "ab", _BUFFER)
+            self._stream.write(data)
+
+    def rest(self) -> None:
+        """Makes what was written durable and closes the descriptor."""
+        if self._stream is None:
+            return
+        stream, self._stream = self._stream, None
+        with self._errors.on_writing(self.path), stream:
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def publish(self) -> None:
+        """Renames it to its own name, durably; replaces what may be there."""
+        with self._errors.on_writing(self.path):
+            self._temporary.replace(self.path)
+            sync_folder(self.path.parent)
+
+    def link(self) -> None:
+        """Gives it its own name, durably, only if there is no such file.
+
+        Raises:
+            FileExistsError: there is one.
+            OSError: the disk refuses.
+        """
+        os.link(self._temporary, self.path)
+        self._temporary.unlink()
+        sync_folder(self.path.parent)
+
+    def abandon(self) -> None:
+        """Removes the temporary file."""
+        stream, self._stream = self._stream, None
+        with suppress(OSError):  # the next writer of this file, or the folder's, removes what is left
+            self._temporary.unlink(missing_ok=True)
+        if stream is not None:
+            with suppress(OSError):  # a disk that refused a write refuses to flush too; the file is gone
+                stream.close()
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of that name is one that is being written, or was when its writer was killed."""
+    return name.startswith(".tmp-") or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes the temporary files that killed writers of this file left behind.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for leftover in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def make_folders(folder: Path, root: Path) -> None:
+    """Makes a folder and those above it, durably; the root and what is below it are private to their user.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir(mode=0o700 if one.is_relative_to(root) else 0o777, exist_ok=True)
+        sync_folder(one.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _literal(name: str) -> str:
+    """A pattern that matches only this name."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)

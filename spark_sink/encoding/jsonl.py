@@ -1,0 +1,55 @@
+"""Files of JSON lines, as Datastream writes them."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from connector.core.schemas import TableSchema
+from connector.envelope.events import EventWriter
+from spark_sink.encoding.file_format import EncodedRows, Series, unfit_payloads, with_object
+
+
+class JsonLines:
+    """JSON lines: one JSON object in each line.
+
+    Args:
+        schema_of: returns the schema with a schema key.
+        gzip: whether files are compressed.
+        sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        object_names: ``table``, or ``schema_table``, the name of the folder.
+    """
+
+    needs_before = False
+
+    def __init__(
+        self,
+        schema_of: Callable[[str], TableSchema],
+        *,
+        gzip: bool,
+        sort_fields: bool = True,
+        object_names: str = "table",
+    ) -> None:
+        self._events = EventWriter(schema_of, sort_fields=sort_fields)
+        self._object_names = object_names
+        self.gzipped = gzip
+        self.ending = "jsonl.gz" if gzip else "jsonl"
+
+    def header(self, series: Series, path: str) -> bytes:
+        """Empty: the format has no header."""
+        return b""
+
+    def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
+        """The line of each row."""
+        return EncodedRows.of(self._events.encoded(with_object(rows, series, self._object_names)))
+
+    def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
+        """The rows whose payload cannot be encoded, by index, with the reason."""
+        return unfit_payloads(rows.column("payload"), lambda text: self._events.payload(text, series.schema_key))
+
+    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
+        """The encoded rows as they are."""
+        return rows.between(first, stop)
+
+    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
+        """The size of the encoded rows in bytes."""
+        return len(rows.between(first, stop))

@@ -1,0 +1,45 @@
+"""Rows of the envelope by table, and in slices of bounded memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.core.byte_columns import ends_of
+from connector.core.changes import Int64s
+
+_ROW = 512
+"""Approximate bytes of a row beside its payload."""
+
+
+def by_table(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch by table, in the order of the tables' first rows; a table's rows stay in order."""
+    tables = batch.column("object")
+    different = pc.unique(tables).to_pylist()
+    for table in different:
+        yield table, batch.filter(pc.equal(tables, table)) if len(different) > 1 else batch
+
+
+def slices_of(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """The rows in slices of at most so many bytes, or of one larger row."""
+    ends = _ends(rows)
+    first = 0
+    while first < rows.num_rows:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield rows.slice(first, stop - first)
+        first = stop
+
+
+def size_of(rows: pa.RecordBatch) -> int:
+    """The approximate memory of rows, of which there is at least one."""
+    return int(_ends(rows)[-1])
+
+
+def _ends(rows: pa.RecordBatch) -> Int64s:
+    """The approximate memory up to the end of each row."""
+    ends: Int64s = ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
+    if "before" in rows.schema.names:
+        ends = ends + ends_of(rows.column("before"))
+    return ends
