@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-BASE = "f56310b"
+BASE = "73dc13c"
 """The last commit before the rule."""
 
 LONGEST = 72

@@ -13,7 +13,7 @@ import pytest
 
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from tests.cloud_storage import CloudStorage
-from tests.spark_sink.files.test_gcs_sink import config
+from tests.spark_sink.files.gcs_config import config
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import START, SpoolMaker, record
 

@@ -14,6 +14,7 @@ from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
 from tests.cloud_storage import CloudStorage
+from tests.spark_sink.files.gcs_config import config
 from tests.spark_sink.processes import eventually, program
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
@@ -42,19 +43,6 @@ open(out, "w").write(json.dumps({"batch": uuids, "stream": rows, "typed": typed}
 @pytest.fixture
 def spool(bucket: str) -> SpoolMaker:
     return SpoolMaker(f"{bucket}/a/spool")
-
-
-def config(folder: Path, spool: SpoolMaker, sink: str, **options: object) -> str:
-    path = folder / "config.yaml"
-    given = "".join(f", {name}: {value}" for name, value in options.items())
-    path.write_text(
-        f"source: {{project: project, instance: instance, database: d, change_stream: Everything}}\n"
-        f"spool: {{path: '{spool.path}'}}\n"
-        f"sink: {{path: '{sink}'{given}}}\n"
-        f"spark: {{master: 'local[2]', checkpoint: {folder / 'checkpoint'}, trigger: 100ms,"
-        f" config: {{spark.driver.memory: 768m}}}}\n"
-    )
-    return str(path)
 
 
 def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
