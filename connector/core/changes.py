@@ -1,10 +1,9 @@
-"""Data change records as columns: what a fast decoder makes, the epoch buffer cuts and the envelope is built from.
+"""Data change records as columns: decoders make them, the epoch buffer slices them, the envelope is built of them.
 
-A row is a record, and the mods of a record are a list within it, so that slicing, joining and sorting records is
-Arrow's work, at a cost that does not depend on what the records hold. What names and describes columns repeats from
-record to record and stands once, as a :class:`Shape` that rows refer to by number. There is no Python object per row;
-:meth:`Changes.of` and :meth:`Changes.records` go from and to the records of :mod:`connector.core.records`, which a few
-records are cheaper as.
+A row is a record, and the mods of a record are a list within it, so that Arrow slices, joins and sorts records at a
+cost that does not depend on their contents. The names and types of columns repeat from record to record and are held
+once, as a :class:`RecordSchema` that rows refer to by number. There is no Python object per row; :meth:`Changes.of` and
+:meth:`Changes.records` go from and to the records of :mod:`connector.core.records`, which a few records are cheaper as.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +34,7 @@ COLUMNS = pa.schema(
         pa.field("server_transaction_id", pa.string()),
         pa.field("record_sequence", pa.string()),
         pa.field("is_last_record_in_transaction_in_partition", pa.bool_()),
-        pa.field("shape", pa.int32()),
+        pa.field("record_schema", pa.int32()),
         pa.field("mods", pa.list_(pa.field("element", MOD))),
         pa.field("mod_type", pa.string()),
         pa.field("value_capture_type", pa.string()),
@@ -47,15 +46,15 @@ COLUMNS = pa.schema(
         pa.field("size", pa.int64()),
     ]
 )
-"""The columns, none of which holds a null: a record's fields, its table and column types being its shape."""
+"""The columns, without nulls: a record's fields; the record schema has its table and column types."""
 
 
 _MODS = COLUMNS.field("mods").type
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Which table records are of, and which of its columns they name."""
+class RecordSchema:
+    """The table of records, and the columns of it that they name."""
 
     table_name: str
     column_types: tuple[ColumnType, ...]
@@ -63,19 +62,19 @@ class Shape:
 
 @dataclass(frozen=True)
 class Changes:
-    """Data change records, as columns of :data:`COLUMNS`; ``shapes`` are what its column ``shape`` counts in."""
+    """Data change records as columns of :data:`COLUMNS`; ``record_schema`` is an index into ``record_schemas``."""
 
     batch: pa.RecordBatch = field(repr=False)
-    shapes: tuple[Shape, ...]
+    record_schemas: tuple[RecordSchema, ...]
 
     @classmethod
     def of(cls, records: Sequence[DataChangeRecord]) -> "Changes":
         """The records as columns, in their order."""
-        shapes: dict[tuple[str, tuple[ColumnType, ...]], int] = {}
+        schemas: dict[tuple[str, tuple[ColumnType, ...]], int] = {}
         mods = [mod for record in records for mod in record.mods]
         counts = [len(record.mods) for record in records]
         columns = {
-            "shape": [shapes.setdefault((r.table_name, r.column_types), len(shapes)) for r in records],
+            "record_schema": [schemas.setdefault((r.table_name, r.column_types), len(schemas)) for r in records],
             "mods": mod_lists(
                 np.array(counts, np.int64),
                 [mod.keys for mod in mods],
@@ -88,7 +87,7 @@ class Changes:
             [pa.array(a, field.type) if isinstance(a, list) else a for a, field in zip(arrays, COLUMNS, strict=True)],
             schema=COLUMNS,
         )
-        return cls(batch, tuple(Shape(*shape) for shape in shapes))
+        return cls(batch, tuple(RecordSchema(*schema) for schema in schemas))
 
     @classmethod
     def joined(cls, parts: Iterable["Changes | DataChangeRecord"]) -> "Changes":
@@ -107,20 +106,13 @@ class Changes:
             whole.append(cls.of(loose))
         if len(whole) == 1:
             return whole[0]
-        shapes: dict[Shape, int] = {}
+        schemas: dict[RecordSchema, int] = {}
         batches = []
         for part in whole:
-            codes = [shapes.setdefault(shape, len(shapes)) for shape in part.shapes]
-            batches.append(part.renumbered(codes))
+            codes = [schemas.setdefault(schema, len(schemas)) for schema in part.record_schemas]
+            batches.append(_renumbered(part.batch, codes))
         table = pa.Table.from_batches(batches, COLUMNS).combine_chunks()
-        return cls(table.to_batches()[0] if table.num_rows else batches[0], tuple(shapes))
-
-    def renumbered(self, codes: list[int]) -> pa.RecordBatch:
-        """The batch with shapes counted by ``codes``: for each of these shapes its number among others."""
-        if codes == list(range(len(codes))):
-            return self.batch
-        at = COLUMNS.names.index("shape")
-        return self.batch.set_column(at, COLUMNS.field(at), pa.array(codes, pa.int32()).take(self.batch.column(at)))
+        return cls(table.to_batches()[0] if table.num_rows else batches[0], tuple(schemas))
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -136,51 +128,51 @@ class Changes:
 
     @cached_property
     def sizes(self) -> Int64s:
-        """Bytes that each is accounted with while it is held in memory."""
+        """Bytes of memory that each record is accounted with."""
         return integers(self.column("size"))
 
     @property
     def size(self) -> int:
-        """Bytes that all of them are accounted with."""
+        """Bytes of memory that all records are accounted with."""
         return int(self.sizes.sum())
 
     @property
     def mod_counts(self) -> Int64s:
-        """How many mods each has."""
+        """The number of mods of each record."""
         return integers(self.column("mods").value_lengths())
 
     @property
     def mods(self) -> int:
-        """How many mods they have in all."""
+        """The number of mods of all records."""
         return int(self.mod_counts.sum())
 
     @property
     def first(self) -> int:
-        """The first one's commit timestamp."""
+        """The first record's commit timestamp."""
         return int(self.commit_timestamps[0])
 
     @property
     def last(self) -> int:
-        """The last one's commit timestamp."""
+        """The last record's commit timestamp."""
         return int(self.commit_timestamps[-1])
 
     def part(self, start: int, stop: int | None = None) -> "Changes":
-        """Those from number ``start`` to before ``stop``; nothing is copied."""
+        """The records from index ``start`` to before ``stop``; nothing is copied."""
         stop = len(self) if stop is None else stop
         if start == 0 and stop == len(self):
             return self
-        return Changes(self.batch.slice(start, max(stop - start, 0)), self.shapes)
+        return Changes(self.batch.slice(start, max(stop - start, 0)), self.record_schemas)
 
     def passed(self, timestamp: int) -> int:
-        """How many were committed at or before ``timestamp``, where they are in the order of their timestamps."""
+        """How many records were committed at or before ``timestamp``; they must be in the order of their timestamps."""
         return int(np.searchsorted(self.commit_timestamps, timestamp, "right"))
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> "Changes":
-        """Those for which ``mask`` is true."""
-        return self if mask.all() else Changes(self.batch.filter(pa.array(mask)), self.shapes)
+        """The records for which ``mask`` is true."""
+        return self if mask.all() else Changes(self.batch.filter(pa.array(mask)), self.record_schemas)
 
     def in_order(self) -> "Changes":
-        """Sorted into the history of the database, as :attr:`connector.core.records.DataChangeRecord.order` has it."""
+        """The records in commit order, as of :attr:`connector.core.records.DataChangeRecord.order`."""
         at = self.commit_timestamps
         order = np.argsort(at, kind="stable")
         if bool((np.diff(at[order]) == 0).any()):
@@ -189,20 +181,28 @@ class Changes:
             order = np.lexsort((sequences, transactions, at))
         if bool((np.diff(order) == 1).all()):
             return self
-        return Changes(self.batch.take(pa.array(order)), self.shapes)
+        return Changes(self.batch.take(pa.array(order)), self.record_schemas)
 
     def records(self) -> tuple[DataChangeRecord, ...]:
-        """Each as an object, in their order."""
+        """Each record as an object, in order."""
         return tuple(
             DataChangeRecord(
-                table_name=shape.table_name,
-                column_types=shape.column_types,
+                table_name=schema.table_name,
+                column_types=schema.column_types,
                 mods=tuple(Mod(**mod) for mod in row.pop("mods")),
                 **row,
             )
             for row in self.batch.to_pylist()
-            for shape in [self.shapes[row.pop("shape")]]
+            for schema in [self.record_schemas[row.pop("record_schema")]]
         )
+
+
+def _renumbered(batch: pa.RecordBatch, codes: list[int]) -> pa.RecordBatch:
+    """The batch with other numbers for its record schemas: ``codes`` has the new number of each."""
+    if codes == list(range(len(codes))):
+        return batch
+    at = COLUMNS.names.index("record_schema")
+    return batch.set_column(at, COLUMNS.field(at), pa.array(codes, pa.int32()).take(batch.column(at)))
 
 
 def mod_lists(counts: Int64s, keys: object, new_values: object, old_values: object) -> pa.ListArray:

@@ -27,9 +27,9 @@ class RecordFilter:
 
     def __call__(self, changes: Changes) -> Changes:
         """The records that become events."""
-        tables = np.array([self._keeps(shape.table_name) for shape in changes.shapes], np.bool_)
+        tables = np.array([self._keeps(schema.table_name) for schema in changes.record_schemas], np.bool_)
         if not tables.all():
-            changes = changes.kept(tables[integers(changes.column("shape"))])
+            changes = changes.kept(tables[integers(changes.column("record_schema"))])
         if self._tags and len(changes):
             tags = changes.column("transaction_tag").dictionary_encode()
             mask = np.array([not tag.startswith(self._tags) for tag in tags.dictionary.to_pylist()], np.bool_)

@@ -151,12 +151,12 @@ class SchemaRegistry:
         The values are the key's columns in the order of their positions. The key gets this order unless another one is
         declared before :meth:`observe` is called for the table.
         """
-        keys = {code: _key_columns(shape.column_types) for code, shape in enumerate(changes.shapes)}
-        unknown = {code for code, key in keys.items() if not self._knows(changes.shapes[code].table_name, key)}
+        keys = {code: _key_columns(schema.column_types) for code, schema in enumerate(changes.record_schemas)}
+        unknown = {code for code, key in keys.items() if not self._knows(changes.record_schemas[code].table_name, key)}
         if not unknown:
             return {}
-        met = unknown.intersection(np.unique(integers(changes.column("shape"))).tolist())
-        return {changes.shapes[code].table_name: keys[code] for code in sorted(met)}
+        met = unknown.intersection(np.unique(integers(changes.column("record_schema"))).tolist())
+        return {changes.record_schemas[code].table_name: keys[code] for code in sorted(met)}
 
     def _knows(self, table: str, key: tuple[str, ...]) -> bool:
         known = self._schemas.get(table)
@@ -187,18 +187,19 @@ class SchemaRegistry:
         """
         if len(changes) == 0:
             return [], np.empty(0, np.int64)
-        shapes = integers(changes.column("shape"))
-        firsts = np.concatenate(([0], np.flatnonzero(np.diff(shapes)) + 1))
+        codes = integers(changes.column("record_schema"))
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(codes)) + 1))
         found: dict[str, int] = {}
         schemas: list[tuple[TableSchema, str]] = []
         numbers = []
-        for code in shapes[firsts].tolist():
-            schema, key = self.observe(changes.shapes[code].table_name, changes.shapes[code].column_types)
+        for code in codes[firsts].tolist():
+            named = changes.record_schemas[code]
+            schema, key = self.observe(named.table_name, named.column_types)
             if key not in found:
                 found[key] = len(schemas)
                 schemas.append((schema, key))
             numbers.append(found[key])
-        return schemas, np.repeat(np.array(numbers, np.int64), np.diff(firsts, append=len(shapes)))
+        return schemas, np.repeat(np.array(numbers, np.int64), np.diff(firsts, append=len(codes)))
 
     @property
     def keys(self) -> Mapping[str, str]:

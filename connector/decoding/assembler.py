@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.byte_columns import offsets_of
-from connector.core.changes import COLUMNS, Changes, Int64s, Shape, mod_lists
+from connector.core.changes import COLUMNS, Changes, Int64s, RecordSchema, mod_lists
 from connector.core.records import ColumnType
 from connector.core.text_columns import are_objects
 from connector.core.timestamps import SECOND, parse, second
@@ -71,7 +71,7 @@ class Assembler(Generic[Raw]):
 
     def __init__(self, column_types: Callable[[Raw], tuple[ColumnType, ...]]) -> None:
         self._column_types = column_types
-        self._schemas: dict[tuple[str, Raw], Shape] = {}
+        self._schemas: dict[tuple[str, Raw], RecordSchema] = {}
 
     def changes(self, fields: Fields[Raw], read_timestamp: int) -> Changes | None:
         """Returns the records as columns, or None if they are not in the order of their commit timestamps.
@@ -93,7 +93,7 @@ class Assembler(Generic[Raw]):
             "is_last_record_in_transaction_in_partition": _same(
                 fields.is_last_record_in_transaction_in_partition, pa.bool_()
             ),
-            "shape": codes,
+            "record_schema": codes,
             "mods": mod_lists(fields.mod_counts, *payloads),
             "mod_type": _filled(fields.mod_type),
             "value_capture_type": _filled(fields.value_capture_type),
@@ -106,21 +106,23 @@ class Assembler(Generic[Raw]):
         }
         return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), schemas)
 
-    def _numbered(self, tables: Sequence[str], column_types: Sequence[Raw]) -> tuple[pa.Array, tuple[Shape, ...]]:
+    def _numbered(
+        self, tables: Sequence[str], column_types: Sequence[Raw]
+    ) -> tuple[pa.Array, tuple[RecordSchema, ...]]:
         if are_same(tables) and are_same(column_types):
             return repeated(0, pa.int32(), len(tables)), (self._schema((tables[0], column_types[0])),)
         numbers: dict[tuple[str, Raw], int] = {}
         codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
         return pa.array(codes, pa.int32()), tuple(self._schema(named) for named in numbers)
 
-    def _schema(self, named: tuple[str, Raw]) -> Shape:
+    def _schema(self, named: tuple[str, Raw]) -> RecordSchema:
         known = self._schemas.get(named)
         if known is None:
             if len(self._schemas) >= _CACHED_SCHEMAS:
                 self._schemas.clear()
             if not named[0]:
                 raise ValueError("a table has no name")
-            known = self._schemas[named] = Shape(named[0], self._column_types(named[1]))
+            known = self._schemas[named] = RecordSchema(named[0], self._column_types(named[1]))
         return known
 
 

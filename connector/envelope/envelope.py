@@ -132,8 +132,8 @@ class EnvelopeBuilder:
             return each(pa.array(values, kind).take(pa.array(codes)))
 
         schemas, runs = registry.observed(changes)
-        shapes = integers(changes.column("shape"))
-        names = [self._qualified(shape.table_name) for shape in changes.shapes]
+        codes = integers(changes.column("record_schema"))
+        names = [self._qualified(schema.table_name) for schema in changes.record_schemas]
         mod_types, sequences = changes.column("mod_type"), changes.column("record_sequence")
         deleted = pc.equal(mod_types, _DELETED)
         mod_type = each(mod_types)
@@ -146,9 +146,9 @@ class EnvelopeBuilder:
             "instance_id": row.constant(source.instance),
             "database_id": row.constant(source.database),
             "change_stream_name": row.constant(source.change_stream),
-            "schema": named([schema for schema, _ in names], shapes),
+            "schema": named([schema for schema, _ in names], codes),
             "database": row.constant(source.database),
-            "table": named([table for _, table in names], shapes),
+            "table": named([table for _, table in names], codes),
             "server_transaction_id": each(changes.column("server_transaction_id")),
             "record_sequence": each(sequences),
             "mod_index": pa.array(row.mod_indexes),
@@ -170,7 +170,7 @@ class EnvelopeBuilder:
         columns = [
             row.constant(self._stream_name),
             row.constant(self._read_method),
-            named([shape.table_name for shape in changes.shapes], shapes),
+            named([schema.table_name for schema in changes.record_schemas], codes),
             named([key for _, key in schemas], runs),
             self._uuids(changes, row),
             each(integers(changes.column("read_timestamp")) // 1000).cast(_TIMESTAMP),

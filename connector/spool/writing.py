@@ -247,10 +247,11 @@ class SpoolWriter:
 
 
 def _mods_by_table(changes: Changes) -> dict[str, int]:
-    mods = np.bincount(integers(changes.column("shape")), changes.mod_counts, len(changes.shapes)).astype(np.int64)
+    codes, schemas = integers(changes.column("record_schema")), changes.record_schemas
+    mods = np.bincount(codes, changes.mod_counts, len(schemas)).astype(np.int64)
     tables: Counter[str] = Counter()
-    for shape, count in zip(changes.shapes, mods.tolist(), strict=True):
-        tables[shape.table_name] += count
+    for schema, count in zip(schemas, mods.tolist(), strict=True):
+        tables[schema.table_name] += count
     return {table: count for table, count in tables.items() if count}
 
 

@@ -14,7 +14,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from connector.core.changes import COLUMNS, Changes, Shape
+from connector.core.changes import COLUMNS, Changes, RecordSchema
 from connector.core.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -39,8 +39,8 @@ SMALL = 100
 HEADER = struct.Struct("<IQ")
 """The sizes of the message and of the body."""
 
-_SHAPES_KEPT = 4 * 1024 * 1024
-"""Bytes of messages whose shapes are kept."""
+_RECORD_SCHEMAS_KEPT = 4 * 1024 * 1024
+"""Bytes of messages whose record schemas are kept."""
 
 Buffer = bytes | memoryview
 
@@ -128,8 +128,8 @@ class _Part(msgspec.Struct, array_like=True, tag=True):
 class _Columns(_Part):
     size: int
     """Bytes of the body."""
-    shapes: list[bytes]
-    """Msgpack of each shape; equal bytes are parsed once."""
+    record_schemas: list[bytes]
+    """Msgpack of each schema; equal bytes are parsed once."""
 
 
 class _Data(_Part):
@@ -180,7 +180,7 @@ class Frame:
 
 _encoder = msgspec.msgpack.Encoder()
 _messages = msgspec.msgpack.Decoder(AnyMessage)
-_shapes = msgspec.msgpack.Decoder(Shape)
+_record_schemas = msgspec.msgpack.Decoder(RecordSchema)
 
 
 def framed(message: Message, body: Sequence[memoryview] = ()) -> list[Buffer]:
@@ -200,7 +200,7 @@ def size_of(item: Item) -> int:
 
 
 class _Kept(Generic[_Key, _Value]):
-    """What shapes are by a key; all are forgotten once their messages have :data:`_SHAPES_KEPT` bytes."""
+    """A cache of record schemas by a key; it is cleared when their messages have :data:`_RECORD_SCHEMAS_KEPT` bytes."""
 
     def __init__(self) -> None:
         self._values: dict[_Key, _Value] = {}
@@ -212,7 +212,7 @@ class _Kept(Generic[_Key, _Value]):
 
     def keep(self, key: _Key, value: _Value, size: int) -> _Value:
         """Keeps a value whose message has so many bytes, and returns it."""
-        if self._bytes >= _SHAPES_KEPT:
+        if self._bytes >= _RECORD_SCHEMAS_KEPT:
             self._values.clear()
             self._bytes = 0
         self._values[key] = value
@@ -224,8 +224,8 @@ class Packer:
     """Makes frames of what queries return: neighbouring data change records as one batch."""
 
     def __init__(self) -> None:
-        self._known: _Kept[int, tuple[Shape, bytes]] = _Kept()
-        """Shapes by their identity, for decoders give the same object again, and as bytes."""
+        self._known: _Kept[int, tuple[RecordSchema, bytes]] = _Kept()
+        """Record schemas and their bytes, by identity, because decoders return the same object again."""
 
     def rows(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
         """The frame of the message :class:`Rows`."""
@@ -237,16 +237,16 @@ class Packer:
             if len(data) > FEW or any(isinstance(item, Changes) for item in data):
                 for changes in _joined(data):
                     body.append(memoryview(changes.batch.serialize()))
-                    parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.shapes))))
+                    parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.record_schemas))))
             else:
                 parts += [_part(item) for item in found if not isinstance(item, Changes)]
         return framed(Rows(query, size, parts), body)
 
-    def _encoded(self, shape: Shape) -> bytes:
-        known = self._known.get(id(shape))
+    def _encoded(self, schema: RecordSchema) -> bytes:
+        known = self._known.get(id(schema))
         if known is None:
-            raw = _encoder.encode(shape)
-            known = self._known.keep(id(shape), (shape, raw), len(raw))
+            raw = _encoder.encode(schema)
+            known = self._known.keep(id(schema), (schema, raw), len(raw))
         return known[1]
 
 
@@ -278,7 +278,7 @@ class Unpacker:
     """Reads rows from frames; one for each worker."""
 
     def __init__(self) -> None:
-        self._known: _Kept[bytes, Shape] = _Kept()
+        self._known: _Kept[bytes, RecordSchema] = _Kept()
 
     def items(self, rows: Rows, body: pa.Buffer | None) -> list[Item]:
         """The records of the frame, in order; nothing is copied."""
@@ -290,15 +290,15 @@ class Unpacker:
             if isinstance(part, _Columns):
                 assert body is not None
                 batch = pa.ipc.read_record_batch(body.slice(at, part.size), COLUMNS)
-                yield Changes(batch, tuple(map(self._decoded, part.shapes)))
+                yield Changes(batch, tuple(map(self._decoded, part.record_schemas)))
                 at += part.size
             else:
                 yield part.record
 
-    def _decoded(self, raw: bytes) -> Shape:
+    def _decoded(self, raw: bytes) -> RecordSchema:
         known = self._known.get(raw)
         if known is None:
-            found = _shapes.decode(raw)
+            found = _record_schemas.decode(raw)
             columns = (column_type(c.name, c.type, c.is_primary_key, c.ordinal_position) for c in found.column_types)
-            known = self._known.keep(raw, Shape(found.table_name, tuple(columns)), len(raw))
+            known = self._known.keep(raw, RecordSchema(found.table_name, tuple(columns)), len(raw))
         return known

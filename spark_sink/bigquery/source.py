@@ -138,9 +138,9 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """Gathers epochs before a started batch likewise: a micro-batch ends there at the latest."""
-        begun = self._started.at(first)
-        if begun is not None and not begun.pinned:
-            return self._ready(self.weights(first, min(last, begun.last)), ended=begun.last < last)
+        started = self._started.at(first)
+        if started is not None and not started.pinned:
+            return self._ready(self.weights(first, min(last, started.last)), ended=started.last < last)
         return super().groups(first, last)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
@@ -195,9 +195,10 @@ class BigQuerySinkReader(SinkStreamReader):
         each other.
         """
         now = self._options["pinned"]
-        begun = PinnedOptions.from_text(pinned or now)
-        is_bound = pinned not in ("", now) and not begun.table_options.merges and CommitLog(self._spool).has_some(first)
-        return begun if is_bound else replace(PinnedOptions.from_text(now), part_bytes=begun.part_bytes)
+        started = PinnedOptions.from_text(pinned or now)
+        can_bind = pinned not in ("", now) and not started.table_options.merges
+        is_bound = can_bind and CommitLog(self._spool).has_some(first)
+        return started if is_bound else replace(PinnedOptions.from_text(now), part_bytes=started.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
         if self._tables is None or self._tables.target != target:

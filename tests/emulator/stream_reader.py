@@ -34,9 +34,9 @@ class SeenMod:
 def now(sample: SampleDatabase) -> dt.datetime:
     """Returns the emulator's time."""
     with sample.database.snapshot() as snapshot:
-        moment = next(iter(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP")))[0]
-    assert isinstance(moment, dt.datetime)
-    return moment
+        instant = next(iter(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP")))[0]
+    assert isinstance(instant, dt.datetime)
+    return instant
 
 
 def read_all(

@@ -23,7 +23,7 @@ SCRIPTED_SECONDS = 20
 
 
 @dataclass(frozen=True)
-class Life:
+class ReadPartition:
     """A partition as it was read: its start, its parents, and its records up to the subject's end."""
 
     token: str
@@ -55,15 +55,15 @@ class Subject:
     end: int
     caller: Caller
 
-    def lives(self) -> dict[str, Life]:
+    def read_partitions(self) -> dict[str, ReadPartition]:
         """Reads every partition from start to end simply, parents first; returns them by token."""
-        found: dict[str, Life] = {}
+        found: dict[str, ReadPartition] = {}
         waiting = children_of(self.caller.query(None, self.start, self.end).records)
         while waiting:
             child, start = waiting.pop(0)
             if child.token not in found:
                 records = self.caller.query(child.token, start, self.end).records
-                found[child.token] = Life(child.token, start, child.parents, tuple(records))
+                found[child.token] = ReadPartition(child.token, start, child.parents, tuple(records))
                 waiting += children_of(records)
         return found
 
@@ -109,7 +109,7 @@ def officials(emulator: Emulator) -> Iterator[Subjects]:
 
 def _merged(subject: Subject) -> bool:
     """Whether partitions of it have split and merged."""
-    return any(len(life.parents) > 1 for life in subject.lives().values())
+    return any(len(partition.parents) > 1 for partition in subject.read_partitions().values())
 
 
 @contextmanager
@@ -121,9 +121,9 @@ def scripteds() -> Iterator[Subjects]:
 
 @contextmanager
 def _scripted(dialect: Dialect) -> Iterator[Subject]:
-    began = time.time_ns()
-    origin = began - (SCRIPTED_SECONDS + 10) * SECOND
-    told = Scenario.generate(
+    started_at = time.time_ns()
+    origin = started_at - (SCRIPTED_SECONDS + 10) * SECOND
+    script = Scenario.generate(
         41,
         origin=origin,
         seconds=SCRIPTED_SECONDS,
@@ -132,25 +132,25 @@ def _scripted(dialect: Dialect) -> Iterator[Subject]:
         transactions=100,
         schema_change=False,  # the tables must be those of the official emulator
     )
-    with ScriptedServer.started(told, begins=began) as server:
+    with ScriptedServer.started(script, begins=started_at) as server:
         caller = Caller(sample_of(server))
-        yield Subject("scripted", sample_of(server), tuple(told.committed), origin, caller.now(), caller)
+        yield Subject("scripted", sample_of(server), tuple(script.committed), origin, caller.now(), caller)
         caller.close()
 
 
 def sample_of(server: ScriptedServer) -> SampleDatabase:
     """Describes a scripted server's database as a sample database."""
-    told = server.engine.scenario
-    client = connect(server.host, told.project)
+    script = server.engine.scenario
+    client = connect(server.host, script.project)
     return SampleDatabase(
         host=server.host,
-        project=told.project,
-        instance=told.instance,
-        database_id=told.database,
-        dialect=told.dialect,
-        change_stream=told.change_stream,
-        value_capture_type=told.value_capture_type,
+        project=script.project,
+        instance=script.instance,
+        database_id=script.database,
+        dialect=script.dialect,
+        change_stream=script.change_stream,
+        value_capture_type=script.value_capture_type,
         client=client,
-        database=client.instance(told.instance).database(told.database),
-        tables=told.tables,
+        database=client.instance(script.instance).database(script.database),
+        tables=script.tables,
     )

@@ -11,15 +11,18 @@ from tests.house.project import PACKAGES, ROOT, files
 
 EXCEPTIONS = {
     "letter*": [
-        r"[Dd]ead[ _-]?[Ll]etters?",  # the standard term
-        r"[Ll]etters, digits",  # of which characters an identifier consists
+        r"[Dd]ead(?:[ _-]|\s+)?[Ll]etters?",  # the standard term
+        r"[Ll]etters, (?:digits|numbers)|letter or underscore",  # of which characters an identifier consists
         r"(?:capital|lower-case|upper-case|small) letters?",
+        r'"letters"|letters_\{',  # a key of `dead-letters list --json`; names of streams of replays in the spool
     ],
     "begun": [
-        r"\.begun\b",  # a file of the spool: consumers/<sink>.begun
+        r"\.begun\b",  # a file of the spool, consumers/<sink>.begun; and a field of consumers/bigquery.pace
+        r"\bbegun: int|\bbegun=",  # that field
     ],
     "shape*": [
         r"\.shape\b",  # NumPy's
+        r'"shape"',  # a key of what consumers/bigquery.begun holds
     ],
 }
 """Contexts in which a word of the right column is right; matched around it."""

@@ -1,22 +1,30 @@
 """Every table of a sink that is keyed by column kinds has a line for each of them."""
 
+import io
 from collections.abc import Mapping
 
+import orjson
 import pytest
 
+from connector.core.changes import Changes
 from connector.core.column_kinds import ColumnKind, SpannerType
-from connector.core.records import ColumnType
-from connector.core.schemas import TableSchema
+from connector.core.records import ColumnType, Mod
+from connector.core.schemas import SchemaRegistry, TableSchema
+from connector.envelope.envelope import EnvelopeBuilder, Source
 from emulator.bigquery.schema import read_columns
 from emulator.bigquery.values import converter
 from spark_sink.bigquery.merging.values import LOADED_VALUES
 from spark_sink.bigquery.rows.builder import RowBuilder
 from spark_sink.bigquery.tables.table import COLUMN_TYPES, TableOptions, bigquery_table
-from spark_sink.encoding.avro import ADD_VALUES
+from spark_sink.encoding.avro import ADD_VALUES, Avro
 from spark_sink.encoding.avro_payload import READINGS
+from spark_sink.encoding.file_format import Series
+from spark_sink.encoding.jsonl import JsonLines
+from spark_sink.read_back.avro import avro_events
+from spark_sink.read_back.files import json_lines
 from spark_sink.source.typed import SPARK_TYPES
-from tests.connector.builders import column
-from tests.spark_sink.column_types import TYPE_OBJECTS
+from tests.connector.builders import column, record
+from tests.spark_sink.column_types import TYPE_OBJECTS, VALUES
 
 TABLES_BY_KIND: dict[str, Mapping[ColumnKind, object]] = {
     "typed()": SPARK_TYPES,
@@ -51,3 +59,23 @@ def test_the_bigquery_double_takes_every_kind(kind: ColumnKind, timestamps: str,
     (known,) = read_columns({"fields": [{"name": "v", "type": field.type}]})
     assert known.type == field.type
     assert converter(field.type, sent.type) is not None
+
+
+@pytest.mark.parametrize("arrays", ["json", "multidimensional"])
+@pytest.mark.parametrize("kind", ColumnKind)
+def test_every_kind_is_read_back_from_avro_and_json_lines(kind: ColumnKind, arrays: str) -> None:
+    array_type = f'{{"array_element_type":{TYPE_OBJECTS[kind]},"code":"ARRAY"}}'
+    columns = (ColumnType("v", TYPE_OBJECTS[kind], False, 1), ColumnType("a", array_type, False, 2))
+    mods = (Mod("{}", f'{{"v":{VALUES[kind]},"a":[{VALUES[kind]}]}}', "{}"),)
+    registry = SchemaRegistry()
+    builder = EnvelopeBuilder(Source("p", "i", "d", "s", "d"), stream_name=None, read_method="spanner-cdc")
+    batch = builder.build(Changes.of([record(column_types=columns, mods=mods)]), registry, 1)
+    series = Series(*(batch.column(name)[0].as_py() for name in ("object", "schema_key", "read_method")))
+    avro = Avro(registry.by_key, deflate=False, timestamps="text", arrays=arrays)
+    lines = JsonLines(registry.by_key, gzip=False)
+    files = [
+        io.BytesIO(b"".join((form.header(series, "f"), form.framed(form.encode(series, batch), 0, 1, "f"))))
+        for form in (avro, lines)
+    ]
+    (from_avro,), (from_lines,) = avro_events("f", files[0]), json_lines("f", files[1])
+    assert orjson.loads(bytes(from_avro.payload)) == orjson.loads(bytes(from_lines.payload))

@@ -1,4 +1,4 @@
-"""The sink's process of `spanner-cdc run`: what is started again, how often, and what ends it."""
+"""The sink's process of `spanner-cdc run`: what is restarted, how often, and what ends it."""
 
 import asyncio
 import functools

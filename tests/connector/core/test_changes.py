@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.changes import COLUMNS, Changes, Shape, sequence_numbers
+from connector.core.changes import COLUMNS, Changes, RecordSchema, sequence_numbers
 from connector.core.records import DataChangeRecord, sequence_number
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
@@ -63,10 +63,10 @@ def test_columns_have_the_same_properties_as_their_records(pair: Both) -> None:
     if wanted:
         assert (found.first, found.last) == (wanted[0].commit_timestamp, wanted[-1].commit_timestamp)
     for field in COLUMNS:
-        if field.name not in ("shape", "mods"):
+        if field.name not in ("record_schema", "mods"):
             assert found.column(field.name).to_pylist() == [getattr(one, field.name) for one in wanted]
-    shapes = [found.shapes[code] for code in found.column("shape").to_pylist()]
-    assert shapes == [Shape(one.table_name, one.column_types) for one in wanted]
+    schemas = [found.record_schemas[code] for code in found.column("record_schema").to_pylist()]
+    assert schemas == [RecordSchema(one.table_name, one.column_types) for one in wanted]
 
 
 @effort(150)
@@ -89,7 +89,7 @@ def test_as_many_have_passed_as_were_committed_by_then(pair: Both, instant: int,
 def test_joined_columns_have_each_record_schema_once(parts: list[list[DataChangeRecord]]) -> None:
     joined = Changes.joined(map(Changes.of, parts))
     assert joined.records() == tuple(one for part in parts for one in part)
-    assert len(set(joined.shapes)) == len(joined.shapes)
+    assert len(set(joined.record_schemas)) == len(joined.record_schemas)
 
 
 @effort(100)
@@ -114,7 +114,7 @@ def test_what_need_not_change_is_not_copied() -> None:
 def test_equal_record_schemas_are_one_after_joining() -> None:
     """A decoder may have read the same column types from different texts."""
     changes = Changes.of([record(), record(table_name="Albums")])
-    twice = Changes(changes.batch, (changes.shapes[0], changes.shapes[0]))
+    twice = Changes(changes.batch, (changes.record_schemas[0], changes.record_schemas[0]))
     joined = Changes.joined([twice, changes])
-    assert joined.shapes == changes.shapes
+    assert joined.record_schemas == changes.record_schemas
     assert joined.records() == twice.records() + changes.records()

@@ -95,8 +95,8 @@ def test_without_information_schema_the_key_columns_positions_order_the_key() ->
 BY_POSITION = (column("A", ordinal=1, key=True), column("B", ordinal=2, key=True), column("C", ordinal=3))
 
 
-def changes_of(*shapes: tuple[str, tuple[ColumnType, ...]]) -> Changes:
-    return Changes.of([record(table_name=table, column_types=columns) for table, columns in shapes])
+def changes_of(*record_schemas: tuple[str, tuple[ColumnType, ...]]) -> Changes:
+    return Changes.of([record(table_name=table, column_types=columns) for table, columns in record_schemas])
 
 
 def test_a_key_that_is_declared_before_its_table_is_observed_has_the_declared_order() -> None:

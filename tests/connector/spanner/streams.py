@@ -1,6 +1,7 @@
-"""A gRPC server in the running loop, whose answer to every call is what a test says."""
+"""A gRPC server in the running loop, whose answer to every call a test defines."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,11 @@ import grpc.aio
 METHOD = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 
 Answer = Callable[[grpc.aio.ServicerContext], Awaitable[None]]
+
+
+def pump_threads() -> list[threading.Thread]:
+    """The threads of this process's pumps."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pump")]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.errors import Action, classify
 from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
-from tests.connector.spanner.test_transport import pump_threads
+from tests.connector.spanner.streams import pump_threads
 from tests.emulator.scripted.scripted_stream import ORIGIN, at, loose, scenario, shown
 
 _LATE = at(30)
@@ -23,7 +23,7 @@ _LATE = at(30)
 
 @pytest.fixture(params=[0, BEHIND + 1], ids=["awaited", "pumped"])
 def clock(request: pytest.FixtureRequest) -> Callable[[], int]:
-    """The reader's clock: as the query begins, and well after."""
+    """The reader's clock: as the query starts, and well after."""
     passed = int(request.param)
     return lambda: ORIGIN + passed
 

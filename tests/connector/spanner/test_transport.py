@@ -1,7 +1,6 @@
-"""Streams in both ways of reading them: waited for by asyncio, and pumped by a thread."""
+"""Streams in both ways of reading them: awaited by asyncio, and pumped by a thread."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,7 +14,7 @@ from connector.spanner.errors import Action, classify
 from connector.spanner.pump import ENOUGH, MESSAGE
 from connector.spanner.pump import MOST_OF_A_PUMP as MOST
 from connector.spanner.transport import PUMPS, STREAMS_PER_CHANNEL, Take, Transport
-from tests.connector.spanner.streams import METHOD, Served, never, serving, write_all
+from tests.connector.spanner.streams import METHOD, Served, never, pump_threads, serving, write_all
 from tests.faults.link import linked
 
 PATIENCE = 30.0
@@ -34,10 +33,6 @@ def run(main: Coroutine[object, object, None]) -> None:
 
     asyncio.run(patiently())
     assert not pump_threads()
-
-
-def pump_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("pump")]
 
 
 @asynccontextmanager

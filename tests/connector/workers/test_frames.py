@@ -128,7 +128,7 @@ def test_repeated_record_schemas_are_parsed_once() -> None:
     first, again = (sent_through(packer, unpacker, [part])[0] for part in (sent.part(0, 1), sent.part(1, 2)))
     assert isinstance(first, Changes)
     assert isinstance(again, Changes)
-    assert all(one is other for one, other in zip(first.shapes, again.shapes, strict=True))
+    assert all(one is other for one, other in zip(first.record_schemas, again.record_schemas, strict=True))
 
 
 def test_the_cache_of_record_schemas_is_bounded() -> None:

@@ -302,10 +302,10 @@ def test_a_table_can_be_partitioned_by_a_time_column(caller: Caller, field: str)
 
 def test_a_table_can_be_partitioned_by_a_limited_number_of_integer_ranges(caller: Caller) -> None:
     table = bigquery.Table(caller.name("t"), schema=[ID])
-    for end, taken in ((10_001, False), (10_000, True)):
+    for end, accepted in ((10_001, False), (10_000, True)):
         span = bigquery.PartitionRange(start=0, end=end, interval=1)
         table.range_partitioning = bigquery.RangePartitioning(span, field="id")
-        if taken:
+        if accepted:
             assert caller.tables.create_table(table).range_partitioning.range_.end == end
         else:
             with pytest.raises(BadRequest, match="partition"):

@@ -276,11 +276,11 @@ def test_a_connection_receives_the_schema_with_new_columns(caller: Caller) -> No
         yield request(stream, message(id="int64"), {"id": 2})
         yield request(stream, PERSON, {"id": 3, "name": "c"})
 
-    told = [
+    updated = [
         [field.name for field in answer.updated_schema.fields]
         for answer in caller.write.append_rows(requests(), retry=None)
     ]
-    assert told == [[], ["id", "name"], []]
+    assert updated == [[], ["id", "name"], []]
     assert caller.rows("t")[-2:] == [{"id": 2, "name": None}, {"id": 3, "name": "c"}]
 
 
@@ -372,7 +372,7 @@ def test_an_invalid_change_is_a_row_error(caller: Caller, row: dict[str, object]
 
 def test_a_row_with_an_injected_invalid_value_is_rejected(caller: Caller) -> None:
     table = caller.make("t", ID, NAME)
-    caller.double.refuse("name", "poison", "cannot be taken")
+    caller.double.refuse("name", "poison", "cannot be accepted")
     answer = caller.append(default(table), PERSON, {"id": 1, "name": "a"}, {"id": 2, "name": "poison"})
-    assert [(error.index, error.message) for error in answer.row_errors] == [(1, "name: cannot be taken")]
+    assert [(error.index, error.message) for error in answer.row_errors] == [(1, "name: cannot be accepted")]
     assert not caller.append(default(table), PERSON, {"id": 1, "name": "a"}).error.code

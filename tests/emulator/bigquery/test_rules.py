@@ -172,14 +172,14 @@ def test_other_columns_can_be_renamed_dropped_and_added_again(caller: Caller) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "to", "taken"),
+    ("kind", "to", "accepted"),
     [("INT64", "NUMERIC", True), ("INT64", "FLOAT64", True), ("NUMERIC", "BIGNUMERIC", True),
      ("INT64", "STRING", False), ("STRING", "BYTES", False), ("FLOAT64", "INT64", False)],
 )  # fmt: skip
-def test_a_type_can_only_be_widened(caller: Caller, kind: str, to: str, taken: bool) -> None:
+def test_a_type_can_only_be_widened(caller: Caller, kind: str, to: str, accepted: bool) -> None:
     """data-definition-language, ALTER COLUMN SET DATA TYPE."""
     caller.make("t", ID, SchemaField("v", kind), key=["id"])
-    if not taken:
+    if not accepted:
         with pytest.raises(BadRequest, match="can be coerced"):
             run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
     else:

@@ -70,7 +70,7 @@ def test_simple_statements_have_the_same_metadata_on_both_servers(pair: Pair) ->
         "SELECT change_stream_name FROM information_schema.change_streams",
     ):
         official, scripted = (subject.caller.run(sql).messages[0].metadata.row_type.fields for subject in pair)
-        # GoogleSQL tells no case apart
+        # GoogleSQL ignores the case
         assert [(field.name.lower(), field.type_.code) for field in official] == [
             (field.name.lower(), field.type_.code) for field in scripted
         ]
@@ -127,7 +127,7 @@ def test_google_cloud_spanner_reads_the_committed_mods(subject: Subject) -> None
 
 def _some_partition(subject: Subject) -> str:
     """Returns a partition that ended long ago."""
-    return next(life.token for life in subject.lives().values() if life.announced)
+    return next(one.token for one in subject.read_partitions().values() if one.announced)
 
 
 def _other_function(subject: Subject) -> str:
@@ -220,7 +220,7 @@ def test_an_invalid_query_is_rejected_with_the_same_code_and_message(what: str, 
 @pytest.mark.emulator
 def test_a_child_can_be_queried_from_its_start_but_not_before(pair: Pair) -> None:
     for subject in pair:
-        child = next(life for life in subject.lives().values() if life.parents)
+        child = next(one for one in subject.read_partitions().values() if one.parents)
         early = subject.caller.query(child.token, child.start - 1, subject.end)
         assert early.code is OUT_OF_RANGE
         assert early.details.startswith(

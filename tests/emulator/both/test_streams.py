@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from connector.core.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord, Record
 from connector.core.timestamps import SECOND
 from tests.emulator.caller import Answer, Asked
-from tests.emulator.subjects import Life, Subject, children_of
+from tests.emulator.subjects import ReadPartition, Subject, children_of
 from tests.integration.delivered import canonical
 
 Pair = tuple[Subject, Subject]
@@ -33,9 +33,9 @@ def without_heartbeats(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if not isinstance(record, HeartbeatRecord)]
 
 
-def finished(subject: Subject) -> list[Life]:
+def finished(subject: Subject) -> list[ReadPartition]:
     """Returns the partitions that ended before the subject's end."""
-    return [life for life in subject.lives().values() if life.announced]
+    return [partition for partition in subject.read_partitions().values() if partition.announced]
 
 
 def test_the_initial_query_returns_the_partitions_that_cover_its_start_without_parents_and_ends(
@@ -54,8 +54,8 @@ def test_the_initial_query_returns_the_partitions_that_cover_its_start_without_p
 def test_following_the_partitions_returns_every_committed_mod_once(subject: Subject) -> None:
     found = Counter(
         (change.commit_timestamp, change.table_name, change.mod_type, _text(mod.keys), _text(mod.new_values))
-        for life in subject.lives().values()
-        for change in life.changes
+        for partition in subject.read_partitions().values()
+        for change in partition.changes
         for mod in change.mods
     )
     committed = Counter(
@@ -72,30 +72,30 @@ def _text(row: str) -> str:
 def test_a_partition_ends_with_its_children_who_name_all_their_parents_and_start_where_these_end(
     subject: Subject,
 ) -> None:
-    lives = subject.lives()
+    partitions = subject.read_partitions()
     churn: Counter[str] = Counter()
-    for life in lives.values():
-        assert life.parents <= set(lives)
-        for parent in life.parents:
-            assert {record.start_timestamp for record in lives[parent].announced} == {life.start}
-            assert life.token in {child.token for child, _ in children_of(list(lives[parent].records))}
-        churn["merges"] += len(life.parents) > 1
-    for life in finished(subject):
-        records = without_heartbeats(life.records)
-        assert all(isinstance(record, ChildPartitionsRecord) for record in records[-len(life.announced) :])
-        assert len({record.start_timestamp for record in life.announced}) == 1
-        churn["splits"] += len(children_of(list(life.announced))) > 1
+    for partition in partitions.values():
+        assert partition.parents <= set(partitions)
+        for parent in partition.parents:
+            assert {record.start_timestamp for record in partitions[parent].announced} == {partition.start}
+            assert partition.token in {child.token for child, _ in children_of(list(partitions[parent].records))}
+        churn["merges"] += len(partition.parents) > 1
+    for partition in finished(subject):
+        records = without_heartbeats(partition.records)
+        assert all(isinstance(record, ChildPartitionsRecord) for record in records[-len(partition.announced) :])
+        assert len({record.start_timestamp for record in partition.announced}) == 1
+        churn["splits"] += len(children_of(list(partition.announced))) > 1
     assert churn["splits"] > 0
     assert churn["merges"] > 0
 
 
 def test_records_are_in_order_and_within_the_bounds_of_their_partition_and_query(subject: Subject) -> None:
-    for life in subject.lives().values():
-        order = [timestamp_of(record) for record in life.records]
+    for partition in subject.read_partitions().values():
+        order = [timestamp_of(record) for record in partition.records]
         assert order == sorted(order)
-        assert all(life.start <= at <= subject.end for at in order)
+        assert all(partition.start <= at <= subject.end for at in order)
         changes: dict[str, list[int]] = {}
-        for change in life.changes:
+        for change in partition.changes:
             changes.setdefault(change.server_transaction_id, []).append(int(change.record_sequence))
         for sequences in changes.values():
             assert sequences == sorted(set(sequences))
@@ -103,9 +103,9 @@ def test_records_are_in_order_and_within_the_bounds_of_their_partition_and_query
 
 def test_a_transaction_has_as_many_records_as_it_says_and_its_last_one_in_each_partition(subject: Subject) -> None:
     records: dict[str, list[tuple[str, DataChangeRecord]]] = {}
-    for life in subject.lives().values():
-        for change in life.changes:
-            records.setdefault(change.server_transaction_id, []).append((life.token, change))
+    for partition in subject.read_partitions().values():
+        for change in partition.changes:
+            records.setdefault(change.server_transaction_id, []).append((partition.token, change))
     for found in records.values():
         tokens = {token for token, _ in found}
         assert {change.number_of_records_in_transaction for _, change in found} == {len(found)}
@@ -115,18 +115,18 @@ def test_a_transaction_has_as_many_records_as_it_says_and_its_last_one_in_each_p
 
 
 def test_a_partitions_records_are_the_same_whenever_it_is_read(subject: Subject) -> None:
-    for life in finished(subject):
-        again = subject.caller.query(life.token, life.start).records  # without an end it ends too
-        assert without_heartbeats(again) == without_heartbeats(life.records)
+    for partition in finished(subject):
+        again = subject.caller.query(partition.token, partition.start).records  # without an end it ends too
+        assert without_heartbeats(again) == without_heartbeats(partition.records)
 
 
 def test_both_bounds_of_a_query_are_inclusive(subject: Subject) -> None:
-    life = max(subject.lives().values(), key=lambda life: len(life.changes))
-    at = [change.commit_timestamp for change in life.changes]
+    partition = max(subject.read_partitions().values(), key=lambda partition: len(partition.changes))
+    at = [change.commit_timestamp for change in partition.changes]
     first, last = at[len(at) // 3], at[2 * len(at) // 3]
     for start, end in ((first, last), (first, first), (first + 1, last - 1)):
-        records = without_heartbeats(subject.caller.query(life.token, start, end).records)
-        assert records == [change for change in life.changes if start <= change.commit_timestamp <= end]
+        records = without_heartbeats(subject.caller.query(partition.token, start, end).records)
+        assert records == [change for change in partition.changes if start <= change.commit_timestamp <= end]
 
 
 def outlived(subject: Subject, span: int, heartbeat: int = 1000) -> tuple[int, int, list[Answer]]:
@@ -143,7 +143,7 @@ def outlived(subject: Subject, span: int, heartbeat: int = 1000) -> tuple[int, i
         ]
         if living:
             return start, end, living
-    raise AssertionError("no partition lives for long")
+    raise AssertionError("no partition exists for long")
 
 
 def test_a_query_with_an_end_in_the_future_ends_when_that_time_has_come(subject: Subject) -> None:
@@ -201,7 +201,7 @@ def _structure(node: object, name: str = "") -> object:
 
 def _structures(subject: Subject) -> dict[str, set[object]]:
     """Returns the structures of records by their kind."""
-    asked = [Asked(life.token, life.start, subject.end) for life in finished(subject)]
+    asked = [Asked(partition.token, partition.start, subject.end) for partition in finished(subject)]
     asked.append(Asked(None, subject.start))
     shapes: dict[str, set[object]] = {}
     for answer in [*subject.caller.ask_together(asked), *outlived(subject, 300 * MILLISECOND, 100)[2]]:
@@ -222,8 +222,8 @@ def test_records_list_the_same_columns_on_both_servers(pair: Pair) -> None:
     official, scripted = (
         {
             (change.table_name, change.mod_type, change.value_capture_type, change.column_types)
-            for life in subject.lives().values()
-            for change in life.changes
+            for partition in subject.read_partitions().values()
+            for change in partition.changes
         }
         for subject in pair
     )

@@ -155,10 +155,10 @@ def test_an_emulator_of_the_environment_that_does_not_answer_is_reported_in_one_
         closed.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{closed.getsockname()[1]}"
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", host)
-    with pytest.raises(EmulatorNotFoundError) as told, find_or_start(environment_seconds=0.5):
+    with pytest.raises(EmulatorNotFoundError) as raised, find_or_start(environment_seconds=0.5):
         pass
-    assert host in str(told.value)
-    assert "\n" not in str(told.value)
+    assert host in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_without_program_and_engine_one_line_says_how_to_get_an_emulator(
@@ -168,9 +168,9 @@ def test_without_program_and_engine_one_line_says_how_to_get_an_emulator(
     monkeypatch.setenv("CLOUDSDK_ROOT_DIR", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setattr(binary, "_SDK_FOLDERS", ())
-    with pytest.raises(EmulatorNotFoundError) as told, find_or_start():
+    with pytest.raises(EmulatorNotFoundError) as raised, find_or_start():
         pass
-    message = str(told.value)
+    message = str(raised.value)
     assert "\n" not in message
     for way_out in (
         "gcloud components install",
@@ -215,10 +215,10 @@ def test_a_program_that_never_answers_is_ended_at_the_deadline(tmp_path: Path) -
 
 @pytest.mark.emulator
 def test_a_port_in_use_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
         free_ports = binary._free_ports
         ports = iter([(port, free_ports()[1]), free_ports()])
         monkeypatch.setattr(binary, "_free_ports", lambda: next(ports))

@@ -112,17 +112,17 @@ def scenario(dialect: Dialect = "googlesql", mode: PartitionMode = "IMMUTABLE_KE
 
 
 def engine(
-    told: Scenario, *, now: float = 0.0, faults: FaultPlan | None = None, framing: Framing | None = None
+    script: Scenario, *, now: float = 0.0, faults: FaultPlan | None = None, framing: Framing | None = None
 ) -> ScriptedSpanner:
     """Serves it, with a clock that starts `now` seconds after the origin."""
-    return ScriptedSpanner(told, clock=ScriptedClock(at(now)), faults=faults, framing=framing)
+    return ScriptedSpanner(script, clock=ScriptedClock(at(now)), faults=faults, framing=framing)
 
 
 @dataclass
 class Asked:
     """Returns a change stream query as a client sends it: its statement, and its parameters by name."""
 
-    told: Scenario
+    script: Scenario
     token: str | None = None
     start: float | None = 0.0
     end: float | None = None
@@ -130,8 +130,8 @@ class Asked:
 
     @property
     def sql(self) -> str:
-        dialect = DIALECTS[_DIALECT_NAMES[self.told.dialect]]
-        return dialect.query(self.told.change_stream, self.told.mode)
+        dialect = DIALECTS[_DIALECT_NAMES[self.script.dialect]]
+        return dialect.query(self.script.change_stream, self.script.mode)
 
     @property
     def parameters(self) -> dict[str, str | None]:
@@ -141,7 +141,7 @@ class Asked:
             self.token,
             None if self.heartbeat is None else str(self.heartbeat),
         )
-        return dict(zip(DIALECTS[_DIALECT_NAMES[self.told.dialect]].parameters, values, strict=True))
+        return dict(zip(DIALECTS[_DIALECT_NAMES[self.script.dialect]].parameters, values, strict=True))
 
 
 @dataclass
@@ -166,24 +166,24 @@ class Answer:
 
 def shown(record: Record) -> str:
     match record:
-        case DataChangeRecord(commit_timestamp=moment):
+        case DataChangeRecord(commit_timestamp=instant):
             word = "change"
-        case HeartbeatRecord(timestamp=moment):
+        case HeartbeatRecord(timestamp=instant):
             word = "heartbeat"
-        case ChildPartitionsRecord(start_timestamp=moment, children=children):
+        case ChildPartitionsRecord(start_timestamp=instant, children=children):
             word = "children " + ",".join(child.token for child in children)
-        case PartitionStartRecord(start_timestamp=moment, tokens=tokens):
+        case PartitionStartRecord(start_timestamp=instant, tokens=tokens):
             word = "start " + ",".join(tokens)
-        case PartitionEndRecord(end_timestamp=moment):
+        case PartitionEndRecord(end_timestamp=instant):
             word = "end"
-        case PartitionEventRecord(commit_timestamp=moment):
+        case PartitionEventRecord(commit_timestamp=instant):
             word = "event"
-    return f"{word} {round((moment - ORIGIN) / SECOND, 3):g}"
+    return f"{word} {round((instant - ORIGIN) / SECOND, 3):g}"
 
 
-async def records_of(messages: AsyncIterator[bytes], told: Scenario) -> AsyncIterator[list[Record]]:
+async def records_of(messages: AsyncIterator[bytes], script: Scenario) -> AsyncIterator[list[Record]]:
     """Decodes the records that each message completes with the connector's decoder."""
-    decode = decoder(DIALECTS[_DIALECT_NAMES[told.dialect]], told.mode)()
+    decode = decoder(DIALECTS[_DIALECT_NAMES[script.dialect]], script.mode)()
     async for message in messages:
         yield loose(decode([message], 0))
 

@@ -236,10 +236,10 @@ def test_a_plan_says_whether_it_may_reset_connections() -> None:
 def test_a_correct_reader_receives_everything_despite_drawn_faults(
     dialect: Dialect, mode: PartitionMode, seed: int
 ) -> None:
-    told = Scenario.generate(seed, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=60)
-    served = engine(told, now=3, faults=FaultPlan(seed), framing=Framing.drawn(seed))
+    script = Scenario.generate(seed, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=60)
+    served = engine(script, now=3, faults=FaultPlan(seed), framing=Framing.drawn(seed))
     seen = run(_read_all(served, 40))
-    expected = {(c.commit_timestamp, c.server_transaction_id, c.record_sequence) for c in told.history.changes()}
+    expected = {(c.commit_timestamp, c.server_transaction_id, c.record_sequence) for c in script.history.changes()}
     assert seen == expected
 
 

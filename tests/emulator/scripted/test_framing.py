@@ -63,9 +63,9 @@ def test_a_number_cannot_be_cut() -> None:
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("framing", _FRAMINGS, ids=str)
 def test_every_framing_returns_the_same_rows(dialect: Dialect, mode: PartitionMode, framing: Framing) -> None:
-    told = Scenario.generate(3, origin=ORIGIN, seconds=5, dialect=dialect, mode=mode, transactions=15)
+    script = Scenario.generate(3, origin=ORIGIN, seconds=5, dialect=dialect, mode=mode, transactions=15)
     form = row_encoder(dialect, mode)
-    rows = [form(change) for change in told.history.changes()]
+    rows = [form(change) for change in script.history.changes()]
     frames = framing.of_query(metadata(dialect, mode, "Everything"), "a query")
     messages = [_PartialResultSet.FromString(m) for part in (rows[:1], rows[1:]) for m in frames.messages(part)]
     _assert_framed(messages, [Value.FromString(row) for row in rows])
@@ -113,9 +113,9 @@ def test_a_message_holds_at_least_one_row() -> None:
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_the_connector_reads_the_same_from_every_framing(dialect: Dialect, mode: PartitionMode) -> None:
-    told = scenario(dialect, mode)
-    plain = run(ask(engine(told, now=12), "left", start=0, end=27))
+    script = scenario(dialect, mode)
+    plain = run(ask(engine(script, now=12), "left", start=0, end=27))
     for framing in _FRAMINGS:
-        framed = run(ask(engine(told, now=12, framing=framing), "left", start=0, end=27))
+        framed = run(ask(engine(script, now=12, framing=framing), "left", start=0, end=27))
         assert framed.records == plain.records, framing
         assert framed.ok

@@ -38,9 +38,9 @@ def _value(encoded: bytes) -> Value:
 def test_the_connector_decodes_every_field_of_every_change_as_the_history_has_it(
     dialect: Dialect, mode: PartitionMode
 ) -> None:
-    told = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
+    script = Scenario.generate(11, origin=ORIGIN, seconds=30, dialect=dialect, mode=mode, transactions=80)
     form, decode = row_encoder(dialect, mode), walk(DIALECTS[_NAMES[dialect]], mode)
-    for truth in [*told.history.changes(), change(1), change(2, 2)]:
+    for truth in [*script.history.changes(), change(1), change(2, 2)]:
         (got,) = decode(_value(form(truth)), 0)
         assert isinstance(got, DataChangeRecord)
         _assert_same(got, truth)
@@ -124,9 +124,9 @@ def test_a_mutable_row_is_a_change_stream_record_in_base64(dialect: Dialect) -> 
 
 def test_partition_records_of_the_mutable_mode_keep_their_fields() -> None:
     form = row_encoder("googlesql", "MUTABLE_KEY_RANGE")
-    told = scenario(mode="MUTABLE_KEY_RANGE").history.partitions["left"].events
+    script = scenario(mode="MUTABLE_KEY_RANGE").history.partitions["left"].events
     event, start, _, end = (
-        _ChangeStreamRecord.FromString(base64.b64decode(_value(form(record)).string_value)) for record in told[3:]
+        _ChangeStreamRecord.FromString(base64.b64decode(_value(form(record)).string_value)) for record in script[3:]
     )
     moved = event.partition_event_record
     assert [source.source_partition_token for source in moved.move_in_events] == ["right"]
@@ -157,10 +157,10 @@ def test_a_record_with_fifty_shared_mods_is_encoded_in_less_than_100_microsecond
     form(shared)
 
     def seconds() -> float:
-        began = time.thread_time()
+        started_at = time.thread_time()
         for _ in range(200):
             form(shared)
-        return time.thread_time() - began
+        return time.thread_time() - started_at
 
     assert min(seconds() for _ in range(5)) / 200 < 100e-6
 

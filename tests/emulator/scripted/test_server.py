@@ -43,12 +43,12 @@ _LATE = at(30)
 def test_the_connector_reads_what_the_engine_sends(
     dialect: Dialect, mode: PartitionMode, framing: Framing | None
 ) -> None:
-    told = scenario(dialect, mode)
-    with ScriptedServer.started(told, begins=_LATE, framing=framing) as server:
+    script = scenario(dialect, mode)
+    with ScriptedServer.started(script, begins=_LATE, framing=framing) as server:
         found = asyncio.run(_read_with_connector(server, ["left", "right"]))
     assert found == {
-        INITIAL_TOKEN: run(ask(engine(told, now=30), None, 0, 29)).shown,
-        **{token: run(ask(engine(told, now=30), token, 0, 29)).shown for token in ("left", "right")},
+        INITIAL_TOKEN: run(ask(engine(script, now=30), None, 0, 29)).shown,
+        **{token: run(ask(engine(script, now=30), token, 0, 29)).shown for token in ("left", "right")},
     }
 
 
@@ -76,10 +76,10 @@ async def _read_with_connector(server: ScriptedServer, tokens: list[str]) -> dic
 
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_google_cloud_spanner_reads_the_schema_and_the_stream(dialect: Dialect, mode: PartitionMode) -> None:
-    told = scenario(dialect, mode)
+    script = scenario(dialect, mode)
     framing = Framing(3, rows=3, chunked=1.0, tokens=0.5)
-    with ScriptedServer.started(told, begins=_LATE, framing=framing) as server:
-        database = connect(server.host, told.project).instance(told.instance).database(told.database)
+    with ScriptedServer.started(script, begins=_LATE, framing=framing) as server:
+        database = connect(server.host, script.project).instance(script.instance).database(script.database)
         with database.snapshot() as snapshot:
             (found,) = snapshot.execute_sql("SELECT change_stream_name FROM information_schema.change_streams")
             assert found == ["Everything"]
@@ -92,8 +92,8 @@ def test_google_cloud_spanner_reads_the_schema_and_the_stream(dialect: Dialect, 
                 "p1 p2 p3 p4",
             ),
         }[dialect]
-        moment = dt.datetime.fromtimestamp(ORIGIN // SECOND + 1, dt.UTC)
-        values = (moment, moment + dt.timedelta(seconds=28), "left", 1000)
+        instant = dt.datetime.fromtimestamp(ORIGIN // SECOND + 1, dt.UTC)
+        values = (instant, instant + dt.timedelta(seconds=28), "left", 1000)
         types_ = (param_types.TIMESTAMP, param_types.TIMESTAMP, param_types.STRING, param_types.INT64)
         with database.snapshot() as snapshot:
             rows = snapshot.execute_sql(
@@ -116,10 +116,10 @@ def test_its_time_starts_where_requested_and_runs_at_the_requested_speed() -> No
     with ScriptedServer.started(scenario()) as server:
         assert at(0) <= server.now < at(30)
     with ScriptedServer.started(scenario(), begins=_LATE, speed=1e6) as server:
-        began, moment = time.monotonic(), server.now
-        assert moment >= _LATE
-        while server.now < moment + 3600 * SECOND:
-            assert time.monotonic() < began + 20
+        started_at, instant = time.monotonic(), server.now
+        assert instant >= _LATE
+        while server.now < instant + 3600 * SECOND:
+            assert time.monotonic() < started_at + 20
 
 
 def test_live_records_are_sent_as_the_clock_reaches_them() -> None:
@@ -219,8 +219,8 @@ def test_backpressure_pauses_the_query_of_a_reader_that_does_not_read() -> None:
     large = replace(change(1), mods=MODS * 50)
     events: list[Event] = [replace(large, commit_timestamp=at(1) + number) for number in range(3000)]
     history = History("IMMUTABLE_KEY_RANGE", ORIGIN, at(2), {"one": Partition("one", ORIGIN, events=events)})
-    told = replace(scenario(), history=history)
-    with ScriptedServer.started(told, begins=_LATE) as server, connected(server) as client:
+    script = replace(scenario(), history=history)
+    with ScriptedServer.started(script, begins=_LATE) as server, connected(server) as client:
         held = client.stream(client.query("one", end=29))
         next(held)
         assert client.read(None)[1] is grpc.StatusCode.OK

@@ -80,8 +80,8 @@ def test_a_query_ends_once_the_clock_has_passed_its_end(dialect: Dialect, mode: 
 
 def test_no_record_at_or_before_a_heartbeat_is_sent_after_it() -> None:
     answer = run(ask(engine(scenario(), now=1), "left", start=0, heartbeat=100))
-    told = [float(text.rpartition(" ")[2]) for text in answer.shown]
-    assert told == sorted(told)
+    timestamps = [float(text.rpartition(" ")[2]) for text in answer.shown]
+    assert timestamps == sorted(timestamps)
     for text, before in zip(answer.shown[1:], answer.shown, strict=False):
         if before.startswith("heartbeat"):
             assert float(text.rpartition(" ")[2]) > float(before.rpartition(" ")[2])
@@ -252,11 +252,11 @@ def test_an_expired_start_and_an_expired_partition_are_out_of_range() -> None:
 
 
 def test_a_query_of_a_mutable_stream_ends_within_half_an_hour() -> None:
-    told = scenario(mode="MUTABLE_KEY_RANGE")
-    code, message = refusal(run(ask(engine(told, now=30), "left")))
+    script = scenario(mode="MUTABLE_KEY_RANGE")
+    code, message = refusal(run(ask(engine(script, now=30), "left")))
     assert (code, message.partition(" for ")[0]) == (INVALID, "end_timestamp must not be null")
-    assert run(ask(engine(told, now=30), "left", end=30 + 1800)).ok
-    code, message = refusal(run(ask(engine(told, now=30), "left", end=30.001 + 1800)))
+    assert run(ask(engine(script, now=30), "left", end=30 + 1800)).ok
+    code, message = refusal(run(ask(engine(script, now=30), "left", end=30.001 + 1800)))
     assert code is INVALID
     assert "at most 30 minutes past" in message
 

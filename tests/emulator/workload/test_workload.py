@@ -30,19 +30,19 @@ def found(mod: SeenMod) -> str:
 
 def differences(lost: Counter[str], foreign: Counter[str]) -> list[object]:
     """Returns the first few mods that differ; of two mods of one row only the columns that differ."""
-    told: list[object] = []
+    reported: list[object] = []
     for mine in sorted(lost.elements())[:3]:
         parts = json.loads(mine)
         theirs = next((other for other in map(json.loads, foreign) if other[:4] == parts[:4]), None)
-        told.append(parts[:4])
+        reported.append(parts[:4])
         for mine_values, their_values in zip(parts[4:], theirs[4:] if theirs else (), strict=False):
             names = {*mine_values, *their_values}
-            told += [
+            reported += [
                 (name, mine_values.get(name), their_values.get(name))
                 for name in sorted(names)
                 if mine_values.get(name, "absent") != their_values.get(name, "absent")
             ]
-    return told + sorted(foreign.elements())[:1]
+    return reported + sorted(foreign.elements())[:1]
 
 
 def text(*parts: Any) -> str:

@@ -67,7 +67,7 @@ class ServiceRun:
         if victim is Victim.SERVICE:
             assert self._service.wait(timeout=_PATIENCE).code == -SIGKILL
         else:
-            self.until(lambda: "and is started again" in self.said, "another sink")
+            self.until(lambda: "and is restarted" in self.said, "another sink")
 
     def end(self) -> Done:
         """Waits until it ends by itself."""

@@ -217,7 +217,7 @@ def _by_time(parts: list[Part]) -> list[Part]:
     if any(isinstance(part, Changes) for part in parts):
         joined = Changes.joined(parts)
         order = np.argsort(joined.commit_timestamps, kind="stable")
-        return [Changes(joined.batch.take(pa.array(order)), joined.shapes)]
+        return [Changes(joined.batch.take(pa.array(order)), joined.record_schemas)]
     return sorted(parts, key=lambda part: part.commit_timestamp if isinstance(part, DataChangeRecord) else part.first)
 
 

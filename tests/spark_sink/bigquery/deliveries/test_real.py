@@ -159,7 +159,7 @@ BYTES = ColumnType("Name", '{"code":"BYTES"}', False, 2)
 
 
 @pytest.mark.parametrize("mode", ["merge", "append-only"])
-def test_rows_written_right_after_a_table_was_dropped_and_made_anew_are_there(
+def test_rows_written_right_after_a_table_was_dropped_and_recreated_are_there(
     tmp_path: Path, prefix: str, query: Query, mode: str
 ) -> None:
     spool, checkpoint = SpoolMaker(tmp_path / "spool"), Checkpoint([])
@@ -177,7 +177,7 @@ def test_rows_written_right_after_a_table_was_dropped_and_made_anew_are_there(
 
 
 @pytest.mark.parametrize("mode", ["merge", "merge-load", "append-only"])
-def test_a_column_that_was_renamed_is_added_anew_with_another_type(
+def test_a_column_that_was_renamed_is_added_again_with_another_type(
     tmp_path: Path, prefix: str, query: Query, mode: str
 ) -> None:
     spool, checkpoint = SpoolMaker(tmp_path / "spool"), Checkpoint([])
@@ -267,7 +267,7 @@ def test_many_streams_are_committed_at_once(tmp_path: Path, prefix: str, query: 
     eventually(query, f"SELECT COUNT(*) AS n FROM `{NAMED}.{prefix}Singers`", [{"n": 151}])
 
 
-def test_doubles_that_are_no_numbers_are_loaded(tmp_path: Path, prefix: str, query: Query) -> None:
+def test_not_a_number_and_infinities_are_loaded(tmp_path: Path, prefix: str, query: Query) -> None:
     spool = SpoolMaker(tmp_path / "spool")
     double = ColumnType("V", '{"code":"FLOAT64"}', False, 2)
     for number, text in enumerate(("NaN", "Infinity", "-Infinity"), 1):
@@ -295,7 +295,7 @@ def test_the_staleness_of_a_table_is_shown_as_it_was_set(tmp_path: Path, prefix:
 
 
 @pytest.mark.parametrize("mode", ["merge", "append-only"])
-def test_a_row_just_below_the_largest_is_taken_and_a_larger_one_is_a_letter(
+def test_a_row_just_below_the_largest_is_taken_and_a_larger_one_is_a_dead_letter(
     tmp_path: Path, prefix: str, query: Query, mode: str
 ) -> None:
     spool = SpoolMaker(tmp_path / "spool")
