@@ -7,6 +7,7 @@ from connector.api.spool import Spool
 from connector.api.spool_consumer import SpoolConsumer
 from connector.api.stop import Stop
 from connector.api.stream import read_epochs
+from connector.api.threads import to_its_end
 from connector.config import Config
 from connector.spool import reading
 
@@ -21,6 +22,10 @@ class EpochSink(Protocol):
     At least once: ``write`` stores the checkpoint after the data. Events that are written again have the same
     :attr:`Event.uuid`. Over a spool the epoch that is written again is the same, by number and identity; without a
     spool it may end elsewhere.
+
+    Over a spool one process at a time holds the consumer's name. In Cloud Storage it is held by a lease: a process that
+    was suspended for longer than 20 seconds may still write one epoch after another process has taken over. Where that
+    can happen, ``write`` compares the stored checkpoint with the one that it wrote last, in the same transaction.
     """
 
     async def checkpoint(self) -> str | None:
@@ -29,8 +34,9 @@ class EpochSink(Protocol):
     async def write(self, epoch: Epoch) -> None:
         """Stores an epoch with its checkpoint, durably when this returns; if this raises, neither of them.
 
-        Called with one epoch after the other, in commit order; also with epochs without rows, whose checkpoint is to
-        be stored, and with those of a gap.
+        A call that has started is waited for, also if ``run_sink`` is cancelled meanwhile: a thread or a transaction
+        that it runs in has ended when ``run_sink`` raises. Called with one epoch after the other, in commit order; also
+        with epochs without rows, whose checkpoint is to be stored, and with those of a gap.
         """
 
 
@@ -78,4 +84,4 @@ async def run_sink(
     after = await sink.checkpoint()
     async with read_epochs(source, after=after, stop=stop) as epochs:
         async for epoch in epochs:
-            await sink.write(epoch)
+            await to_its_end(sink.write(epoch))

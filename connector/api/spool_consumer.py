@@ -9,7 +9,7 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.epochs import Epoch
 from connector.api.spool_epochs import SpoolEpochs
 from connector.api.stop import Stop
-from connector.api.threads import in_thread
+from connector.api.threads import in_thread, to_its_end
 from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
@@ -44,6 +44,7 @@ class SpoolConsumer:
         self._epochs = SpoolEpochs(spool)
         self._recorded = time.monotonic() - spool.storage.rewrite_interval
         self._unrecorded: Checkpoint | None = None
+        self._check_claim: Callable[[], None] = lambda: None
 
     async def run(
         self,
@@ -54,7 +55,7 @@ class SpoolConsumer:
         stop: Stop,
     ) -> None:
         """Writes every epoch after the stored checkpoint; arguments and errors are those of ``run_sink``."""
-        async with self._claimed():
+        async with self._claimed() as self._check_claim:
             text = await stored()
             if not await self._exists(follow=follow, stop=stop):
                 return
@@ -76,7 +77,8 @@ class SpoolConsumer:
                 break
             if epoch.gap is not None:
                 _log.warning("an epoch's events are missing for good", epoch=epoch.number, reason=epoch.gap)
-            await write(epoch)
+            self._check_claim()
+            await to_its_end(write(epoch))
             done = self._unrecorded = Checkpoint(epoch.stream, epoch.number, epoch.identity)
             await self._record()
         return done
@@ -154,15 +156,14 @@ class SpoolConsumer:
         self._recorded, self._unrecorded = time.monotonic(), None
 
     @asynccontextmanager
-    async def _claimed(self) -> AsyncIterator[None]:
-        """Holds the consumer's name.
+    async def _claimed(self) -> AsyncIterator[Callable[[], None]]:
+        """Holds the consumer's name; yields a check that raises SpoolInUseError once it is held no more.
 
         Raises:
             SpoolInUseError: another process holds it.
         """
         held = ExitStack()
         try:
-            await in_thread(lambda: held.enter_context(consumers.claimed(self._spool, self._name)))
-            yield
+            yield await in_thread(lambda: held.enter_context(consumers.claimed(self._spool, self._name)))
         finally:
             await in_thread(held.close)

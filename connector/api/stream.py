@@ -16,7 +16,7 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
-from connector.api.threads import in_thread
+from connector.api.threads import ended, in_thread
 from connector.config import Config, SourceConfig
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition
@@ -24,7 +24,7 @@ from connector.core.records import INITIAL_TOKEN
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
-from connector.errors import DataLostError
+from connector.errors import ConfigurationError, DataLostError, StreamError
 from connector.reader import stopping
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range, Scheduler
@@ -58,6 +58,7 @@ class _Handover:
         self._has_room.set()
         self._has_news = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._is_left = False
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """Waits until the consumer has taken the epoch before; a stop does not end this, for it will be taken."""
@@ -94,13 +95,19 @@ class _Handover:
         self._reader = reader
         reader.add_done_callback(lambda _: self._has_news.set())
 
+    def leave(self) -> None:
+        """The block is left: from now on the reader's cancellation is the iterator's end."""
+        self._is_left = True
+
     def __aiter__(self) -> AsyncIterator[Epoch]:
         return self
 
     async def __anext__(self) -> Epoch:
         while self._ready is None:
-            if self._reader is None or self._reader.cancelled():
+            if self._reader is None or self._is_left:
                 raise StopAsyncIteration
+            if self._reader.cancelled():
+                raise StreamError(f"change stream {self._name}: the reader's task was cancelled")
             if self._reader.done():
                 self._reader.result()  # raises the reader's error
                 raise StopAsyncIteration
@@ -134,10 +141,13 @@ async def read_epochs(
         that is configured.
 
     Raises:
-        ConfigurationError: the configuration or the checkpoint does not fit the database.
+        ConfigurationError: the configuration or the checkpoint does not fit the database, or an option needs a spool.
         DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
         SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete.
     """
+    if (mode := config.source.late_records) != "stop":
+        error = f"source.late_records: {mode} needs a spool; without one a late record stops reading"
+        raise ConfigurationError([error])
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
     async with opened(source, emulator_host=emulator_host(), started=resumed is not None) as stream:
@@ -162,11 +172,12 @@ def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None)
 
 
 async def _check_start(stream: OpenStream, span: Range, resumed: Checkpoint | None) -> None:
-    try:
+    if resumed is None:
         await stream.check_start(span.watermark + 1, span.end)
+        return
+    try:
+        await stream.probe(span.watermark + 1)
     except DataLostError as error:
-        if resumed is None:
-            raise
         raise DataLostError(
             f"cannot resume after {resumed}: what was committed after {format_rfc3339(resumed.watermark)} is no longer"
             f" retained ({error.args[0]})",
@@ -191,10 +202,9 @@ async def _reading(
         try:
             yield
         finally:
+            handover.leave()
             reader.cancel()
-            await asyncio.wait({reader})
-            if not reader.cancelled():
-                reader.exception()  # retrieved, so that asyncio does not report it a second time
+            await ended(reader)
 
 
 async def _run(scheduler: Scheduler, stop: stopping.Stop) -> None:

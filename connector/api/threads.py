@@ -1,7 +1,7 @@
-"""Blocking work in a thread, which has ended when the call returns."""
+"""Work that cannot be taken back once it has started: whoever waits for it waits for its end, even when cancelled."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,11 +13,36 @@ async def in_thread(work: Callable[[], T]) -> T:
     Raises:
         Exception: whatever ``work`` raises.
     """
-    task = asyncio.ensure_future(asyncio.to_thread(work))
+    return await to_its_end(asyncio.to_thread(work))
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """Waits for the end of ``work``; if this is cancelled meanwhile, it is so only after that end.
+
+    Raises:
+        Exception: whatever ``work`` raises, unless this was cancelled.
+    """
+    task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not report it
+        await ended(task)
         raise
+
+
+async def ended(task: asyncio.Future[T]) -> None:
+    """Waits for the end of a task, however often this is cancelled meanwhile; its error counts as retrieved.
+
+    Raises:
+        asyncio.CancelledError: this was cancelled; the task has ended.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not task.cancelled():
+        task.exception()  # retrieved, so that asyncio does not report it
+    if cancelled is not None:
+        raise cancelled

@@ -125,12 +125,18 @@ class SpoolSink:
         When this is left, no thread writes to the spool any more.
         """
         pruning = asyncio.create_task(self._keep_pruned(), name="prune")
-        pruning.add_done_callback(lambda task: None if task.cancelled() else stop.ask())
+
+        def drain(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                stop.ask()
+
+        pruning.add_done_callback(drain)
         try:
             yield
             if pruning.done():
                 await pruning
         finally:
+            pruning.remove_done_callback(drain)  # reading is over: there is nothing left to drain
             pruning.cancel()
             await asyncio.wait({pruning})
             if not pruning.cancelled() and (error := pruning.exception()) is not None:

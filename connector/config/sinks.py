@@ -5,6 +5,8 @@ The connector knows no destination itself. A package registers one by an entry p
     [project.entry-points."spanner_cdc.sinks"]
     files = "spark_sink.files.sink_type:SINK"
 
+Where the project is not installed but only on the import path, its own sinks come from :data:`BUILT_IN` instead.
+
 The entry point's name is what ``sink.type`` names, and the name of the sink's consumer in the spool. Its value is a
 :class:`SinkType`. It is imported when a configuration names it, so that the libraries of the others are not needed.
 """
@@ -13,6 +15,7 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -24,6 +27,9 @@ from connector.errors import ConfigurationError
 from connector.storage.locations import checked
 
 GROUP = "spanner_cdc.sinks"
+BUILT_IN = "spark_sink.built_in"
+"""The module that names the project's own sinks, for code that runs without having been installed."""
+
 DEFAULT_SINK = "files"
 """The type of a sink that names none."""
 
@@ -123,9 +129,18 @@ class SinkType(ABC, Generic[C]):
 @cache
 def _entry_points() -> Mapping[str, EntryPoint]:
     """The registered sinks by name, the default one first."""
-    found = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = dict(sorted({**_built_in(), **installed}.items()))
     default = found.pop(DEFAULT_SINK, None)
     return found if default is None else {DEFAULT_SINK: default, **found}
+
+
+def _built_in() -> Mapping[str, EntryPoint]:
+    try:
+        sinks: Mapping[str, str] = import_module(BUILT_IN).SINKS
+    except ModuleNotFoundError:  # the connector alone
+        return {}
+    return {name: EntryPoint(name, value, GROUP) for name, value in sinks.items()}
 
 
 def sink_names() -> list[str]:

@@ -5,7 +5,7 @@ consumer name has one query: a lock, which is freed when its process ends, refus
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -95,15 +95,15 @@ def forget(spool: Spool, name: str) -> None:
 
 
 @contextmanager
-def claimed(spool: Spool, name: str) -> Iterator[None]:
-    """Holds the consumer's name for this process.
+def claimed(spool: Spool, name: str) -> Iterator[Callable[[], None]]:
+    """Holds the consumer's name for this process; yields a check that raises SpoolInUseError once it is held no more.
 
     Raises:
         SpoolInUseError: another query uses it.
     """
     taken = f"consumer {checked_name(name)!r} of the spool at {spool.path} is in use by another query"
-    with spool.storage.locked(f"consumers/{name}.lock", taken):
-        yield
+    with spool.storage.locked(f"consumers/{name}.lock", taken) as check:
+        yield check
 
 
 def _path(name: str) -> str:

@@ -140,14 +140,13 @@ class LocalStore(LocalReader):
         """Writes a file in place of the one that may be there.
 
         No lock is held between the look at ``version`` and the write: the caller holds the writer's, or the processes
-        that write this file at once write the same bytes.
+        that write this file at once write the same bytes. An error of the disk is always reported: what the caller does
+        next, such as deleting epochs below a new floor, relies on the file.
         """
         if version is not None:
             found = self.find(path)
             if found is None or found.version != version:
                 raise FileExistsError(self.full(path))
-            self.put(path, data if isinstance(data, bytes) else data.to_pybytes())
-            return
         file = self._write(path, data)
         try:
             file.publish()

@@ -63,7 +63,7 @@ def files_below(root: str) -> list[EventFile]:
     found = [EventFile(store.full(file.path), file.size) for file in walked]
     if not found and not (_is_local(root) and Path(root).is_dir()):
         folder, _, name = root.rpartition("/")
-        one = _store_at(folder).find(name) if _is_local(root) or in_cloud_storage(folder) else None
+        one = _store_at(folder or "/").find(name) if _is_local(root) or in_cloud_storage(folder) else None
         if one is None:
             raise EventFileError(f"there are no files at {root}", hint="Give load() the path that sink.path names.")
         found = [EventFile(root, one.size)]
@@ -95,7 +95,7 @@ def read_file(path: str) -> Iterator[pa.RecordBatch]:
     ending = Path(path.removesuffix(".gz")).suffix
     folder, _, name = path.rpartition("/")
     try:
-        with _store_at(folder).open(name) as stream:
+        with _store_at(folder or "/").open(name) as stream:
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=stream) as inner:
                     yield from rows_of(path, _FORMATS[ending](path, inner))  # type: ignore[arg-type]

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import connector
+from connector.config.sinks import GROUP
+from spark_sink.built_in import SINKS
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
 
 
@@ -19,6 +23,21 @@ def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_built_in_sinks_are_the_registered_ones() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"][GROUP] == SINKS
+
+
+def test_code_that_is_not_installed_finds_the_built_in_sinks() -> None:
+    code = (
+        "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
+        "from connector.config.sinks import sink_names, sink_type\n"
+        "print(sink_names(), sink_type('files').config_type.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "['files', 'bigquery'] FilesConfig\n"
 
 
 def test_importing_the_connector_imports_no_sink() -> None:

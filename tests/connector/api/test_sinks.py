@@ -1,6 +1,7 @@
 """`run_sink` gives a sink every epoch exactly once, whenever the sink fails or the program ends."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from random import Random
@@ -159,6 +160,47 @@ def test_a_cancelled_sink_frees_the_consumers_name(path: Path) -> None:
     run(main())
     with claimed(StoredSpool.at(path), "c"):
         pass
+
+
+class ThreadedSink(TransactionalSink):
+    """A sink that writes in a thread, which cannot be cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.may_end = threading.Event()
+        self.ended = False
+
+    async def write(self, epoch: connector.Epoch) -> None:
+        """Stores an epoch in a thread."""
+        await asyncio.to_thread(self._in_thread)
+
+    def _in_thread(self) -> None:
+        self.started.set()
+        assert self.may_end.wait(30)
+        self.ended = True
+
+
+@pytest.mark.parametrize("over", ["a stream", "a spool"])
+def test_a_sink_that_is_cancelled_while_it_writes_is_waited_for(over: str, server: ScriptedServer, path: Path) -> None:
+    sink = ThreadedSink()
+
+    async def main() -> None:
+        if over == "a stream":
+            work = connector.run_sink(sink, connector.load_config(settings(server)))
+        else:
+            work = connector.run_sink(sink, connector.Spool(path), consumer="mine", follow=False)
+        running = asyncio.create_task(work)
+        await asyncio.to_thread(sink.started.wait, 30)
+        for _ in range(2):  # a second cancellation does not leave the thread alone either
+            running.cancel()
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, sink.may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert sink.ended
+
+    run(main())
 
 
 def test_a_consumer_that_another_process_uses_is_refused(path: Path) -> None:

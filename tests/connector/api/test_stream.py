@@ -15,6 +15,7 @@ import pytest
 
 import connector
 from connector.api.checkpoint import Checkpoint
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.envelope.envelope import SCHEMA
 from connector.reader.flow_control import FlowControl
 from emulator import Fault, FaultKind, FaultPlan, Scenario, ScriptedServer
@@ -282,6 +283,32 @@ def test_a_checkpoint_that_is_no_longer_retained_is_data_loss_with_a_way_on(serv
     with pytest.raises(connector.DataLostError, match="cannot resume after epoch 3, up to 2020-01-01") as caught:
         run(collected(config(server), old))
     assert "start without a checkpoint" in str(caught.value)
+
+
+def test_a_checkpoint_from_before_the_stream_was_created_again_is_data_loss_too(server: ScriptedServer) -> None:
+    before = format_rfc3339(ORIGIN - 3600 * SECOND)  # within the retention period
+    old = Checkpoint(str(config(server).source.name), 3, f"{before}/x").to_text()
+    with pytest.raises(connector.DataLostError, match="cannot resume after epoch 3"):
+        run(collected(config(server), old))
+
+
+def test_late_records_cannot_be_kept_without_a_spool(server: ScriptedServer) -> None:
+    with pytest.raises(connector.ConfigurationError, match="late_records: dead-letter needs a spool"):
+        run(collected(config(server, source={"late_records": "dead-letter"})))
+    assert server.engine.statements == 0
+
+
+def test_a_reader_that_something_else_cancels_is_an_error_and_not_the_end(server: ScriptedServer) -> None:
+    async def main() -> None:
+        async with connector.read_epochs(config(server)) as epochs:
+            await anext(epochs)
+            (reader,) = (task for task in asyncio.all_tasks() if task.get_name() == "reader")
+            reader.cancel()
+            async for _ in epochs:
+                pass
+
+    with pytest.raises(connector.StreamError, match="the reader's task was cancelled"):
+        run(main())
 
 
 def test_a_checkpoint_of_another_stream_is_refused_before_anything_is_read(server: ScriptedServer) -> None:
