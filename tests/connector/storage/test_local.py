@@ -1,5 +1,6 @@
 """The storage on a local disk, beside what every storage promises (test_storage_contract)."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SpoolError
+from connector.storage import local_files
 from connector.storage.local import LocalStore
 
 
@@ -139,3 +141,20 @@ def test_a_read_only_disk_is_one_line_and_can_be_read(tiny: Path) -> None:
     with pytest.raises(SpoolError, match="Read-only file system"), storage.locked("writer.lock", "taken"):
         pytest.fail("a lock was taken")
     assert storage.read("a").to_pybytes() == b"one"
+
+
+def test_an_error_of_the_disk_is_reported_even_if_the_file_has_its_bytes(
+    storage: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.create("floor.json", b"1")
+    found = storage.find("floor.json")
+    assert found is not None
+    failures = [OSError(errno.EIO, "Input/output error")]
+
+    def sync(folder: Path) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(local_files, "sync_folder", sync)
+    with pytest.raises(SpoolError, match="Input/output error"):
+        storage.replace("floor.json", b"2", version=found.version)
