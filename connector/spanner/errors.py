@@ -85,7 +85,9 @@ def setup_error(found: CallError, database: str) -> SpannerCdcError:
             kind = "instance" if "Instance not found" in found.message else "database"
             return _rejected(
                 f"{kind} not found: {database} ({found})",
-                f"Check source.project, source.instance, source.{kind}",
+                "Check source.project and source.instance"
+                if kind == "instance"
+                else "Check source.project, source.instance and source.database",
             )
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
             return denied(found, database)

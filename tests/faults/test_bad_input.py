@@ -38,8 +38,8 @@ class Case:
 
 
 CASES = {
-    "instance": Case({"instance": "no-such"}, 2, ("no such instance", "instances/no-such", "source.instance")),
-    "database": Case({"database": "no-such"}, 2, ("no such database", "databases/no-such", "source.database")),
+    "instance": Case({"instance": "no-such"}, 2, ("instance not found", "instances/no-such", "source.instance")),
+    "database": Case({"database": "no-such"}, 2, ("database not found", "databases/no-such", "source.database")),
     "stream": Case({"change_stream": "NoSuch"}, 2, ("source.change_stream", "NoSuch", "it has: Everything")),
     "future": Case({"start": "2100-01-01T00:00:00Z"}, 2, ("source.start", "in the future")),
     "before-retention": Case({"start": "-3d"}, 3, ("no longer retained", "later source.start")),

@@ -188,8 +188,8 @@ POSITION = Position("p/in/d/s", ORIGIN, "t", "1", 0).to_text()
     ("stream", "given", "line"),
     [
         ("s", ("--start-position", POSITION[:-8]), "--start-position: it is not a valid position: copy the whole"),
-        ("s", ("--start-position", ""), "--start-position: it is no position, or a damaged one"),
-        ("s", ("--start-position", POSITION, "--start", "now"), "--start and --start-position both say where to begin"),
+        ("s", ("--start-position", ""), "--start-position: it is not a valid position"),
+        ("s", ("--start-position", POSITION, "--start", "now"), "--start and --start-position exclude each other"),
         ("t", ("--start-position", POSITION), "--start-position: it belongs to change stream p/in/d/s, not p/in/d/t"),
         ("s", ("--start-position", POSITION, "--end", "2026-01-01T00:00:00Z"), "is before start"),
     ],
