@@ -204,5 +204,5 @@ def test_a_run_keeps_its_rate_in_mods_per_second() -> None:
 
 def test_a_run_without_a_bound_is_rejected() -> None:
     sample = SampleDatabase("h", "p", "i", "d", "googlesql", "s", "NEW_ROW", None, None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs an end"):
+    with pytest.raises(ValueError, match="needs a bound"):
         Workload(sample, seed=1).run()

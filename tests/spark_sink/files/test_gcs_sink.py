@@ -113,7 +113,7 @@ def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing
         assert sink.code() == 1, sink.said()
     *_, line = sink.said().splitlines()
     assert line.startswith("spark_sink: another sink, or a replay of dead letters, holds the spool at ")
-    assert line.endswith(" (process 7 on another), which took over while this one was not heard of")
+    assert line.endswith(" (process 7 on another), which took over while this one did not renew it")
     assert "Traceback" not in sink.said()
     assert cloud_storage.names(f"{bucket}/events") == before
     assert cloud_storage.objects(spool.path)[lock.removeprefix("a/spool/")] == other

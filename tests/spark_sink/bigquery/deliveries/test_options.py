@@ -64,7 +64,7 @@ def test_an_older_checkpoint_of_spark_is_rejected_with_what_helps(
         scenario.run()
     scenario.run()
     scenario.checkpoint = older
-    with scenario.sink() as sink, pytest.raises(SpoolError, match=r"older copy: remove it, and the sink goes on"):
+    with scenario.sink() as sink, pytest.raises(SpoolError, match=r"older copy: remove it, and the sink continues"):
         sink.run()
     scenario.checkpoint = Checkpoint([])
     seal([4])
