@@ -12,9 +12,10 @@ demo: setup
 # Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, and
-# those that are bound by it: they try many random examples of code that other tests cover.
-UNTRACED := tests/benchmarks tests/property tests/soak tests/connector/spool/test_summaries.py
+# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, that are
+# bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
+UNTRACED := tests/benchmarks tests/faults tests/integration tests/peers tests/property tests/soak \
+  tests/connector/spool/test_summaries.py
 ifdef COVERAGE
 export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
 PYTEST := -m coverage run -m pytest
@@ -29,7 +30,7 @@ test: lint
 
 test-all-but-spark:
 	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(UNTRACED)))
-	@$(if $(COVERAGE),$(BIN)/python -m pytest $(UNTRACED))
+	@$(if $(COVERAGE),$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED))
 
 test-spark:
 	@$(BIN)/python $(PYTEST) $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
