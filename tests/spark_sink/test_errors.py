@@ -14,7 +14,7 @@ from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, Spo
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
-NOT_IN_SPARK = {"connector.workers.failures.WorkerFaultError", "connector.commands.sink_process.SinkError"}
+NOT_IN_SPARK = {"connector.workers.failures.WorkerBugError", "connector.commands.sink_process.SinkError"}
 """Errors of the daemon's own processes, in which Spark does not run."""
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
@@ -51,7 +51,7 @@ def kinds(of: type[SpannerCdcError]) -> Iterator[type[SpannerCdcError]]:
 
 def test_each_error_of_the_connector_is_found_in_a_traceback_that_spark_has_wrapped() -> None:
     for package in (connector, spark_sink):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):
                 importlib.import_module(module.name)
     found = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds(SpannerCdcError)}

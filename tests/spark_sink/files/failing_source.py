@@ -14,9 +14,12 @@ class FailingSource(FileSinkSource):
     """The same source."""
 
     def streamReader(self, schema: object) -> "FailingReader":  # noqa: N802
-        shape, holding = FileOptions.from_text(self.options["shape"]), Holding.from_text(self.options["holding"])
+        file_options, holding = (
+            FileOptions.from_text(self.options["file_options"]),
+            Holding.from_text(self.options["holding"]),
+        )
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
-        return FailingReader(self.options["spool"], root, shape, holding, 1)
+        return FailingReader(self.options["spool"], root, file_options, holding, 1)
 
 
 class FailingReader(FileSinkReader):
