@@ -102,7 +102,7 @@ async def _until_stopped(stop: Stop, work: Coroutine[object, object, None], *, e
         async with on_signals(stop), ended_with_stdin(stop, wanted=ends_with_stdin):
             await work
     code = INTERRUPTED if stop.interrupted else 0
-    if stop.asked:  # a thread may be blocked in a write to a pipe that nobody reads, and must not keep the process
+    if stop.requested:  # a thread may be blocked in a write to a pipe that nobody reads, and must not keep the process
         asyncio.get_running_loop().call_later(_THREADS_TIMEOUT, os._exit, code)
     return code
 

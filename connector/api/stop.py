@@ -11,7 +11,7 @@ from connector.reader import stopping
 class Stop:
     """A request to stop: what is complete is still delivered, and then the work returns.
 
-    One object may stop several pieces of work. It cannot be taken back.
+    One object may stop several calls. It cannot be taken back.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ async def reader_stop(stop: Stop | None, drain_timeout: int) -> AsyncIterator[st
 
     async def forward(requested: Stop) -> None:
         await requested.wait()
-        follower.ask()
+        follower.request()
 
     if stop is None:
         yield follower

@@ -89,7 +89,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
 
     Raises:
         ConfigurationError: it cannot.
-        SpannerCdcError: Spanner cannot be asked.
+        SpannerCdcError: Spanner cannot be reached.
     """
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):

@@ -21,7 +21,7 @@ async def ended_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
                 while os.read(sys.stdin.fileno(), 4096):
                     pass
             with suppress(RuntimeError):  # the event loop has ended first
-                loop.call_soon_threadsafe(stop.ask)
+                loop.call_soon_threadsafe(stop.request)
 
         # A read of a pipe cannot be cancelled, so that nothing waits for this thread.
         threading.Thread(target=watch, name="lifeline", daemon=True).start()

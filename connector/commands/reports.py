@@ -22,7 +22,7 @@ async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list
     """Describes the change streams of a database.
 
     Raises:
-        SpannerCdcError: it cannot be asked.
+        SpannerCdcError: it cannot be reached.
     """
     client = SpannerClient.of(config, emulator_host)
     async with client.connected():

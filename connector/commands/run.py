@@ -72,7 +72,7 @@ async def run(
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
-            stop.ask()
+            stop.request()
         elif reading.exception() is None:
             _log.info("the daemon is done; the sink delivers what is left")
         await reading

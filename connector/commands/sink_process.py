@@ -122,7 +122,7 @@ class SinkProcess:
                 return
 
     def _is_over(self) -> bool:
-        return self._stop.asked or self._given_up.is_set()
+        return self._stop.requested or self._given_up.is_set()
 
     async def _wait(self, seconds: float) -> None:
         """Waits, unless a stop is requested meanwhile."""

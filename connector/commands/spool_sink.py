@@ -128,7 +128,7 @@ class SpoolSink:
 
         def drain(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
-                stop.ask()
+                stop.request()
 
         pruning.add_done_callback(drain)
         try:

@@ -114,7 +114,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def destination_errors(self, sink: C, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
-        """What is wrong with the destination, which is asked; ``stream`` is None where Spanner could not be asked."""
+        """Checks the destination by calling it; ``stream`` is None where Spanner could not be reached."""
         return []
 
     def warnings(self, sink: C, stream: WatchedStream) -> list[str]:
@@ -122,7 +122,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
-        """What the sink will need of the destination's quotas, and what that costs; the destination may be asked."""
+        """Estimates the use of the destination's quotas, and what it costs; may call the destination."""
         return []
 
 

@@ -16,7 +16,7 @@ _NOTHING = pa.scalar(b"", pa.binary())
 _COMMA = pa.scalar(",", pa.string())
 
 
-class Pieces:
+class RowBytes:
     """Collects the literals and columns that the rows consist of, in order.
 
     Args:

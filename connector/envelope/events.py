@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import Pieces, bytes_of, ends_of, joined
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, joined
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.core.text_columns import json_texts, rfc3339_texts
@@ -150,7 +150,7 @@ class EventWriter:
 
     def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
         """The same lines as :meth:`lines`, as an Arrow column."""
-        rows = Pieces(batch.num_rows)
+        rows = RowBytes(batch.num_rows)
         for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
             rows.literal(opening + _named(name))
             rows.column(json_texts(batch.column(name)))

@@ -73,9 +73,9 @@ class Bounds:
         if token not in self._unsettled:
             return
         if self._end is None or self._clock.passed <= self._end:
-            await self._clock.ask()
+            await self._clock.read()
             left = float("inf") if self._end is None else (self._end - self._clock.passed) / SECOND
             if 0 <= left <= NEAR_END:
                 await asyncio.sleep(left + _AFTER_END)
-                await self._clock.ask()
+                await self._clock.read()
         self._unsettled.discard(token)

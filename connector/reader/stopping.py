@@ -31,24 +31,24 @@ class Stop:
 
     def __init__(self, *, drain_timeout: int) -> None:
         self._drain = drain_timeout / SECOND
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self.interrupted = False
         """Whether it was requested by Ctrl-C."""
         self.reading = False
         """Whether there is something to drain."""
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Requests a drain."""
-        self._asked.set()
+        self._requested.set()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether a stop is requested."""
-        return self._asked.is_set()
+        return self._requested.is_set()
 
     async def wait(self) -> None:
         """Waits until a stop is requested."""
-        await self._asked.wait()
+        await self._requested.wait()
 
     @asynccontextmanager
     async def draining(self, reader: Stoppable) -> AsyncIterator[None]:
@@ -61,7 +61,7 @@ class Stop:
         limit = asyncio.timeout(None)
         try:
             async with limit:
-                draining = asyncio.create_task(self._drain_when_asked(reader, limit), name="stop")
+                draining = asyncio.create_task(self._drain_when_requested(reader, limit), name="stop")
                 try:
                     yield
                 finally:
@@ -71,8 +71,8 @@ class Stop:
                 raise
             _log.warning("the drain took too long; what is not sealed is read again", timeout_s=self._drain)
 
-    async def _drain_when_asked(self, reader: Stoppable, limit: asyncio.Timeout) -> None:
-        await self._asked.wait()
+    async def _drain_when_requested(self, reader: Stoppable, limit: asyncio.Timeout) -> None:
+        await self._requested.wait()
         reader.stop()
         limit.reschedule(asyncio.get_running_loop().time() + self._drain)
 
@@ -84,12 +84,12 @@ async def on_signals(stop: Stop) -> AsyncIterator[None]:
     main = asyncio.current_task()
 
     def received(number: signal.Signals) -> None:
-        if (stop.asked or not stop.reading) and main is not None:
+        if (stop.requested or not stop.reading) and main is not None:
             main.cancel()
-        elif not stop.asked:
+        elif not stop.requested:
             _log.info("stopping: what is complete is delivered first; a second signal ends at once", signal=number.name)
         stop.interrupted = stop.interrupted or number is signal.SIGINT
-        stop.ask()
+        stop.request()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, received, number)

@@ -148,7 +148,7 @@ class WatermarkWatchdog:
         if not is_due:
             return
         try:
-            clock = await self._clock.ask()
+            clock = await self._clock.read()
         except SpannerCdcError:  # the queries meet the same error and report it
             detector.reset()
             return

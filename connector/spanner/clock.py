@@ -10,14 +10,14 @@ class SpannerClock:
     """The latest timestamp that Spanner's clock is known to have passed, in nanoseconds since the epoch.
 
     Args:
-        ask: requests Spanner's clock.
+        request: requests Spanner's clock.
         known: a timestamp that it has passed already.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[int]], known: int) -> None:
-        self._ask = ask
+    def __init__(self, request: Callable[[], Awaitable[int]], known: int) -> None:
+        self._request = request
         self.passed = known
-        self._asking = asyncio.Lock()
+        self._requesting = asyncio.Lock()
         self._answers = 0
         self._error: UnreachableError | None = None
 
@@ -25,7 +25,7 @@ class SpannerClock:
         """A record of Spanner has a timestamp, which its clock has passed therefore."""
         self.passed = max(self.passed, timestamp)
 
-    async def ask(self) -> int:
+    async def read(self) -> int:
         """Requests Spanner's clock and returns it; one request runs at a time, and its answer serves all that wait.
 
         Raises:
@@ -33,10 +33,10 @@ class SpannerClock:
             SpannerCdcError: Spanner answers with a permanent error.
         """
         before = self._answers
-        async with self._asking:
+        async with self._requesting:
             if self._answers == before:
                 try:
-                    self.saw(await self._ask())
+                    self.saw(await self._request())
                     self._error = None
                 except UnreachableError as error:
                     self._error = error

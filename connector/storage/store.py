@@ -19,7 +19,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as it was when the store was asked.
+    """A file as it was when the store looked it up.
 
     Attributes:
         path: relative to the store's root.

@@ -96,11 +96,11 @@ class Frames:
 
     def _chunked(self, held: list[bytes]) -> Iterator[bytes]:
         """Yield the rows with the last one in chunks; the last chunk shares its message with no other row."""
-        *pieces, last = chunks(Value.FromString(held[-1]), self._random)
+        *first_parts, last = chunks(Value.FromString(held[-1]), self._random)
         before = held[:-1]
         self.open = True
-        for piece in pieces:
-            yield self._message((*before, piece.SerializeToString()), chunked=True)
+        for part in first_parts:
+            yield self._message((*before, part.SerializeToString()), chunked=True)
             before = []
         self.open = False
         yield self._message((*before, last.SerializeToString()))

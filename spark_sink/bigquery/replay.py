@@ -190,9 +190,9 @@ class _BigQueryReplay:
         writer = row_writer(self._target, table, table_options, name, self._spool.schema)
         rejected: Rejections = []
         first = 0
-        for piece in slices_of(rows, SLICE):
-            rejected += [(first + index, why) for index, why in writer.write(piece)]
-            first += piece.num_rows
+        for part in slices_of(rows, SLICE):
+            rejected += [(first + index, why) for index, why in writer.write(part)]
+            first += part.num_rows
         return rejected, writer.finish()
 
     def tried(self, table: str, *, left: int) -> None:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import Pieces
+from connector.core.byte_columns import RowBytes
 from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import AvroColumn, avro_schema, collisions, columns_of
@@ -100,7 +100,7 @@ class Avro:
         """The Avro record of each row."""
         table = self._table(series)
         rows = with_object(rows, series, self._object_names)
-        row = Pieces(rows.num_rows)
+        row = RowBytes(rows.num_rows)
         avro_columns.add_texts(row, _filled(rows.column("uuid"), "uuid"))
         for name in ("read_timestamp", "source_timestamp"):
             micros = _filled(rows.column(name), name).cast(pa.int64())
@@ -180,7 +180,7 @@ def _filled(values: pa.Array, name: str) -> pa.Array:
     return values
 
 
-def _add_sort_keys(row: Pieces, keys: pa.Array) -> None:
+def _add_sort_keys(row: RowBytes, keys: pa.Array) -> None:
     row.literal(varint(len(_SORT_KEYS)))
     for number, is_long in enumerate(_SORT_KEYS):
         key = _filled(pc.list_element(keys, pa.scalar(number)), "sort_keys")
@@ -192,7 +192,7 @@ def _add_sort_keys(row: Pieces, keys: pa.Array) -> None:
     row.literal(varint(0))
 
 
-def _add_metadata(row: Pieces, values: pa.Array) -> None:
+def _add_metadata(row: RowBytes, values: pa.Array) -> None:
     if pa.types.is_list(values.type):
         avro_columns.add_text_lists(row, values)
     elif pa.types.is_boolean(values.type):
@@ -203,7 +203,7 @@ def _add_metadata(row: Pieces, values: pa.Array) -> None:
         avro_columns.add_texts(row, values)
 
 
-Add = Callable[[Pieces, pa.Array], None]
+Add = Callable[[RowBytes, pa.Array], None]
 _LONGS: Add = partial(avro_columns.add_longs, nullable=True)
 _FLOATS: Add = partial(avro_columns.add_floats, nullable=True)
 _TEXTS: Add = partial(avro_columns.add_texts, nullable=True)
@@ -229,7 +229,7 @@ ADD_VALUES: Mapping[ColumnKind, Add] = {
 """Appends an Arrow column of a kind's values to the rows; null is allowed."""
 
 
-def _add_value(row: Pieces, column: AvroColumn, values: pa.Array) -> None:
+def _add_value(row: RowBytes, column: AvroColumn, values: pa.Array) -> None:
     match column.layout:
         case Layout.VALUE:
             ADD_VALUES[column.kind](row, values)

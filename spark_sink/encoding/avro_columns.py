@@ -2,7 +2,7 @@
 
 An integer is a zigzag varint. A text is its length and its bytes. A value that may be null comes after the index of its
 type in the union, whose first type is null. The columns of a row are appended to
-:class:`connector.core.byte_columns.Pieces`.
+:class:`connector.core.byte_columns.RowBytes`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import Pieces, bytes_of, ends_of, is_constant
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, is_constant
 from connector.core.changes import Int64s
 
 NULL, VALUE = b"\x00", b"\x02"
@@ -74,18 +74,18 @@ def fixed(matrix: _Matrix) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
-def add_longs(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
+def add_longs(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:
     """Appends a column of integers, dates or timestamps."""
     _add(row, values, varints(whole_numbers(values)), nullable=nullable)
 
 
-def add_booleans(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
+def add_booleans(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:
     """Appends a column of booleans."""
     matrix = pc.fill_null(values, False).cast(pa.uint8()).to_numpy(zero_copy_only=False).reshape(-1, 1)
     _add(row, values, fixed(matrix), nullable=nullable)
 
 
-def add_floats(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
+def add_floats(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:
     """Appends a column of floats or doubles, as little-endian bytes."""
     width = values.type.bit_width // 8
     numbers = pc.fill_null(values, pa.scalar(0.0, values.type)).to_numpy(zero_copy_only=False)
@@ -93,7 +93,7 @@ def add_floats(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None
     _add(row, values, fixed(matrix), nullable=nullable)
 
 
-def add_decimals(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
+def add_decimals(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:
     """Appends a column of decimal128: the unscaled number as 16 big-endian bytes."""
     little = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, 16)[values.offset : values.offset + len(values)]
     matrix = np.empty((len(values), 17), np.uint8)
@@ -102,7 +102,7 @@ def add_decimals(row: Pieces, values: pa.Array, *, nullable: bool = False) -> No
     _add(row, values, fixed(matrix), nullable=nullable)
 
 
-def add_texts(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
+def add_texts(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:
     """Appends a column of text or bytes."""
     if not nullable and is_constant(values):
         value = values.cast(pa.binary())[0].as_py()
@@ -118,7 +118,7 @@ def add_texts(row: Pieces, values: pa.Array, *, nullable: bool = False) -> None:
     row.column(whole)
 
 
-def add_text_lists(row: Pieces, values: pa.Array) -> None:
+def add_text_lists(row: RowBytes, values: pa.Array) -> None:
     """Appends a column of lists of text, none of them null: one block with all items, and the end."""
     if is_constant(pc.list_value_length(values)) and is_constant(pc.binary_join(values, _SEPARATOR)):
         row.literal(_text_list(values[0].as_py()))
@@ -132,10 +132,10 @@ def _text_list(texts: list[str]) -> bytes:
     return block + b"\x00" if texts else b"\x00"
 
 
-def add_arrays(row: Pieces, values: pa.ListArray, add_elements: Callable[[Pieces, pa.Array], None]) -> None:
+def add_arrays(row: RowBytes, values: pa.ListArray, add_elements: Callable[[RowBytes, pa.Array], None]) -> None:
     """Appends a column of lists, which may be null, as Datastream's records of arrays."""
     elements = values.flatten()
-    one = Pieces(len(elements))
+    one = RowBytes(len(elements))
     one.literal(NULL)  # an element contains no further array
     add_elements(one, elements)
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -146,7 +146,7 @@ def add_arrays(row: Pieces, values: pa.ListArray, add_elements: Callable[[Pieces
     _add(row, values, pc.binary_join_element_wise(_TAG, arrays, _NO_VALUE, EMPTY), nullable=True)
 
 
-def _add(row: Pieces, values: pa.Array, encoded: pa.Array, *, nullable: bool) -> None:
+def _add(row: RowBytes, values: pa.Array, encoded: pa.Array, *, nullable: bool) -> None:
     """Appends encoded values, each after its index in the union; for null, the index alone."""
     if nullable and values.null_count:
         if values.null_count == len(values):

@@ -2,7 +2,7 @@
 
 A field is a tag and a value. The value is a varint without zigzag, so that a negative number has ten bytes; or
 the eight bytes of a double; or a length and that many bytes. Null is an absent field. The fields of a
-message are appended to :class:`connector.core.byte_columns.Pieces`.
+message are appended to :class:`connector.core.byte_columns.RowBytes`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import Pieces, bytes_of, ends_of, is_constant
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, is_constant
 from spark_sink.encoding.avro_columns import EMPTY, fixed, plain_varints, whole_numbers
 
 _VARINT, _EIGHT_BYTES, _LENGTH = 0, 1, 2
@@ -19,7 +19,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH = 0, 1, 2
 
 _FALSE, _ZERO = pa.scalar(False, pa.bool_()), pa.scalar(0.0, pa.float64())
 
-Add = Callable[[Pieces, int, pa.Array], None]
+Add = Callable[[RowBytes, int, pa.Array], None]
 """Appends a column to the rows, as the field with the given number."""
 
 
@@ -28,20 +28,20 @@ def varint(number: int) -> bytes:
     return bytes_of(plain_varints(np.array([number], np.uint64))).tobytes()
 
 
-def add_integers(row: Pieces, number: int, values: pa.Array) -> None:
+def add_integers(row: RowBytes, number: int, values: pa.Array) -> None:
     """Appends a field of type int64 or int32: integers, dates or timestamps."""
     if _has_some(values):
         _add(row, values, plain_varints(whole_numbers(values).view(np.uint64), prefix=_tag(number, _VARINT)))
 
 
-def add_booleans(row: Pieces, number: int, values: pa.Array) -> None:
+def add_booleans(row: RowBytes, number: int, values: pa.Array) -> None:
     """Appends a field of booleans."""
     if _has_some(values):
         bits = pc.fill_null(values, _FALSE).cast(pa.uint64()).to_numpy()
         _add(row, values, plain_varints(bits, prefix=_tag(number, _VARINT)))
 
 
-def add_doubles(row: Pieces, number: int, values: pa.Array) -> None:
+def add_doubles(row: RowBytes, number: int, values: pa.Array) -> None:
     """Appends a field of doubles from a column of doubles or floats."""
     if not _has_some(values):
         return
@@ -53,7 +53,7 @@ def add_doubles(row: Pieces, number: int, values: pa.Array) -> None:
     _add(row, values, fixed(matrix))
 
 
-def add_texts(row: Pieces, number: int, values: pa.Array) -> None:
+def add_texts(row: RowBytes, number: int, values: pa.Array) -> None:
     """Appends a field of text, bytes, or encoded messages."""
     tag = _tag(number, _LENGTH)
     if is_constant(values):
@@ -66,12 +66,12 @@ def add_texts(row: Pieces, number: int, values: pa.Array) -> None:
         row.column(whole)
 
 
-def add_repeated(row: Pieces, number: int, lists: pa.ListArray, add: Add) -> None:
+def add_repeated(row: RowBytes, number: int, lists: pa.ListArray, add: Add) -> None:
     """Appends a repeated field; ``add`` appends the elements, each with its own tag. Null is like an empty list."""
     elements = lists.flatten()
     if not _has_some(elements):
         return
-    each = Pieces(len(elements))
+    each = RowBytes(len(elements))
     add(each, number, elements)
     encoded = each.joined()
     lasts = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
@@ -88,6 +88,6 @@ def _has_some(values: pa.Array) -> bool:
     return bool(values.null_count < len(values))
 
 
-def _add(row: Pieces, values: pa.Array, encoded: pa.BinaryArray) -> None:
+def _add(row: RowBytes, values: pa.Array, encoded: pa.BinaryArray) -> None:
     """Appends the encoded values, and nothing where ``values`` is null."""
     row.column(pc.if_else(values.is_valid(), encoded, EMPTY) if values.null_count else encoded)

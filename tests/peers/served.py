@@ -141,7 +141,7 @@ def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = N
         while stop_at is not None and not reading.done():
             sealed = manifests(spool) if (spool / "manifests").exists() else []
             if sealed and sealed[-1].watermark_high >= stop_at:
-                stop.ask()
+                stop.request()
                 break
             await asyncio.wait({reading}, timeout=0.05)
         await asyncio.wait_for(reading, 60)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from connector.core.byte_columns import Pieces, ends_of
+from connector.core.byte_columns import RowBytes, ends_of
 from connector.core.changes import Int64s
 from connector.core.column_kinds import ColumnKind
 from connector.envelope.avro_schema import AvroColumn
@@ -145,7 +145,7 @@ class RowBuilder:
         return found
 
     def _built(self, events: pa.RecordBatch, columns: list[pa.Array], first: int, now: int) -> BuiltRows:
-        row = Pieces(len(events))
+        row = RowBytes(len(events))
         for number, (column, values) in enumerate(zip(self._columns, columns, strict=True), 1):
             _add(row, number, column.field, values)
         for number, field in enumerate(self._added, len(columns) + 1):
@@ -262,7 +262,7 @@ def _are_all(texts: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def _add(row: Pieces, number: int, field: Field, values: pa.Array) -> None:
+def _add(row: RowBytes, number: int, field: Field, values: pa.Array) -> None:
     add = _ADD.get(field.type, protobuf_columns.add_texts)
     if field.repeated:
         protobuf_columns.add_repeated(row, number, values, add)
@@ -270,11 +270,11 @@ def _add(row: Pieces, number: int, field: Field, values: pa.Array) -> None:
         add(row, number, values)
 
 
-def _add_metadata(row: Pieces, number: int, field: Field, events: pa.RecordBatch, now: int) -> None:
+def _add_metadata(row: RowBytes, number: int, field: Field, events: pa.RecordBatch, now: int) -> None:
     if not field.fields:
         _add(row, number, field, _metadata(field.name, events, now))
         return
-    inner = Pieces(len(events))
+    inner = RowBytes(len(events))
     for inner_number, inner_field in enumerate(field.fields, 1):
         _add_metadata(inner, inner_number, inner_field, events, now)
     protobuf_columns.add_texts(row, number, inner.joined())

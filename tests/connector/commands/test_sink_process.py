@@ -134,7 +134,7 @@ async def test_a_stop_during_a_pause_ends_it_at_once(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         running = asyncio.create_task(runs.process(Patience(first=3600.0, most=3600.0)).run())
         await until(lambda: runs.metrics.sink_restarts)
-        runs.stop.ask()
+        runs.stop.request()
         await running
     assert runs.number == 1
 
@@ -145,7 +145,7 @@ async def test_after_a_stop_nothing_is_restarted(tmp_path: Path) -> None:
     process = runs.process()
     running = asyncio.create_task(process.run())
     await until(lambda: runs.number)
-    runs.stop.ask()
+    runs.stop.request()
     process.finish(again=True)
     with pytest.raises(SinkError, match="reason 0"):
         await running
@@ -220,7 +220,7 @@ async def test_the_daemon_continues_while_the_sink_is_restarted(
     )
     await until(lambda: runs.number == 3)
     assert not running.done()
-    runs.stop.ask()
+    runs.stop.request()
     async with asyncio.timeout(60):
         await running
 
@@ -234,7 +234,7 @@ async def test_a_sink_without_progress_ends_the_service(
     path = tmp_path / "config.yaml"
     with pytest.raises(SinkError, match="4 times without progress"):
         await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
-    assert runs.stop.asked
+    assert runs.stop.requested
 
 
 @in_a_loop
@@ -245,7 +245,7 @@ async def test_a_stop_in_a_pause_ends_the_service_at_once_and_without_an_error(
 
     async def read(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
         await until(lambda: metrics.sink_restarts)
-        stop.ask()
+        stop.request()
 
     monkeypatch.setattr(service, "read", read)
     slow = Patience(first=3600.0, most=3600.0)

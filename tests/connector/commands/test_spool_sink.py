@@ -64,6 +64,6 @@ def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Pat
         async with asyncio.timeout(30), sink_of(tmp_path).pruned(stop):
             await asyncio.to_thread(prunes.started.wait, 30)
             asyncio.get_running_loop().call_later(0.1, prunes.may_fail.set)
-        return stop.asked
+        return stop.requested
 
     assert asyncio.run(main()) is False

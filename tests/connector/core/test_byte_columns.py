@@ -4,14 +4,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.byte_columns import Pieces, bytes_of, ends_of, is_constant, joined
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, is_constant, joined
 from connector.core.text_columns import json_texts
 
 
 @given(st.lists(st.tuples(st.binary(max_size=4), st.text(max_size=3)), max_size=9), st.integers(0, 3))
-def test_a_row_is_its_pieces_in_order(rows: list[tuple[bytes, str]], first: int) -> None:
+def test_a_row_is_its_parts_in_order(rows: list[tuple[bytes, str]], first: int) -> None:
     some = rows[first:]
-    pieces = Pieces(len(some))
+    pieces = RowBytes(len(some))
     pieces.literal(b"<")
     pieces.column(pa.array([data for data, _ in rows], pa.binary()).slice(first))
     pieces.literal(b"|")
@@ -27,7 +27,7 @@ def test_a_row_is_its_pieces_in_order(rows: list[tuple[bytes, str]], first: int)
 
 
 def test_a_column_with_one_value_is_a_literal() -> None:
-    pieces = Pieces(2)
+    pieces = RowBytes(2)
     pieces.column(pa.array(["a", "a"]))
     pieces.literal(b"b")
     assert pieces.joined().to_pylist() == [b"ab", b"ab"]

@@ -29,9 +29,9 @@ def test_thousands_of_waiters_share_one_answer_and_a_later_one_requests_another(
     async def main() -> None:
         spanner = Spanner(70, 80)
         clock = SpannerClock(spanner.clock, 50)
-        assert await asyncio.gather(*(clock.ask() for _ in range(5_000))) == [70] * 5_000
+        assert await asyncio.gather(*(clock.read() for _ in range(5_000))) == [70] * 5_000
         assert (spanner.asked, clock.passed) == (1, 70)
-        assert await clock.ask() == 80
+        assert await clock.read() == 80
         assert spanner.asked == 2
 
     run(main())
@@ -42,7 +42,7 @@ def test_the_clock_never_goes_back() -> None:
         clock = SpannerClock(Spanner(40).clock, 50)
         clock.saw(60)
         clock.saw(55)
-        assert await clock.ask() == 60
+        assert await clock.read() == 60
 
     run(main())
 
@@ -51,10 +51,10 @@ def test_an_error_that_passes_is_shared_too_and_the_next_who_asks_may_have_an_an
     async def main() -> None:
         spanner = Spanner(UnreachableError("Spanner does not answer", hint="Wait."), 80)
         clock = SpannerClock(spanner.clock, 50)
-        answers = await asyncio.gather(*(clock.ask() for _ in range(100)), return_exceptions=True)
+        answers = await asyncio.gather(*(clock.read() for _ in range(100)), return_exceptions=True)
         assert {str(answer) for answer in answers} == {"Spanner does not answer. Wait."}
         assert spanner.asked == 1
-        assert await clock.ask() == 80
+        assert await clock.read() == 80
 
     run(main())
 
@@ -63,7 +63,7 @@ def test_a_permanent_error_is_raised_unchanged() -> None:
     async def main() -> None:
         clock = SpannerClock(Spanner(StreamError("permission denied")).clock, 50)
         with pytest.raises(StreamError, match="permission denied"):
-            await clock.ask()
+            await clock.read()
 
     run(main())
 
@@ -72,7 +72,7 @@ def test_a_cancelled_waiter_does_not_take_the_answer_from_others() -> None:
     async def main() -> None:
         spanner = Spanner(70, 80)
         clock = SpannerClock(spanner.clock, 50)
-        first, second = asyncio.create_task(clock.ask()), asyncio.create_task(clock.ask())
+        first, second = asyncio.create_task(clock.read()), asyncio.create_task(clock.read())
         await asyncio.sleep(0.5)
         first.cancel()
         assert await second == 80

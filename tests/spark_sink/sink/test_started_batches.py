@@ -89,7 +89,7 @@ def test_a_damaged_record_is_an_error(spool: SpoolMaker, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_lives_that_end_anywhere_with_any_checkpoint_and_options_write_each_event_once(
+def test_runs_that_end_anywhere_with_any_checkpoint_and_options_write_each_event_once(
     spool: SpoolMaker, seed: int
 ) -> None:
     dice = random.Random(seed)

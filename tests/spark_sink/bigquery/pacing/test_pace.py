@@ -278,7 +278,7 @@ def test_calls_are_counted_as_parts_are_cut(tmp_path: Path, size: int) -> None:
     assert pace.calls([weight(number, size) for number in range(15)]) == len(parts_of(files, 32))
 
 
-def test_what_a_micro_batch_loads_in_several_pieces_is_paid_once_it_is_known(tmp_path: Path) -> None:
+def test_loads_of_a_micro_batch_in_several_slices_are_counted_once_they_are_known(tmp_path: Path) -> None:
     clock = Clock()
     maker = SpoolMaker(tmp_path / "spool")
     pace = paced(maker, clock, "merge-load")
