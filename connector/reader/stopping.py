@@ -66,6 +66,7 @@ class Stop:
                     yield
                 finally:
                     draining.cancel()
+                    await asyncio.wait({draining})
         except TimeoutError:
             if not limit.expired():
                 raise
