@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
@@ -266,7 +267,11 @@ def comparable(value: Any) -> Any:
 
 def read_json(table: BigQueryTable, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields with those that are texts of JSON read, for spaces and escapes in them do not count."""
-    texts = {column.field.name for column in table.columns if column.kind.name.startswith(("ARRAY", "UNKNOWN"))}
+    texts = {
+        column.field.name
+        for column in table.columns
+        if column.layout is Layout.JSON_ARRAY or column.kind is ColumnKind.UNKNOWN
+    }
 
     def read(value: Any) -> Any:
         return [json.loads(item) for item in value] if isinstance(value, list) else json.loads(value)
