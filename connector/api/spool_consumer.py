@@ -9,7 +9,7 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.epochs import Epoch
 from connector.api.spool_epochs import SpoolEpochs
 from connector.api.stop import Stop
-from connector.api.threads import in_thread, to_its_end
+from connector.commands.threads import in_thread, to_its_end
 from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log

@@ -16,7 +16,7 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
-from connector.api.threads import ended, in_thread
+from connector.commands.threads import ended, in_thread
 from connector.config import Config, SourceConfig
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition

@@ -8,6 +8,7 @@ import pytest
 
 from connector.commands import spool_sink
 from connector.commands.spool_sink import SpoolSink
+from connector.commands.threads import finished_in_thread
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.reader.stopping import Stop
@@ -67,3 +68,25 @@ def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Pat
         return stop.requested
 
     assert asyncio.run(main()) is False
+
+
+def test_a_thread_is_waited_for_however_often_its_waiter_is_cancelled() -> None:
+    started, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        assert may_end.wait(30)
+        ended.set()
+
+    async def main() -> None:
+        waiting = asyncio.create_task(finished_in_thread(work))
+        await asyncio.to_thread(started.wait, 30)
+        for _ in range(3):
+            waiting.cancel()
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended.is_set()
+
+    asyncio.run(main())
