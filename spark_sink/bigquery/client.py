@@ -5,15 +5,13 @@ written by :mod:`spark_sink.bigquery.writing.writer`.
 """
 
 import functools
-import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 
 import requests
-import tenacity
 from google.api_core import exceptions, retry
 from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
@@ -28,29 +26,15 @@ from google.cloud.bigquery.table import (
 
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
+from spark_sink.bigquery.jobs import QUOTA_REASONS, TIMEOUT, Before, Jobs, is_transient, reasons_in
 from spark_sink.bigquery.tables.partition import Partition
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 
 PATIENCE = 600.0
 """Seconds for which transient errors are retried."""
 
-_TIMEOUT = 60.0
 _ATTEMPTS = 5
 _ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
-_QUOTAS = {"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"}
-_TRANSIENT = {"backendError", "internalError", "badGateway", "jobBackendError", "jobInternalError", "tableUnavailable"}
-_TRANSIENT_ERRORS = (
-    ConnectionError,
-    auth_exceptions.TransportError,
-    exceptions.BadGateway,
-    exceptions.GatewayTimeout,
-    exceptions.InternalServerError,
-    exceptions.ServiceUnavailable,
-    exceptions.TooManyRequests,
-    requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.ConnectionError,
-    requests.exceptions.Timeout,
-)
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 """GoogleSQL's names of types that the REST API calls something else."""
 
@@ -85,15 +69,15 @@ class BigQueryClient:
     def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
         self._target = target
         self._failure = failure
-        self._patience = patience
-        self._retry = retry.Retry(predicate=_is_transient, timeout=patience)
+        self._retry = retry.Retry(predicate=is_transient, timeout=patience)
+        self._jobs = Jobs(self._client, patience=patience, failure=failure)
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
         """Whether a dataset exists."""
         with self._errors(f"dataset {dataset}"):
             try:
-                self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+                self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
             except exceptions.NotFound:
                 return False
         return True
@@ -101,7 +85,7 @@ class BigQueryClient:
     def ignores_case(self, dataset: str) -> bool:
         """Whether the names of tables in a dataset are case-insensitive. The dataset exists."""
         with self._errors(f"dataset {dataset}"):
-            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
         return bool(found.is_case_insensitive)
 
     def create_dataset(self, dataset: str, location: str) -> None:
@@ -109,13 +93,13 @@ class BigQueryClient:
         made = bigquery.Dataset(self._dataset(dataset))
         made.location = location
         with self._errors(f"dataset {dataset}"):
-            self._client().create_dataset(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
+            self._client().create_dataset(made, exists_ok=True, retry=self._retry, timeout=TIMEOUT)
 
     def find(self, dataset: str, name: str) -> ExistingTable | None:
         """A table, or None where it does not exist."""
         with self._errors(f"table {dataset}.{name}"):
             try:
-                found = self._client().get_table(self._table(dataset, name), retry=self._retry, timeout=_TIMEOUT)
+                found = self._client().get_table(self._table(dataset, name), retry=self._retry, timeout=TIMEOUT)
             except exceptions.NotFound:
                 return None
         constraints = found.table_constraints
@@ -134,21 +118,21 @@ class BigQueryClient:
         if table.primary_key:
             made.table_constraints = TableConstraints(PrimaryKey(columns=list(table.primary_key)), None)
         with self._errors(f"table {table.dataset}.{table.name}"):
-            self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=_TIMEOUT)
+            self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=TIMEOUT)
 
     def add_columns(self, table: BigQueryTable, fields: list[Field]) -> None:
         """Adds nullable columns to a table, which somebody else may change at the same time."""
         with self._errors(f"table {table.dataset}.{table.name}"):
             client = self._client()
             for attempt in range(_ATTEMPTS):
-                found = client.get_table(self._table(table.dataset, table.name), retry=self._retry, timeout=_TIMEOUT)
+                found = client.get_table(self._table(table.dataset, table.name), retry=self._retry, timeout=TIMEOUT)
                 there = {field.name.lower() for field in found.schema}
                 new = [_schema(field) for field in fields if field.name.lower() not in there]
                 if not new:
                     return
                 found.schema = [*found.schema, *new]
                 try:
-                    client.update_table(found, ["schema"], retry=self._retry, timeout=_TIMEOUT)
+                    client.update_table(found, ["schema"], retry=self._retry, timeout=TIMEOUT)
                 except exceptions.PreconditionFailed:
                     if attempt + 1 == _ATTEMPTS:
                         raise
@@ -166,26 +150,35 @@ class BigQueryClient:
         """Runs a statement on a table to its end; its errors never hold values of rows."""
         self._query(sql, dataset, name, None)
 
-    def merge(self, sql: str, dataset: str, name: str, *, job_id: str) -> None:
-        """Runs a statement that reads rows to its end; it is not run again if a job with that id succeeded."""
-        self._query(sql, dataset, name, job_id)
+    def merge(self, sql: str, dataset: str, name: str, *, job_id: str, before: Before | None = None) -> None:
+        """Runs a statement that reads rows to its end; it is not run again if a job with that id succeeded.
+
+        ``before`` is called with each id before a job is started under it: ``job_id``, with a suffix after a failure.
+        """
+        self._query(sql, dataset, name, job_id, before)
+
+    def settle(self, job_id: str, dataset: str, name: str) -> None:
+        """Waits until a job on a table has ended; prevents it if it was never started (:meth:`Jobs.settle`)."""
+        with self._errors(f"table {dataset}.{name}", job_id):
+            self._jobs.settle(job_id, self._location(dataset))
 
     def texts(self, sql: str, dataset: str, name: str) -> list[str]:
         """The result of a statement with one column of texts."""
         with self._errors(f"table {dataset}.{name}"):
             location = self._location(dataset)
-            job = self._client().query(sql, location=location, retry=self._retry, timeout=_TIMEOUT)
+            job = self._client().query(sql, location=location, retry=self._retry, timeout=TIMEOUT)
             return [str(row[0]) for row in job.result(retry=self._retry)]
 
-    def _query(self, sql: str, dataset: str, name: str, job_id: str | None) -> None:
+    def _query(self, sql: str, dataset: str, name: str, job_id: str | None, before: Before | None = None) -> None:
         with self._errors(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
-            self._job(
+            self._jobs.run(
                 job_id,
                 location,
                 lambda job: self._client().query(
-                    sql, job_id=job, location=location, retry=self._retry, job_retry=None, timeout=_TIMEOUT
+                    sql, job_id=job, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
                 ),
+                before,
             )
 
     def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
@@ -198,7 +191,7 @@ class BigQueryClient:
         table = self._table(dataset, name)
         with self._errors(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
-            self._job(
+            self._jobs.run(
                 job_id,
                 location,
                 lambda job: self._client().load_table_from_file(
@@ -208,7 +201,7 @@ class BigQueryClient:
                     job_id=job,
                     location=location,
                     job_config=config,
-                    timeout=_TIMEOUT,
+                    timeout=TIMEOUT,
                 ),
             )
 
@@ -216,37 +209,13 @@ class BigQueryClient:
         """Deletes a table, if it exists."""
         with self._errors(f"table {dataset}.{name}"):
             self._client().delete_table(
-                self._table(dataset, name), not_found_ok=True, retry=self._retry, timeout=_TIMEOUT
+                self._table(dataset, name), not_found_ok=True, retry=self._retry, timeout=TIMEOUT
             )
-
-    def _job(self, job_id: str | None, location: str, start: Callable[[str | None], bigquery.job._AsyncJob]) -> None:
-        """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix."""
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_is_transient),
-            wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
-            stop=tenacity.stop_after_delay(self._patience),
-            reraise=True,
-        )
-
-        def once() -> None:
-            for number in itertools.count():
-                name = f"{job_id}_{number}" if job_id and number else job_id
-                try:
-                    job = start(name)
-                except exceptions.Conflict:
-                    assert name is not None
-                    job = self._client().get_job(name, location=location, retry=self._retry, timeout=_TIMEOUT)
-                    if job.done(retry=self._retry, timeout=_TIMEOUT) and job.error_result:
-                        continue
-                job.result(retry=self._retry)
-                return
-
-        retrying(once)
 
     def _location(self, dataset: str) -> str:
         """The region of a dataset: its jobs are found only there."""
         if dataset not in self._locations:
-            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=_TIMEOUT)
+            found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
             self._locations[dataset] = found.location
         return self._locations[dataset]
 
@@ -283,7 +252,7 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
             return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
-        case exceptions.Forbidden() if not _reasons(error) & _QUOTAS:
+        case exceptions.Forbidden() if not reasons_in(error) & QUOTA_REASONS:
             return "permission denied", (
                 "Give this account roles/bigquery.dataEditor on the dataset and roles/bigquery.jobUser on the project,"
                 " and run it again: nothing is lost."
@@ -303,17 +272,6 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             return f"it answers {error.code}", "Run it again later: nothing is lost."
         case _:
             return "it cannot be reached", "Check the network and sink.endpoint, and run it again: nothing is lost."
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Whether to retry."""
-    if isinstance(error, exceptions.GoogleAPICallError) and _reasons(error):
-        return bool(_reasons(error) & (_TRANSIENT | _QUOTAS))
-    return isinstance(error, _TRANSIENT_ERRORS)
-
-
-def _reasons(error: exceptions.GoogleAPICallError) -> set[str]:
-    return {str(each.get("reason")) for each in error.errors if isinstance(each, dict)}
 
 
 def _first_line(error: exceptions.GoogleAPICallError) -> str:

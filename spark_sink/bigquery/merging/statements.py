@@ -31,12 +31,13 @@ def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
     """Selects the ``uuid`` of each line in table ``staging`` whose row in table ``into`` has later changes."""
     t, s = free_names(table, *ALIASES)
     return (
-        f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {_same_row(table, t, s)}"
+        f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {same_row(table, t, s)}"
         f" WHERE {t}.{METADATA}.change_sequence_number > {s}.{METADATA}.change_sequence_number"
     )
 
 
-def _same_row(table: BigQueryTable, t: str, s: str) -> str:
+def same_row(table: BigQueryTable, t: str, s: str) -> str:
+    """The condition that two rows, by the aliases of their tables, have the same key."""
     return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
 
 
@@ -47,7 +48,7 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
     """
     t, s = free_names(table, *ALIASES)
     present, deleted, replaced = added(table)
-    same = _same_row(table, t, s)
+    same = same_row(table, t, s)
     if bounds:
         same = f"{same} AND {bounds}"
     newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
@@ -60,14 +61,18 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
     changed.append(f"{METADATA} = {s}.{METADATA}")
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
-    documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
-    lines = f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
     return (
-        f"MERGE `{into}` {t} USING {lines} {s} ON {same}"
+        f"MERGE `{into}` {t} USING {lines_of(table, staging)} {s} ON {same}"
         f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
         f" WHEN NOT MATCHED AND NOT {s}.{deleted} THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def lines_of(table: BigQueryTable, staging: str) -> str:
+    """The lines of table ``staging`` as a relation, whose documents of JSON are parsed: they are loaded as text."""
+    documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
+    return f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
 
 
 def too_long(table: BigQueryTable, project: str) -> str | None:

@@ -1,0 +1,138 @@
+"""Runs BigQuery's jobs: once for an id, again after a transient error, and never beside one that has to end first.
+
+A job's id is taken for ever, whether the job succeeded or failed. So a job that has succeeded is not run again, whoever
+asks, and a job that failed is run again under its id with a suffix.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import requests
+import tenacity
+from google.api_core import exceptions, retry
+from google.auth import exceptions as auth_exceptions
+from google.cloud import bigquery
+
+from connector.errors import SpannerCdcError
+
+TIMEOUT = 60.0
+"""Seconds for a request."""
+
+PREVENTED_AFTER = 10.0
+"""Seconds for which a job that does not exist is waited for, because its process may be about to start it."""
+
+_PREVENTING = "SELECT ERROR('its process was taken for ended before it had started this job')"
+_POLL = 0.5
+
+QUOTA_REASONS = {"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"}
+_TRANSIENT = {"backendError", "internalError", "badGateway", "jobBackendError", "jobInternalError", "tableUnavailable"}
+_TRANSIENT_ERRORS = (
+    ConnectionError,
+    auth_exceptions.TransportError,
+    exceptions.BadGateway,
+    exceptions.GatewayTimeout,
+    exceptions.InternalServerError,
+    exceptions.ServiceUnavailable,
+    exceptions.TooManyRequests,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ConnectionError,
+    requests.exceptions.Timeout,
+)
+
+Start = Callable[[str | None], bigquery.job._AsyncJob]
+Before = Callable[[str], None]
+
+
+class Jobs:
+    """Runs jobs.
+
+    Args:
+        client: BigQuery's client of this process.
+        patience: seconds for which transient errors are retried.
+        failure: the type of the error for a job that cannot be prevented.
+    """
+
+    def __init__(
+        self, client: Callable[[], bigquery.Client], *, patience: float, failure: type[SpannerCdcError]
+    ) -> None:
+        self._client = client
+        self._patience = patience
+        self._failure = failure
+        self._retry = retry.Retry(predicate=is_transient, timeout=patience)
+
+    def run(self, job_id: str | None, location: str, start: Start, before: Before | None = None) -> None:
+        """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix.
+
+        ``before`` is called with each id before a job is started under it.
+        """
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(is_transient),
+            wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
+            stop=tenacity.stop_after_delay(self._patience),
+            reraise=True,
+        )
+
+        def once() -> None:
+            for number in itertools.count():
+                name = f"{job_id}_{number}" if job_id and number else job_id
+                if before is not None and name is not None:
+                    before(name)
+                try:
+                    job = start(name)
+                except exceptions.Conflict:
+                    assert name is not None
+                    job = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
+                    if job.done(retry=self._retry, timeout=TIMEOUT) and job.error_result:
+                        continue
+                job.result(retry=self._retry)
+                return
+
+        retrying(once)
+
+    def settle(self, job_id: str, location: str) -> None:
+        """Waits until a job has ended. One that does not exist is prevented: it can never run under this id.
+
+        Preventing it takes its id with a job that fails. A process that is slow to start it finds a failed job, and
+        continues under the next id.
+        """
+        deadline = time.monotonic() + PREVENTED_AFTER
+        while True:
+            try:
+                job = self._client().get_job(job_id, location=location, retry=self._retry, timeout=TIMEOUT)
+            except exceptions.NotFound:
+                if time.monotonic() >= deadline:
+                    self._prevent(job_id, location)
+                    continue
+            else:
+                if job.done(retry=self._retry, timeout=TIMEOUT):
+                    return
+            time.sleep(_POLL)
+
+    def _prevent(self, job_id: str, location: str) -> None:
+        try:
+            job = self._client().query(
+                _PREVENTING, job_id=job_id, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
+            )
+            job.result(retry=self._retry)
+        except exceptions.Conflict:
+            return  # it exists by now
+        except exceptions.BadRequest:
+            return
+        # A job that succeeded under this id would be taken for the other process's work.
+        raise self._failure(
+            f"BigQuery ran job {job_id}, which had to fail",
+            hint="Report this; and check the table that the job's name holds against its source.",
+        )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether to retry."""
+    if isinstance(error, exceptions.GoogleAPICallError) and reasons_in(error):
+        return bool(reasons_in(error) & (_TRANSIENT | QUOTA_REASONS))
+    return isinstance(error, _TRANSIENT_ERRORS)
+
+
+def reasons_in(error: exceptions.GoogleAPICallError) -> set[str]:
+    """BigQuery's words for what an error means."""
+    return {str(each.get("reason")) for each in error.errors if isinstance(each, dict)}

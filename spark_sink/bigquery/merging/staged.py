@@ -1,0 +1,105 @@
+"""Merges staging tables: each once, in turn with all that merges into its table, and right beside a backfill of it.
+
+What is merged of the change stream while a backfill of its table is not done is noted in a table beside it
+(:mod:`spark_sink.bigquery.merging.changed_keys`) before it is merged; a backfill's rows are merged with these notes.
+The table of the notes is recorded in the change stream's spool before it is created, and dropped when the backfill is
+done. A backfill takes its timestamp after it is recorded: changes that were merged before that need no notes.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from pydantic import BaseModel, ConfigDict
+
+from connector.spool.manifest import VERSION
+from connector.spool.reading import Spool, to_json
+from spark_sink.bigquery.client import BigQueryClient
+from spark_sink.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
+from spark_sink.bigquery.merging.loads import Load
+from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.merging.turns import Turns
+from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
+from spark_sink.errors import SinkError
+
+_FOLDER = "bigquery/changed"
+
+
+class _Notes(BaseModel):
+    """A table of notes: where it is, and of which table of the source."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    source: str
+    project: str
+    dataset: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Merges the staging tables of a micro-batch, or of a replay of dead letters.
+
+    Attributes:
+        spool: the change stream's.
+        target: the project and its endpoints.
+        unfinished: the tables of which a backfill is not done, read after the rows were sealed.
+        of_backfill: whether the rows are a backfill's.
+        prunes: whether a statement names keys of its rows.
+    """
+
+    spool: Spool
+    target: BigQueryTarget
+    unfinished: Collection[str]
+    of_backfill: bool
+    prunes: bool
+
+    def merge(self, table: BigQueryTable, load: Load) -> None:
+        """Merges a staging table once, and deletes it.
+
+        Raises:
+            SinkError: BigQuery refuses, or cannot be reached.
+            SpoolError: the spool cannot be read or written.
+        """
+        client = BigQueryClient(self.target, failure=SinkError)
+        path = f"{self.target.project}.{table.dataset}"
+        into, staging, bounds = f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if self.prunes else ""
+        sql = merge_statement(table, into, staging, bounds)
+        # A staging table that is gone was merged by an earlier attempt.
+        if (self.of_backfill or table.source in self.unfinished) and client.find(table.dataset, load.staging):
+            notes = self._notes(client, table)
+            if self.of_backfill:
+                sql = backfill_statement(table, into, staging, f"{path}.{notes}", bounds)
+            else:
+                noting = keep_statement(table, f"{path}.{notes}", staging)
+                client.merge(noting, table.dataset, notes, job_id=f"{load.staging}_keep")
+        turns = Turns(self.spool, client, self.target.project, table)
+        client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=turns.take)
+        client.delete(table.dataset, load.staging)
+
+    def drop_notes(self) -> None:
+        """Drops the tables of notes of which no backfill is under way; only the sink of the change stream does that."""
+        for file in self.spool.storage.list(_FOLDER):
+            path = f"{_FOLDER}/{file}"
+            notes = self.spool.document(path, _Notes, "it names no table")
+            if notes.source not in self.unfinished:
+                target = BigQueryTarget(notes.project, self.target.endpoint, self.target.grpc_endpoint)
+                BigQueryClient(target, failure=SinkError).delete(notes.dataset, notes.name)
+                self.spool.storage.delete(path)
+
+    def _notes(self, client: BigQueryClient, table: BigQueryTable) -> str:
+        """The name of the table of notes, which exists."""
+        made = changed_keys(table)
+        project = self.target.project
+        record = _Notes(source=table.source, project=project, dataset=made.dataset, name=made.name)
+        name = blake2b(f"{project}.{made.dataset}.{made.name}".encode(), digest_size=10).hexdigest()
+        self.spool.storage.put(f"{_FOLDER}/{name}.json", to_json(record))
+        client.create(made)
+        return made.name
+
+
+def stream_spool(spool: Spool) -> Spool:
+    """The spool of the change stream that a backfill's spool belongs to; of another spool, the spool itself."""
+    path, _, folder = spool.path.rpartition("/")[0].rpartition("/")
+    return Spool.at(path) if folder == "backfills" and spool.storage.exists("backfill.json") else spool
