@@ -43,6 +43,7 @@ class SourceConfig(Section):
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
     late_records: Literal["stop", "dead-letter"] = "stop"
+    backfill: bool = False
     emulator_host: str | None = None
 
     @property
@@ -65,6 +66,12 @@ class SourceConfig(Section):
         if not SECOND <= value <= 300 * SECOND:
             raise ValueError("Spanner takes a heartbeat of 1s to 300s")
         return value
+
+    @model_validator(mode="after")
+    def _backfill_decides_start(self) -> "SourceConfig":
+        if self.backfill and self.start != "now":
+            raise ValueError(f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now")
+        return self
 
     @model_validator(mode="after")
     def _end_after_start(self) -> "SourceConfig":

@@ -84,11 +84,27 @@ class Gap(_Document):
     recorded_at: Timestamp
 
 
+class BackfillPart(_Document):
+    """What an epoch of a backfill holds: one partition of one table, all its rows.
+
+    Attributes:
+        table: its name in the source.
+        plan: the number of the table's plan that the partition is of, from 1.
+        partition: its index in that plan.
+    """
+
+    table: str
+    plan: int = Field(ge=1)
+    partition: int = Field(ge=0)
+
+
 class Manifest(_Document):
     """An epoch: records committed in (watermark_low, watermark_high], and the checkpoint after it.
 
     With a ``gap`` it has none of those records, and may span any number of minutes. With a ``cut_file`` the cut is not
     in ``cut``, which is empty then: :meth:`connector.spool.reading.Spool.cut` reads either.
+    With a ``backfill`` part it is an epoch of a backfill: all of them have the same watermark_high, the timestamp that
+    the tables were read at, and no cut.
     """
 
     version: int = VERSION
@@ -104,6 +120,7 @@ class Manifest(_Document):
     cut_file: CutFile | None = None
     final: bool = False
     gap: Gap | None = None
+    backfill: BackfillPart | None = None
     writer: str
     sealed_at: Timestamp
 
@@ -124,7 +141,8 @@ class Manifest(_Document):
 
     def to_json(self) -> bytes:
         """The document, with a checksum of its own."""
-        node = self.model_dump(mode="json", exclude=None if self.cut_file else {"cut_file"})
+        absent = {name for name in ("cut_file", "backfill") if getattr(self, name) is None}
+        node = self.model_dump(mode="json", exclude=absent)
         layout = 0 if self.cut_file else orjson.OPT_INDENT_2
         return orjson.dumps({**node, "crc32c": _checksum(node)}, option=layout)
 

@@ -13,20 +13,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.ipc
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
-from connector.envelope.envelope import SCHEMA, EnvelopeBuilder
+from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
 from connector.spool.cuts import CutWriter, cut_path
 from connector.spool.guards import create_epoch, update
-from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, SegmentFile, SourceName, crc32c
+from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, SegmentFile, SourceName
 from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
 from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.segments import SegmentBuffer
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of records from which on a record batch of a segment ends."""
@@ -225,25 +224,11 @@ class SpoolWriter:
             self._spool.storage.delete(*paths)
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
-        sink = pa.BufferOutputStream()
-        rows = 0
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_file(sink, SCHEMA, options=options) as writer:
-            for chunk in _chunks(changes):
-                batch = self._envelope.build(chunk, self.registry, number)
-                rows += batch.num_rows
-                writer.write_batch(batch)
-        data = sink.getvalue()
+        segment = SegmentBuffer()
+        for chunk in _chunks(changes):
+            segment.append(self._envelope.build(chunk, self.registry, number))
         path = segment_path(number, self._writer)
-        self._spool.storage.replace(path, data)
-        return SegmentFile(
-            path=path,
-            rows=rows,
-            bytes=data.size,
-            crc32c=crc32c(data),
-            first_commit_timestamp=changes.first,
-            last_commit_timestamp=changes.last,
-        )
+        return segment.store(self._spool.storage, path, first=changes.first, last=changes.last)
 
 
 def _mods_by_table(changes: Changes) -> dict[str, int]:

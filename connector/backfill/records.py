@@ -1,0 +1,203 @@
+"""Records backfills below a spool, and finds them: which there are, how far each is, which tables are not done."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from connector.backfill.documents import Backfill, BackfillTable, Progress, TablePlan, TableProgress, Why
+from connector.core.schemas import TableSchema
+from connector.errors import SpoolError
+from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
+from connector.spool.writing import initialize
+from connector.storage.store import contents
+
+_DOCUMENT = "backfill.json"
+_PROGRESS = "progress.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBackfill:
+    """A backfill, its spool, and its state as it was last reported."""
+
+    document: Backfill
+    spool: Spool
+    progress: Progress
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be continued at its timestamp and has rows that are not delivered."""
+        return not self.progress.is_done and not self.progress.lost
+
+
+def spool_path(path: str, number: int) -> str:
+    """The path or URL of a backfill's spool."""
+    return f"{path}/backfills/{number}"
+
+
+def spool_of(spool: Spool, number: int) -> Spool:
+    """A backfill's own spool."""
+    return Spool.at(spool_path(spool.path, number))
+
+
+def backfills(spool: Spool) -> list[RecordedBackfill]:
+    """The recorded backfills of a spool, in order.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    found = []
+    while (one := find(spool, len(found) + 1)) is not None:
+        found.append(one)
+    return found
+
+
+def find(spool: Spool, number: int) -> RecordedBackfill | None:
+    """The backfill of that number, or None."""
+    own = spool_of(spool, number)
+    try:
+        document = own.document(_DOCUMENT, Backfill, "it is not a valid backfill")
+    except FileNotFoundError:
+        return None
+    return RecordedBackfill(document, own, progress_of(own, document))
+
+
+def progress_of(own: Spool, document: Backfill) -> Progress:
+    """The last report of a backfill's state."""
+    try:
+        return own.document(_PROGRESS, Progress, "it is not a valid report")
+    except FileNotFoundError:
+        tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
+        return Progress(updated=document.recorded_at, tables=tables)
+
+
+def write_progress(own: Spool, progress: Progress) -> None:
+    """Replaces the report of a backfill's state."""
+    own.storage.replace(_PROGRESS, to_json(progress))
+
+
+def unfinished_tables(spool: Spool) -> frozenset[str]:
+    """The tables of which rows of a backfill may still be delivered: a DELETE of one must be remembered until then.
+
+    A table is omitted only after all its rows are delivered. A backfill whose timestamp Spanner no longer retains counts
+    until another one continues it.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    known = backfills(spool)
+    continued = {one.document.continues for one in known}
+    return frozenset(
+        table for one in known if one.document.number not in continued for table in one.progress.unfinished
+    )
+
+
+def record(
+    spool: Spool,
+    header: SpoolHeader,
+    tables: Sequence[TableSchema],
+    *,
+    timestamp: int,
+    why: Why,
+    dialect: str,
+    now: int,
+    continues: int = 0,
+) -> Backfill:
+    """Records a new backfill, durably, before anything of it is read.
+
+    Args:
+        spool: the change stream's spool.
+        header: its header.
+        tables: the schemas of the tables, in the order in which they are to be read.
+        timestamp: nanoseconds since the epoch, whole microseconds.
+        why: what started it.
+        dialect: as INFORMATION_SCHEMA names it.
+        now: nanoseconds since the epoch.
+        continues: the backfill whose unfinished tables these are, or 0.
+
+    Raises:
+        SpoolInUseError: another process records one at the same time.
+        SpoolError: the disk refuses.
+    """
+    taken = f"another process records a backfill in the spool at {spool.path}"
+    with spool.storage.locked("backfills/recording.lock", taken):
+        number = len(backfills(spool)) + 1
+        own = spool_of(spool, number)
+        for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
+            spool.storage.put(schema_path(schema.key), schema.to_json())
+        initialize(
+            own,
+            header.source,
+            timestamp,
+            f"backfill {number}",
+            tables,
+            default_schema=header.default_schema,
+            before=contents(own.storage, "spool.json"),  # of a process that was killed before the last write
+        )
+        document = Backfill(
+            number=number,
+            timestamp=timestamp,
+            why=why,
+            dialect=dialect,
+            tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
+            continues=continues,
+            recorded_at=now,
+        )
+        own.storage.replace(_DOCUMENT, to_json(document))
+    return document
+
+
+def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, TablePlan]:
+    """The newest plan of each table that has one.
+
+    Raises:
+        SpoolError: a plan is corrupt or cannot be read.
+    """
+    numbers = _plan_numbers(own)
+    found = {}
+    for index, table in enumerate(tables):
+        if index in numbers:
+            path = _plan_path(index, numbers[index])
+            found[table.table] = own.document(path, TablePlan, "it is not a valid plan")
+    return found
+
+
+def write_plan(own: Spool, index: int, plan: TablePlan) -> None:
+    """Writes the plan of a backfill's table, durably.
+
+    Raises:
+        SpoolError: the disk refuses, or there is one of that number.
+    """
+    path = _plan_path(index, plan.plan)
+    try:
+        own.storage.create(path, to_json(plan))
+    except FileExistsError:
+        if contents(own.storage, path) != to_json(plan):
+            raise SpoolError(f"another process has written {own.storage.full(path)}") from None
+
+
+def _plan_numbers(own: Spool) -> dict[int, int]:
+    """The number of the newest plan of each table, by the table's index."""
+    numbers: dict[int, int] = {}
+    for name in own.storage.list("plans"):
+        index, _, number = name.removesuffix(".json").partition("-")
+        if index.isdecimal() and number.isdecimal():
+            numbers[int(index)] = max(numbers.get(int(index), 0), int(number))
+    return numbers
+
+
+def _plan_path(index: int, number: int) -> str:
+    return f"plans/{index:05d}-{number}.json"
+
+
+def healing(known: Iterable[RecordedBackfill], watermark_high: int, tables: Collection[str]) -> tuple[str, ...]:
+    """The tables among ``tables`` whose rows a finished backfill has read after a gap that ends at ``watermark_high``.
+
+    Rows that were deleted within the gap are not found by it: they stay at the destination.
+    """
+    healed = {
+        table.table
+        for one in known
+        if one.document.timestamp > watermark_high
+        for table in one.progress.tables
+        if table.state == "done"
+    }
+    return tuple(sorted(healed.intersection(tables)))

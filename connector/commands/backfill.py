@@ -1,0 +1,352 @@
+"""``spanner-cdc backfill``: every row of the watched tables as of one timestamp, delivered like changes.
+
+The timestamp is Spanner's clock, and it is in the spool before anything is read: a spool that does not exist yet is
+created with its start right after it. Reading and delivering is done by a process of Spark's, beside the one of the
+stream if that runs. A backfill that was stopped or killed continues with what is missing.
+"""
+
+import asyncio
+import functools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector.backfill.documents import Backfill, Progress
+from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
+from connector.commands.sink_process import Patience, SinkError, SinkProcess
+from connector.commands.threads import finished_in_thread
+from connector.config.loading import Config
+from connector.core.filters import RecordFilter
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import ConfigurationError, DataLostError, SpoolError
+from connector.log import Log
+from connector.reader.change_stream import OpenStream, opened
+from connector.reader.stopping import Stop
+from connector.spool.consumers import find as find_consumer
+from connector.spool.reading import Spool, SpoolHeader
+from connector.spool.writing import initialize, sole_writer
+from connector.storage.store import contents
+from connector.telemetry.metrics import ReaderMetrics
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+
+_MICROSECOND = 1000
+_REPORT_INTERVAL = 5.0
+"""Seconds between two lines about the progress."""
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOptions:
+    """How the tables are read.
+
+    Attributes:
+        tables: patterns of the tables to read; empty for all that the configuration keeps.
+        data_boost: whether Spanner reads with compute resources of its own, which are billed.
+        rpc_priority: low, medium or high.
+    """
+
+    tables: tuple[str, ...] = ()
+    data_boost: bool = False
+    rpc_priority: str = "medium"
+
+
+async def backfill(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    options: BackfillOptions = BackfillOptions(),  # noqa: B008 - frozen
+) -> None:
+    """Makes a backfill, or continues the one that is not finished, until every row is delivered or until ``stop``.
+
+    Args:
+        config: the configuration.
+        path: its file, for the process of Spark.
+        stop: lets what is read be delivered, and ends.
+        emulator_host: an emulator's address.
+        verbose: whether the process prints tracebacks.
+        options: how the tables are read.
+
+    Raises:
+        ConfigurationError: a table is not watched, or a backfill of other tables is not finished.
+        DataLostError: Spanner no longer retains the rows as of the backfill's timestamp.
+        SpannerCdcError: one clear line; what is in the backfill's spool is kept.
+    """
+    spool = Spool.at(config.spool.path)
+    async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
+        due = await finished_in_thread(functools.partial(_due_by_command, spool, config, stream, options.tables))
+    stop.reading = True
+    metrics = ReaderMetrics()
+    await delivered(
+        config, path, stop, due, emulator_host=emulator_host, verbose=verbose, options=options, metrics=metrics
+    )
+
+
+def start_after(now: int) -> int:
+    """The start of a spool that a backfill creates, by Spanner's clock: right after the backfill's timestamp.
+
+    The timestamp has whole microseconds, as those of Spanner's commits, and has passed.
+    """
+    return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
+
+
+def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream) -> Backfill | None:
+    """The backfill of ``source.backfill``: recorded if the spool has none, and again if its timestamp is lost.
+
+    The caller holds the spool's lock. None if it is done.
+    """
+    known = backfills(spool)
+    unfinished = _unfinished(known)
+    if unfinished is not None:
+        return _continued(spool, header, stream, unfinished)
+    return None if known else _recorded(spool, header, stream, _kept(stream), why="start")
+
+
+def _due_by_command(spool: Spool, config: Config, stream: OpenStream, patterns: tuple[str, ...]) -> Backfill:
+    header = _header(spool, config, stream)
+    unfinished = _unfinished(backfills(spool))
+    tables = _kept(stream, patterns)
+    if unfinished is None:
+        return _recorded(spool, header, stream, tables, why="command")
+    names = {table.table for table in unfinished.document.tables}
+    if patterns and {table.table for table in tables} != names:
+        number = unfinished.document.number
+        raise ConfigurationError(
+            [
+                f"--table: backfill {number} of {', '.join(sorted(names))} is not finished:"
+                " run `spanner-cdc backfill CONFIG` without --table to finish it first"
+            ]
+        )
+    return _continued(spool, header, stream, unfinished)
+
+
+def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
+    """The one backfill that is not done; a new one is made only when there is none."""
+    last = None
+    for one in known:
+        last = one
+    return None if last is None or last.progress.is_done else last
+
+
+def _continued(spool: Spool, header: SpoolHeader, stream: OpenStream, one: RecordedBackfill) -> Backfill:
+    """The same backfill, or one of its unfinished tables at a new timestamp if its own is lost."""
+    number, at = one.document.number, format_rfc3339(one.document.timestamp)
+    if one.is_open:
+        _log.info("a backfill continues", number=number, timestamp=at, tables=len(one.progress.unfinished))
+        return one.document
+    left = set(one.progress.unfinished)
+    tables = [table for table in _kept(stream) if table.table in left]
+    _log.warning(
+        "the rows of a backfill are no longer retained as of its timestamp; what is left is read at a new one,"
+        " and nothing is missed: the stream has every change since the first",
+        number=number,
+        timestamp=at,
+        tables=", ".join(table.table for table in tables),
+    )
+    return _recorded(spool, header, stream, tables, why=one.document.why, continues=number)
+
+
+def _recorded(
+    spool: Spool, header: SpoolHeader, stream: OpenStream, tables: list[TableSchema], *, why: str, continues: int = 0
+) -> Backfill:
+    # At or after the timestamp before the stream's start, so that no change lies between the two.
+    least = -(-(header.start - 1) // _MICROSECOND) * _MICROSECOND
+    document = record(
+        spool,
+        header,
+        tables,
+        timestamp=max(start_after(stream.now) - 1, least),
+        why="start" if why == "start" else "command",
+        dialect=stream.dialect.name,
+        continues=continues,
+        now=time.time_ns(),
+    )
+    _log.info(
+        "backfill recorded",
+        number=document.number,
+        timestamp=format_rfc3339(document.timestamp),
+        tables=", ".join(table.table for table in tables),
+    )
+    return document
+
+
+def _kept(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableSchema]:
+    """The watched tables that the configuration keeps and the patterns name.
+
+    Raises:
+        ConfigurationError: a pattern names none, or there are none at all.
+    """
+    kept = [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+    chosen = RecordFilter(patterns)
+    errors = [
+        f"--table: {pattern!r} matches no table that change stream {stream.stream.name} watches and source.tables keeps"
+        for pattern in chosen.unmatched(table.table for table in kept)
+    ]
+    tables = [table for table in kept if chosen.keeps(table.table)]
+    if not tables and not errors:
+        errors = [f"source.change_stream: {stream.stream.name} watches no table that source.tables keeps"]
+    if errors:
+        raise ConfigurationError(errors)
+    return tables
+
+
+def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
+    """The spool's header; a spool without epochs gets its start right after the timestamp of now.
+
+    Raises:
+        ConfigurationError: there is no spool, and source.start would put its start elsewhere.
+        SpoolInUseError: a daemon is about to create it.
+    """
+    before = contents(spool.storage, "spool.json")
+    if before is not None:
+        header = spool.check_source(config.source.name)
+        if spool.latest() > 0 or header.requested_start == config.source.start:
+            return header
+    if config.source.start != "now":
+        raise ConfigurationError(
+            [f"source.start: a backfill decides where a new spool starts; leave it at now, not {config.source.start}"]
+        )
+    with sole_writer(spool):
+        return initialize(
+            spool,
+            config.source.name,
+            start_after(stream.now),
+            config.source.start,
+            stream.stream.tables,
+            default_schema=stream.source.default_schema,
+            before=before,
+        )
+
+
+async def delivered(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    document: Backfill,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    options: BackfillOptions,
+    metrics: ReaderMetrics,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
+    """Runs the process that reads and delivers a backfill, until it is done or until ``stop``.
+
+    Raises:
+        DataLostError: Spanner no longer retains the rows as of its timestamp.
+        SinkError: the process ended with a final error, or too often without progress.
+    """
+    spool, number = Spool.at(config.spool.path), document.number
+    own = Spool.at(spool_path(spool.path, number))
+
+    def progress() -> int:
+        try:
+            consumer, one = find_consumer(own, config.sink.type), find(spool, number)
+        except SpoolError:
+            return 0  # unknown progress counts as none
+        sealed = sum(table.partitions for table in one.progress.tables) if one else 0
+        return sealed + (consumer.epoch if consumer else 0)
+
+    how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
+    process = SinkProcess(
+        [
+            *(sys.executable, "-m", "spark_sink", str(path), "--backfill", str(number), *how),
+            *(["--verbose"] if verbose else []),
+        ],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
+        name="the process of the backfill",
+    )
+    async with _drained_when_stopped(process, stop), _reported(spool, number):
+        try:
+            await process.run()
+        except SinkError as error:
+            one = find(spool, number)
+            if one is None or not one.progress.lost:
+                raise
+            raise DataLostError(
+                f"backfill {number}: Spanner no longer retains the rows as of"
+                f" {format_rfc3339(document.timestamp)}, and {', '.join(one.progress.unfinished)} are not read",
+                hint="What was read is delivered. Run it again: those tables are read at a new timestamp, without a"
+                " gap. A longer version_retention_period of the database, or more executors, give it more time.",
+            ) from error
+    state = find(spool, number)
+    if state is not None and state.progress.is_done:
+        rows = sum(table.rows for table in state.progress.tables)
+        _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
+
+
+@asynccontextmanager
+async def _drained_when_stopped(process: SinkProcess, stop: Stop) -> AsyncIterator[None]:
+    async def drain() -> None:
+        await stop.wait()
+        process.finish(again=False)
+
+    draining = asyncio.create_task(drain(), name="stop of the backfill")
+    try:
+        yield
+    finally:
+        draining.cancel()
+        await asyncio.wait({draining})
+
+
+@asynccontextmanager
+async def _reported(spool: Spool, number: int) -> AsyncIterator[None]:
+    """Logs the progress of a backfill at intervals, and once more at its end."""
+    began = time.monotonic()
+    first: Progress | None = None
+
+    async def report() -> None:
+        nonlocal first
+        try:
+            one = await asyncio.to_thread(find, spool, number)
+        except SpoolError:
+            return
+        if one is not None:
+            first = first or one.progress
+            _log.info("backfill", number=number, **_line(one.progress, first, time.monotonic() - began))
+
+    async def keep_reporting() -> None:
+        while True:
+            await asyncio.sleep(_REPORT_INTERVAL)
+            await report()
+
+    reporting = asyncio.create_task(keep_reporting(), name="progress of the backfill")
+    try:
+        yield
+    finally:
+        reporting.cancel()
+        await asyncio.wait({reporting})
+        await report()
+
+
+def _line(now: Progress, first: Progress, seconds: float) -> dict[str, object]:
+    """The fields of a line: sums of all tables, and the time that is left if it continues at this speed."""
+    read, planned = _partitions(now)
+    since = read - _partitions(first)[0]
+    is_planned = all(table.planned for table in now.tables)
+    left = round((planned - read) * seconds / since) if since > 0 and is_planned else None
+    return {
+        "partitions": f"{read}/{planned if is_planned else '?'}",
+        "rows": sum(table.rows for table in now.tables),
+        "mb": round(sum(table.bytes for table in now.tables) / 1e6, 1),
+        "tables_done": f"{sum(table.state == 'done' for table in now.tables)}/{len(now.tables)}",
+        "seconds_left": "unknown" if left is None else left,
+    }
+
+
+def _partitions(progress: Progress) -> tuple[int, int]:
+    return sum(table.partitions for table in progress.tables), sum(table.planned for table in progress.tables)
