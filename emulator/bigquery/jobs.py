@@ -89,7 +89,7 @@ class Jobs:
         statement = read(text)
         merge = _MERGE.match(text) if self._meter is not None else None
         project, dataset = statement.project, statement.dataset
-        if project != self._catalog.project:
+        if project and project != self._catalog.project:
             raise RefusedError(
                 Reason.ACCESS_DENIED, f"Access Denied: Project {project}: User does not have permission."
             )

@@ -1,4 +1,4 @@
-"""The statements that the BigQuery double supports: they alter, copy and drop tables.
+"""The statements that the BigQuery double supports: they alter, copy and drop tables, or fail.
 
 It rejects what Google's documentation says BigQuery rejects:
 
@@ -40,12 +40,14 @@ _PATH = r"`([^`.]+)\.([^`.]+)\.([^`.]+)`"
 _NAME = r"`?(\w+)`?"
 _MUTATING = re.compile(rf"\s*(UPDATE|DELETE(?:\s+FROM)?|MERGE(?:\s+INTO)?)\s+{_PATH}.*", re.IGNORECASE | re.DOTALL)
 
+_FAILING = re.compile(r"\s*SELECT\s+ERROR\('([^']*)'\)\s*;?\s*", re.IGNORECASE)
+
 Work = Callable[[Catalog], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: its table, and the function that runs it."""
+    """A parsed statement: its table (empty for one that only fails), and the function that runs it."""
 
     project: str
     dataset: str
@@ -66,6 +68,9 @@ def read(text: str) -> Statement:
         if match is not None:
             project, dataset, table, *others = match.groups()
             return Statement(project, dataset, table, act(dataset, table, *others))
+    failing = _FAILING.fullmatch(text)
+    if failing is not None:
+        return Statement("", "", "", _refusing(failing[1]))
     match = _MUTATING.fullmatch(text)
     if match is not None:
         verb, project, dataset, table = match.groups()

@@ -14,6 +14,7 @@ from operator import attrgetter
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
+from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
@@ -22,17 +23,15 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
-from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, entry_path
 from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
-from spark_sink.bigquery.merging.loads import Load, from_text
-from spark_sink.bigquery.merging.statements import merge_statement
+from spark_sink.bigquery.merging.loads import from_text
+from spark_sink.bigquery.merging.staged import StagedRows, stream_spool
 from spark_sink.bigquery.pacing.pace import loaded, release
 from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
 from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
-from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
 
@@ -67,7 +66,9 @@ class BigQueryDelivery:
         self._spool = Spool.at(absolute(config.spool.path))
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
-        self._pacing = Pacing.of(sink.mode, sink.max_staleness)
+        self._stream = stream_spool(self._spool)
+        self._is_backfill = self._stream is not self._spool
+        self._pacing = Pacing.of(sink.mode, 0 if self._is_backfill else sink.max_staleness)
         self._gathering = 0
         self._delivered = 0
         self._last: int | None = None
@@ -112,10 +113,10 @@ class BigQueryDelivery:
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
         if options.table_options.mode == MERGE_LOAD:
             loaded(self._spool, rows[0].first, sum(len(from_text(row.wrote)) for row in rows))
-        if options.table_options.mode != MERGE:
+            self._merge(options, tables)
+        elif options.table_options.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
-                show = self._merge if options.table_options.mode == MERGE_LOAD else self._commit
-                list(threads.map(lambda of_table: show(options, of_table), tables))
+                list(threads.map(lambda of_table: self._commit(options, of_table), tables))
         self._forget()
         rejected = sum(row.rejected for row in rows)
         dead_letters = f", {rejected} to the dead letters at {self._sink.dead_letters}" if rejected else ""
@@ -181,26 +182,26 @@ class BigQueryDelivery:
             BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))
             commit_log.committed(first, entry)
 
-    def _merge(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
-        """Merges a table's loads, one after the other."""
-        loads = [load for row in rows for load in from_text(row.wrote)]
-        table = self._table(options, rows) if loads else None
+    def _merge(self, options: PinnedOptions, tables: Sequence[Sequence[Row]]) -> None:
+        """Merges the loads of tables, each table's one after the other."""
         target = replace(self._target, project=options.project)
-        for load in loads:
-            assert table is not None
-            merge_staging(target, table, load, prunes=self._sink.prune_by_keys)
+        unfinished = unfinished_tables(self._stream)  # after the rows were sealed, as StagedRows wants it
+        staged = StagedRows(
+            self._stream, target, unfinished, of_backfill=self._is_backfill, prunes=self._sink.prune_by_keys
+        )
+        if not self._is_backfill:
+            staged.drop_notes()
+
+        def merge(rows: Sequence[Row]) -> None:
+            loads = [load for row in rows for load in from_text(row.wrote)]
+            for load in loads:
+                staged.merge(self._table(options, rows), load)
+
+        with ThreadPoolExecutor(_AT_A_TIME) as threads:
+            list(threads.map(merge, tables))
 
     def _table(self, options: PinnedOptions, rows: Sequence[Row]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(rows[0].schema_key), options.table_options)
-
-
-def merge_staging(target: BigQueryTarget, table: BigQueryTable, load: Load, *, prunes: bool) -> None:
-    """Merges a staging table once, and deletes it; the statement bounds the keys if it ``prunes``."""
-    client = BigQueryClient(target, failure=SinkError)
-    path = f"{target.project}.{table.dataset}"
-    sql = merge_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if prunes else "")
-    client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge")
-    client.delete(table.dataset, load.staging)
 
 
 def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:

@@ -110,20 +110,20 @@ class Jobs:
             time.sleep(_POLL)
 
     def _prevent(self, job_id: str, location: str) -> None:
+        """Takes a job's id with a job that fails, unless the job exists by now."""
         try:
             job = self._client().query(
                 _PREVENTING, job_id=job_id, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
             )
-            job.result(retry=self._retry)
         except exceptions.Conflict:
-            return  # it exists by now
-        except exceptions.BadRequest:
             return
-        # A job that succeeded under this id would be taken for the other process's work.
-        raise self._failure(
-            f"BigQuery ran job {job_id}, which had to fail",
-            hint="Report this; and check the table that the job's name holds against its source.",
-        )
+        while not job.done(retry=self._retry, timeout=TIMEOUT):
+            time.sleep(_POLL)
+        if not job.error_result:  # it would be taken for the other process's work
+            raise self._failure(
+                f"BigQuery ran job {job_id}, which had to fail",
+                hint="Report this, and compare the table that the job's name holds with its source.",
+            )
 
 
 def is_transient(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.log import Log
@@ -26,8 +27,9 @@ from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry, replay_path
 from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
-from spark_sink.bigquery.delivery import merge_staging, options_of
+from spark_sink.bigquery.delivery import options_of
 from spark_sink.bigquery.merging.loads import from_text
+from spark_sink.bigquery.merging.staged import StagedRows
 from spark_sink.bigquery.merging.statements import late_statement
 from spark_sink.bigquery.rows.builder import partial_updates
 from spark_sink.bigquery.rows.type_changes import Rejections
@@ -126,10 +128,19 @@ class _BigQueryReplay:
         whole = [index for index in range(rows.num_rows) if index not in partial]
         sent = rows.take(pa.array(whole, pa.int64()))
         rejected, wrote = self._write(sent, table, table_options, name)
+        staged = self._staged(sent, source)
         for load in from_text(wrote):
-            rejected = [*rejected, *self._late(sent, table, load.staging)]
-            merge_staging(self._target, table, load, prunes=self._prunes)
+            if not staged.of_backfill:
+                rejected = [*rejected, *self._late(sent, table, load.staging)]
+            staged.merge(table, load)
         return [*partial.items(), *((whole[index], why) for index, why in dict(rejected).items())]
+
+    def _staged(self, rows: pa.RecordBatch, source: str) -> StagedRows:
+        """How rows are merged from staging tables: those of a backfill that is not done, beside the stream's."""
+        unfinished = unfinished_tables(self._spool)
+        are_snapshot = pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py()
+        of_backfill = bool(are_snapshot) and source in unfinished
+        return StagedRows(self._spool, self._target, unfinished, of_backfill=of_backfill, prunes=self._prunes)
 
     def _prepared(self, source: str, newest: str, table_options: TableOptions) -> Prepared | str:
         """A prepared table, or why its dead letters stay; the tables do not hold up each other."""

@@ -24,16 +24,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.config import CONSUMER
+from spark_sink.bigquery.merging.staged import stream_spool
 from spark_sink.bigquery.pacing.pace import Pace
 from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.preparing import BigQueryTables
-from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
+from spark_sink.errors import SinkError
 from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
@@ -59,6 +62,9 @@ _ARROW = pa.schema(
 
 _BATCH_BYTES = 256 * 1024**2
 """Bytes of segments in a micro-batch."""
+
+_DELETES_KEPT = 47 * 3600 * SECOND
+"""Nanoseconds for which rows of a backfill may be sent: BigQuery remembers a deleted row for two days."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +112,11 @@ class BigQuerySinkReader(SinkStreamReader):
         super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
         self._options = options
         self._cores = cores
+        self._is_backfill = stream_spool(self._spool) is not self._spool
         pinned = PinnedOptions.from_text(options["pinned"])
         self._pace = Pace(
             self._spool,
-            Pacing.of(pinned.table_options.mode, int(options["max_staleness"])),
+            Pacing.of(pinned.table_options.mode, 0 if self._is_backfill else int(options["max_staleness"])),
             batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
             most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
@@ -171,6 +178,8 @@ class BigQuerySinkReader(SinkStreamReader):
             self._options["dead_letters"],
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
+        if self._is_backfill and table_options.mode == MERGE:
+            check_deletes_are_kept(self._spool.path, manifests[0].files[0].first_commit_timestamp, self._clock())
         if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
             return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
@@ -210,6 +219,20 @@ class BigQuerySinkReader(SinkStreamReader):
         if key not in self._schemas:
             self._schemas[key] = self._spool.schema(key)
         return self._schemas[key]
+
+
+def check_deletes_are_kept(spool: str, timestamp: int, now: int) -> None:
+    """Checks that BigQuery still remembers every row that was deleted since a backfill's timestamp.
+
+    Raises:
+        SinkError: it may have forgotten some, and the backfill would restore them.
+    """
+    if now - timestamp > _DELETES_KEPT:
+        raise SinkError(
+            f"the backfill in {spool} has rows as of {format_rfc3339(timestamp)}, which is too long ago: in mode merge"
+            " BigQuery remembers a deleted row for two days, and older rows could restore it",
+            hint=f"Remove {spool}, and run `spanner-cdc backfill` again: it reads the tables at a new timestamp.",
+        )
 
 
 def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Histories of a table's changes, merged as the BigQuery sink does it, and the rows that have to result."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
+from connector.envelope.snapshot_events import SnapshotEnvelope
 from spark_sink.bigquery.merging.row_merger import RowMerger
 from spark_sink.bigquery.merging.statements import DELETED, PRESENT, REPLACED
 from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
@@ -31,6 +32,7 @@ OTHERS = (
 SCHEMA = TableSchema.of("Singers", (*KEYS, *OTHERS), ["Id", "Region"])
 TABLE = bigquery_table(SCHEMA, TableOptions("ds", "merge-load"))
 SEQUENCE = "change_sequence_number"
+SOURCE = Source("p", "i", "d", "Everything", "d")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def mod_of(change: Change) -> Mod:
 
 
 def enveloped(*records: Any) -> pa.RecordBatch:
-    builder = EnvelopeBuilder(Source("p", "i", "d", "Everything", "d"), stream_name=None, read_method="spanner-cdc")
+    builder = EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc")
     return builder.build(Changes.of(records), SchemaRegistry([SCHEMA]), 1)
 
 
@@ -175,3 +177,50 @@ def parts_of(history: History) -> list[list[bytes]]:
             out[-1].append(lines_of(RowMerger(TABLE), rows.slice(first, len(part))))
             first += len(part)
     return out
+
+
+# A backfill beside the changes
+
+
+def snapshot_of(rows: Mapping[Key, Row], timestamp: int) -> pa.RecordBatch:
+    """The events of a backfill that read these rows as of a timestamp."""
+    keys = [json.dumps({"Id": key[1], "Region": key[0]}) for key in rows]
+    values = [json.dumps(row) for row in rows.values()]
+    envelope = SnapshotEnvelope(SOURCE, stream_name=None, timestamp=timestamp)
+    return envelope.build(pa.array(keys, pa.string()), pa.array(values, pa.string()), SCHEMA, SCHEMA.key, 1, AT)
+
+
+class Backfilled(Merged):
+    """A table that lines of changes and of a backfill are merged into, as the statements say it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[Key, str, bool, frozenset[str]]] = []
+
+    def note(self, lines: bytes) -> None:
+        """Notes changes that are to be merged."""
+        for line in map(json.loads, lines.splitlines()):
+            named = frozenset(
+                column.name
+                for column, digit in zip(TABLE.columns, line[PRESENT], strict=True)
+                if digit == "1" and not column.is_key
+            )
+            number = line["datastream_metadata"][SEQUENCE]
+            self.notes.append((self._key(line), number, line[DELETED] or line[REPLACED], named))
+
+    def backfill(self, lines: bytes) -> None:
+        """Merges rows of a backfill."""
+        for line in map(json.loads, lines.splitlines()):
+            key, number = self._key(line), line["datastream_metadata"][SEQUENCE]
+            later = [note for note in self.notes if note[0] == key and note[1] > number]
+            is_decided = any(whole for _, _, whole, _ in later)
+            kept = frozenset[str]().union(*(named for _, _, _, named in later))
+            if key not in self.rows:
+                if not is_decided:
+                    self.rows[key] = {name: self._value(line, name) for name in VALUES}
+                    self.numbers[key] = number
+            elif number > self.numbers[key]:
+                self.rows[key] = {name: self._value(line, name) for name in VALUES}
+                self.numbers[key] = number
+            elif later and not is_decided:
+                self.rows[key] |= {name: self._value(line, name) for name in VALUES if name not in kept}

@@ -67,7 +67,7 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     filled = ", ".join(f"`{name}` = IF(STRPOS({s}.{kept}, ',{name},') > 0, {t}.`{name}`, {s}.`{name}`)" for name in others)
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
-    fill = f" WHEN MATCHED AND NOT {s}.{kept_whole} AND {s}.{kept} <> '' THEN UPDATE SET {filled}" if others else ""
+    fill = f" WHEN MATCHED AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL THEN UPDATE SET {filled}" if others else ""
     return (
         f"MERGE `{into}` {t} USING ({_with_changes(table, staging, changed)}) {s} ON {same}"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {written}{fill}"
@@ -76,7 +76,7 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
 
 
 def _with_changes(table: BigQueryTable, staging: str, changed: str) -> str:
-    """The lines, each with whether a later change decides its row, and the columns that later changes name."""
+    """The lines, each with whether later changes decide its row, and the columns that they name: NULL without any."""
     s = free_names(table, *ALIASES)[1]
     b, c, d = free_names(table, *_ALIASES_WITHIN)
     number, whole, columns = _own(table)
@@ -88,7 +88,7 @@ def _with_changes(table: BigQueryTable, staging: str, changed: str) -> str:
         f" AND {c}.{number} > {b}.{METADATA}.change_sequence_number GROUP BY {keys}"
     )
     return (
-        f"SELECT {s}.*, COALESCE({d}.{whole}, FALSE) AS {kept_whole}, COALESCE({d}.{columns}, '') AS {kept}"
+        f"SELECT {s}.*, COALESCE({d}.{whole}, FALSE) AS {kept_whole}, {d}.{columns} AS {kept}"
         f" FROM {lines_of(table, staging)} {s} LEFT JOIN ({later}) {d} ON {same_row(table, d, s)}"
     )
 
