@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import orjson
@@ -19,6 +20,7 @@ import orjson
 from connector import log
 from connector.commands import dead_letters, reports
 from connector.commands import run as service
+from connector.commands.backfill import BackfillOptions, backfill
 from connector.commands.check import check_sink, findings_of, warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
@@ -208,6 +210,37 @@ def run_command(*, common: _Common, config: Path) -> None:
     sys.exit(asyncio.run(_until_stopped(stop, work())))
 
 
+@cli.command("backfill")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
+@click.option("--data-boost", is_flag=True, help="Read with Spanner's Data Boost, which does not load the instance.")
+@click.option(
+    "--rpc-priority",
+    type=click.Choice(["low", "medium", "high"]),
+    default="medium",
+    show_default=True,
+    help="Priority of the reads at Spanner.",
+)
+@_common
+def backfill_command(*, common: _Common, config: Path, **options: Any) -> None:
+    """Delivers every row of CONFIG's tables as of one timestamp.
+
+    Creates the spool if there is none, so that the stream begins right after that timestamp. Continues a backfill that
+    is not finished.
+    """
+    loaded = load(config)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+
+    async def work() -> None:
+        await check_sink(loaded, emulator_host=common.emulator_host)
+        how = BackfillOptions(**options)
+        await backfill(
+            loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose, options=how
+        )
+
+    sys.exit(asyncio.run(_until_stopped(stop, work())))
+
+
 @cli.command("discover")
 @_database
 @click.option("--database-role", help="Database role, for fine-grained access control.")
@@ -278,7 +311,8 @@ def _restarted(spool: Spool, timestamp: str) -> str:
     gap = gaps.restart_at(spool, restart, now=time.time_ns())
     return (
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
-        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there"
+        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there. `spanner-cdc backfill CONFIG`"
+        " reads the tables again, as of a timestamp after the gap; rows that were deleted within it stay"
     )
 
 

@@ -1,17 +1,21 @@
-"""``python -m spark_sink CONFIG``: the Spark sink of a configuration, as ``spanner-cdc run`` starts it."""
+"""``python -m spark_sink CONFIG``: the Spark sink of a configuration, as ``spanner-cdc run`` starts it.
+
+With ``--backfill N`` it reads and delivers a backfill of the spool.
+"""
 
 import sys
 
 
 def _main() -> int:
     try:
+        from spark_sink.backfill import process
         from spark_sink.run import main
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise
         sys.stderr.write("spark_sink: PySpark 4.2 or newer is missing: pip install 'spanner-cdc-spark[spark]'\n")
         return 1
-    return main(sys.argv[1:])
+    return process.main(sys.argv[1:]) if process.OPTION in sys.argv else main(sys.argv[1:])
 
 
 if __name__ == "__main__":

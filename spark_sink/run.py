@@ -73,16 +73,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
     given = parser.parse_args(arguments)
+    return guarded(lambda events: _run(load(given.config), events, verbose=given.verbose), verbose=given.verbose)
+
+
+def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
+    """Runs a process's work with the queue of what ends it; prints its error, and returns the exit code."""
     events: Events = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: events.put(Event.SIGNAL))
     try:
-        _run(load(given.config), events, verbose=given.verbose)
+        work(events)
     except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
-        if given.verbose:
+        if verbose:
             sys.stderr.write(whereabouts(error))
         line = _JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error)
-        _print(line)
+        say(line)
         _give_reason(line)
         return _code_of(error)
     return 0
@@ -107,6 +112,21 @@ def _give_reason(line: str) -> None:
 
 
 def _run(config: Config, events: Events, *, verbose: bool) -> None:
+    with running(config, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
+        delivery = delivery_of(config)
+        if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
+            Sink(spark, config, delivery, check, has_delivered).run(events)
+
+
+@contextmanager
+def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[SparkSession, threading.Event]]:
+    """A Spark session; signals and the end of the input are put into ``events``.
+
+    The second value is to be set once a micro-batch is delivered: until then a permanent error of Spark is final.
+
+    Raises:
+        SinkError: Java is missing, or such an error was raised.
+    """
     _need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
@@ -114,9 +134,7 @@ def _run(config: Config, events: Events, *, verbose: bool) -> None:
         stack.callback(_stop, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
-        delivery = delivery_of(config)
-        if _spool_appears(config, events) and (check := _alone(config, delivery.consumer, events, stack)):
-            Sink(spark, config, delivery, check, has_delivered).run(events)
+        yield spark, has_delivered
 
 
 @contextmanager
@@ -178,7 +196,7 @@ class Sink:
         """
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
-        _print(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
+        say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
         event = events.get()
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
@@ -189,7 +207,7 @@ class Sink:
         if error is not None and not self._stopping.is_set():
             raise error
         query.stop()
-        _print("done")
+        say("done")
 
     def _start(self) -> StreamingQuery:
         source = with_cores(self._delivery.source, cores_of(self._spark))
@@ -213,7 +231,7 @@ class Sink:
             self._done = batch
             self._has_delivered.set()
         if summary:
-            _print(f"batch {batch}: {summary}")
+            say(f"batch {batch}: {summary}")
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
         """Waits until everything that is ready by now is delivered.
@@ -333,11 +351,11 @@ def _spool_appears(config: Config, events: Events) -> bool:
             continue
         if event is Event.SIGNAL:
             return False
-        _print(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do")
+        say(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do")
         return False
 
 
-def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Callable[[], None] | None:
+def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Callable[[], None] | None:
     """Takes the sink's lock for the whole process, once its predecessor has ended; None if a signal comes first.
 
     Returns a check that raises SpoolInUseError if another sink has taken over since, which a bucket cannot prevent.
@@ -359,7 +377,7 @@ def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Ca
             if time.monotonic() >= deadline:
                 raise
             if not is_announced:
-                _print(f"{error}; waiting for its end")
+                say(f"{error}; waiting for its end")
             is_announced = True
         else:
             if has_ended:
@@ -371,6 +389,7 @@ def _alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Ca
             has_ended = True
 
 
-def _print(line: str) -> None:
+def say(line: str) -> None:
+    """Prints a line of the sink's process."""
     sys.stderr.write(f"spark_sink: {line}\n")
     sys.stderr.flush()

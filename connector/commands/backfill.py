@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.backfill.documents import Backfill, Progress
+from connector.backfill.documents import Backfill
 from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
+from connector.commands.backfill_report import reported
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
@@ -36,9 +37,6 @@ from connector.telemetry.metrics import ReaderMetrics
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
 _MICROSECOND = 1000
-_REPORT_INTERVAL = 5.0
-"""Seconds between two lines about the progress."""
-
 _log = Log(__name__)
 
 
@@ -270,7 +268,7 @@ async def delivered(
         patience=patience,
         name="the process of the backfill",
     )
-    async with _drained_when_stopped(process, stop), _reported(spool, number):
+    async with _drained_when_stopped(process, stop), reported(spool, number):
         try:
             await process.run()
         except SinkError as error:
@@ -302,51 +300,3 @@ async def _drained_when_stopped(process: SinkProcess, stop: Stop) -> AsyncIterat
         draining.cancel()
         await asyncio.wait({draining})
 
-
-@asynccontextmanager
-async def _reported(spool: Spool, number: int) -> AsyncIterator[None]:
-    """Logs the progress of a backfill at intervals, and once more at its end."""
-    began = time.monotonic()
-    first: Progress | None = None
-
-    async def report() -> None:
-        nonlocal first
-        try:
-            one = await asyncio.to_thread(find, spool, number)
-        except SpoolError:
-            return
-        if one is not None:
-            first = first or one.progress
-            _log.info("backfill", number=number, **_line(one.progress, first, time.monotonic() - began))
-
-    async def keep_reporting() -> None:
-        while True:
-            await asyncio.sleep(_REPORT_INTERVAL)
-            await report()
-
-    reporting = asyncio.create_task(keep_reporting(), name="progress of the backfill")
-    try:
-        yield
-    finally:
-        reporting.cancel()
-        await asyncio.wait({reporting})
-        await report()
-
-
-def _line(now: Progress, first: Progress, seconds: float) -> dict[str, object]:
-    """The fields of a line: sums of all tables, and the time that is left if it continues at this speed."""
-    read, planned = _partitions(now)
-    since = read - _partitions(first)[0]
-    is_planned = all(table.planned for table in now.tables)
-    left = round((planned - read) * seconds / since) if since > 0 and is_planned else None
-    return {
-        "partitions": f"{read}/{planned if is_planned else '?'}",
-        "rows": sum(table.rows for table in now.tables),
-        "mb": round(sum(table.bytes for table in now.tables) / 1e6, 1),
-        "tables_done": f"{sum(table.state == 'done' for table in now.tables)}/{len(now.tables)}",
-        "seconds_left": "unknown" if left is None else left,
-    }
-
-
-def _partitions(progress: Progress) -> tuple[int, int]:
-    return sum(table.partitions for table in progress.tables), sum(table.planned for table in progress.tables)

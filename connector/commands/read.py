@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from connector.backfill.documents import Backfill
+from connector.commands.backfill import due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
@@ -54,6 +56,7 @@ async def read(
     emulator_host: str | None,
     metrics: ReaderMetrics | None = None,
     on_open: Callable[[OpenStream], None] = lambda _: None,
+    on_backfill: Callable[[Backfill], None] = lambda _: None,
 ) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
 
@@ -63,6 +66,7 @@ async def read(
         emulator_host: an emulator's address.
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
+        on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart continues from there.
@@ -76,6 +80,10 @@ async def read(
         ):
             on_open(stream)
             start = await _start(spool, stream, config.source)
+            if config.source.backfill:
+                due = await finished_in_thread(functools.partial(due_at_start, spool, start.header, stream))
+                if due is not None:
+                    on_backfill(due)
             stream.warn_of_tables()
             if start.end is not None and start.end <= start.at.watermark and start.at.epoch > 0:
                 _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)
@@ -105,7 +113,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
             return header
     except FileNotFoundError:
         pass
-    start = stream.resolve(config.start)
+    start = start_after(stream.now) if config.backfill else stream.resolve(config.start)
     await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
     return initialize(
         spool,

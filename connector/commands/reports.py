@@ -3,6 +3,8 @@
 import time
 from collections.abc import Collection, Iterable
 
+from connector.backfill.records import backfills, healing
+from connector.commands.backfill_report import described, healed, lines_of
 from connector.config.sections import SourceConfig
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
@@ -94,6 +96,8 @@ def _spool_report(spool: Spool) -> Report:
     newest = next(spool.manifests(latest, latest)) if latest else None
     known = consumers.consumers(spool)
     behind = _rows_after({consumer.epoch for consumer in known}, epochs)
+    filled = backfills(spool)
+    watched = newest.schema_keys if newest else header.schema_keys
     return {
         "path": spool.path,
         "spool_id": header.spool_id,
@@ -106,7 +110,11 @@ def _spool_report(spool: Spool) -> Report:
         "rows": sum(epoch.rows for epoch in epochs),
         "bytes": held_bytes(epochs),
         "late_records": _late_records(spool),
-        "gaps": [gap.model_dump(mode="json") for gap in gaps(spool, newest)],
+        "gaps": [
+            {**gap.model_dump(mode="json"), "healed": list(healing(filled, gap.watermark_high, watched))}
+            for gap in gaps(spool, newest)
+        ],
+        "backfills": [described(one) for one in filled],
         "consumers": [
             {
                 "consumer": consumer.consumer,
@@ -166,9 +174,12 @@ def spool_text(report: Report) -> str:
         )
     lines += [
         f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
-        f" {gap['reason']}, recorded {gap['recorded_at']}"
+        f" {gap['reason']}, recorded {gap['recorded_at']}{healed(gap)}"
         for gap in missing
     ]
+    filled = report["backfills"]
+    assert isinstance(filled, list)
+    lines += [line for one in filled for line in lines_of(one)]
     lines += [
         f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
         f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"

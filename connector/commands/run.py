@@ -1,4 +1,4 @@
-"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, as one service."""
+"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, and its backfill, as one service."""
 
 import asyncio
 import os
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from connector.backfill.documents import Backfill
+from connector.commands.backfill import BackfillOptions, delivered
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
 from connector.config.loading import Config
@@ -34,7 +36,7 @@ async def run(
     on_open: Callable[[OpenStream], None] = lambda _: None,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
-    """Runs both until the end is reached and the sink has delivered it, or until ``stop``.
+    """Runs all until the end is reached and everything is delivered, or until ``stop``.
 
     Args:
         config: the configuration.
@@ -46,7 +48,7 @@ async def run(
         patience: with a sink that makes no progress.
 
     Raises:
-        SpannerCdcError: that of the daemon, or of the sink if only that failed.
+        SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed.
     """
     spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
 
@@ -65,10 +67,36 @@ async def run(
         metrics=metrics,
         patience=patience,
     )
+    due: asyncio.Future[Backfill] = asyncio.get_running_loop().create_future()
+
+    async def backfill() -> None:
+        document = await due
+        await delivered(
+            config,
+            path,
+            stop,
+            document,
+            emulator_host=emulator_host,
+            verbose=verbose,
+            options=BackfillOptions(),
+            metrics=metrics,
+            patience=patience,
+        )
+
     writing = asyncio.create_task(sink.run(), name="sink")
+    filling = asyncio.create_task(backfill(), name="backfill")
     reading = asyncio.create_task(
-        read(config, stop, emulator_host=emulator_host, metrics=metrics, on_open=on_open), name="daemon"
+        read(
+            config,
+            stop,
+            emulator_host=emulator_host,
+            metrics=metrics,
+            on_open=on_open,
+            on_backfill=due.set_result,
+        ),
+        name="daemon",
     )
+    filling.add_done_callback(lambda task: _stop_if_failed(task, stop))
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -78,11 +106,22 @@ async def run(
         await reading
     except asyncio.CancelledError:
         writing.cancel()
+        filling.cancel()
         raise
     finally:
         has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
+        if has_failed or not due.done():  # what a killed backfill has not sealed is read again by the next run
+            filling.cancel()
         sink.finish(again=not has_failed)
-        await asyncio.wait({writing})
-        if has_failed and not writing.cancelled():
-            writing.exception()  # the sink has printed it, and the daemon's error is raised
+        await asyncio.wait({writing, filling})
+        for task in (writing, filling):
+            if has_failed and not task.cancelled():
+                task.exception()  # its process has printed it, and the daemon's error is raised
     await writing
+    if due.done():
+        await filling
+
+
+def _stop_if_failed(task: "asyncio.Task[None]", stop: Stop) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        stop.request()

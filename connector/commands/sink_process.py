@@ -63,6 +63,7 @@ class SinkProcess:
         drain: seconds that the sink has to end after a stop, once its lifeline is cut.
         metrics: counts restarts.
         patience: with a sink that makes no progress.
+        name: of the process, for messages.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SinkProcess:
         drain: float,
         metrics: ReaderMetrics,
         patience: Patience,
+        name: str = "the Spark sink",
     ) -> None:
         self._command = command
         self._environment = environment
@@ -83,6 +85,7 @@ class SinkProcess:
         self._drain = drain
         self._metrics = metrics
         self._patience = patience
+        self._name = name
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
 
@@ -106,11 +109,11 @@ class SinkProcess:
                 return
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
-                raise _error(ended, attempt)
+                raise _error(self._name, ended, attempt)
             self._metrics.sink_restarts += 1
             pause = self._patience.pause(attempt)
             _log.warning(
-                "the Spark sink has ended with a transient error, and is restarted",
+                f"{self._name} has ended with a transient error, and is restarted",
                 attempt=attempt,
                 of=self._patience.attempts,
                 code=ended.code,
@@ -176,7 +179,7 @@ class SinkProcess:
             await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({ended}, timeout=self._drain)
             if not ended.done():
-                _log.warning("draining the sink took too long; what is not delivered is delivered by the next run")
+                _log.warning(f"draining {self._name} took too long; what is not delivered is delivered by the next run")
                 with suppress(ProcessLookupError):
                     process.terminate()
                 await asyncio.wait({ended}, timeout=self._drain)
@@ -192,8 +195,8 @@ def _read(reading: int) -> str:
     return ""
 
 
-def _error(ended: _Ended, attempt: int) -> SinkError:
+def _error(name: str, ended: _Ended, attempt: int) -> SinkError:
     often = f" {attempt} times without progress, at last" if attempt > 1 else ""
     if ended.reason:
-        return SinkError(f"the Spark sink ended{often} with code {ended.code}: {ended.reason}")
-    return SinkError(f"the Spark sink ended{often} with code {ended.code}", hint="Its own lines above have the reason.")
+        return SinkError(f"{name} ended{often} with code {ended.code}: {ended.reason}")
+    return SinkError(f"{name} ended{often} with code {ended.code}", hint="Its own lines above have the reason.")

@@ -11,7 +11,8 @@ from connector.core.epoch import Epoch
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
 
-    ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool.
+    ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool, and
+    ``backfills``, the state of each, from theirs.
     """
 
     watermark: int = 0
@@ -37,6 +38,7 @@ class ReaderMetrics:
     sink_restarts: int = 0
     dead_letters: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
+    backfills: list[dict[str, object]] = field(default_factory=list)
     mods_by_type: Counter[str] = field(default_factory=Counter)
 
     def received(self, records: int, mods: int) -> None:

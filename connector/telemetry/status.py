@@ -87,6 +87,7 @@ def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
         "mods": dict(metrics.mods_by_type),
         "partition_churn": dict(metrics.churn),
         "why_stopped": dict(metrics.stopped_tables),
+        "backfills": list(metrics.backfills),
     }
     for table in (_GAUGES, _COUNTERS):
         node.update((name, value(metrics)) for name, (_, value) in table.items())

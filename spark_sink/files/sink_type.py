@@ -50,6 +50,10 @@ class FilesSink(SparkSinkType[FilesConfig]):
 
         return replay_into(config)
 
+    def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
+        """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""
+        return sink.model_copy(update={"rotate_interval": 0})
+
     def owns_dead_letters(self, name: str) -> bool:
         """By the form of the names."""
         from spark_sink.sink.dead_letter_files import is_of_files

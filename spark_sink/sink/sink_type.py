@@ -37,6 +37,10 @@ class SparkSinkType(SinkType[C]):
             SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
         """
 
+    def sink_of_backfill(self, sink: C) -> C:
+        """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""
+        return sink
+
     def owns_dead_letters(self, name: str) -> bool:
         """Whether a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there."""
         return True

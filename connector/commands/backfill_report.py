@@ -1,0 +1,115 @@
+"""What is reported of backfills: their tables' states in ``spool`` and on the status page, and lines of progress."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from connector.backfill.documents import Progress
+from connector.backfill.records import RecordedBackfill, backfills, find
+from connector.core.timestamps import format_rfc3339
+from connector.errors import SpoolError
+from connector.log import Log
+from connector.spool.reading import Spool
+
+Report = dict[str, object]
+
+_INTERVAL = 5.0
+"""Seconds between two lines about the progress."""
+
+_log = Log(__name__)
+
+
+def states(spool: Spool) -> list[Report]:
+    """The state of each backfill of a spool.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    return [described(one) for one in backfills(spool)]
+
+
+def described(one: RecordedBackfill) -> Report:
+    """A backfill and the state of each of its tables, for JSON."""
+    document = one.document
+    return {
+        "number": document.number,
+        "timestamp": format_rfc3339(document.timestamp),
+        "why": document.why,
+        "continues": document.continues or None,
+        "done": one.progress.is_done,
+        "tables": [table.model_dump(mode="json") for table in one.progress.tables],
+    }
+
+
+def lines_of(one: Report) -> list[str]:
+    """A line for a backfill, and one for each of its tables."""
+    tables = one["tables"]
+    assert isinstance(tables, list)
+    done = sum(table["state"] == "done" for table in tables)
+    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done"]
+    for table in tables:
+        why = f": {table['why']}" if table["why"] else ""
+        lines.append(
+            f"    {table['table']}: {table['state']}, {table['partitions']} of {table['planned'] or '?'} partitions,"
+            f" {table['rows']} rows, {table['bytes']} bytes{why}"
+        )
+    return lines
+
+
+def healed(gap: Report) -> str:
+    """What a backfill has read again of a gap's tables, as the end of a line about the gap."""
+    tables = gap["healed"]
+    assert isinstance(tables, list)
+    if not tables:
+        return "; `spanner-cdc backfill CONFIG` reads the tables again"
+    return f"; read again by a backfill since, except for rows deleted within it: {', '.join(tables)}"
+
+
+@asynccontextmanager
+async def reported(spool: Spool, number: int) -> AsyncIterator[None]:
+    """Logs the progress of a backfill at intervals, and once more at its end."""
+    started = time.monotonic()
+    first: Progress | None = None
+
+    async def report() -> None:
+        nonlocal first
+        try:
+            one = await asyncio.to_thread(find, spool, number)
+        except SpoolError:  # of a bucket that does not answer now; the process reports what matters
+            return
+        if one is not None:
+            first = first or one.progress
+            _log.info("backfill", number=number, **_line(one.progress, first, time.monotonic() - started))
+
+    async def keep_reporting() -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            await report()
+
+    reporting = asyncio.create_task(keep_reporting(), name="progress of the backfill")
+    try:
+        yield
+    finally:
+        reporting.cancel()
+        await asyncio.wait({reporting})
+        await report()
+
+
+def _line(now: Progress, first: Progress, seconds: float) -> dict[str, str | int | float]:
+    """The fields of a line: sums of all tables, and the time that is left if it continues at this speed."""
+    read, planned = _partitions(now)
+    since = read - _partitions(first)[0]
+    is_planned = all(table.planned for table in now.tables)
+    left = round((planned - read) * seconds / since) if since > 0 and is_planned else None
+    return {
+        "partitions": f"{read}/{planned if is_planned else '?'}",
+        "rows": sum(table.rows for table in now.tables),
+        "mb": round(sum(table.bytes for table in now.tables) / 1e6, 1),
+        "tables_done": f"{sum(table.state == 'done' for table in now.tables)}/{len(now.tables)}",
+        "seconds_left": "unknown" if left is None else left,
+    }
+
+
+def _partitions(progress: Progress) -> tuple[int, int]:
+    return sum(table.partitions for table in progress.tables), sum(table.planned for table in progress.tables)

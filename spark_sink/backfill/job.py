@@ -1,0 +1,264 @@
+"""Reads a backfill: plans the tables, reads their partitions in waves of tasks, and seals what was read.
+
+A wave is a Spark job with a task for each of some partitions. Once it has ended, its partitions are sealed. So a
+driver that is killed has to read one wave again. The next wave waits while the spool is full. Between
+and during waves the segments that the sink has delivered are deleted, and the progress is reported.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from connector.backfill.documents import Backfill, Progress, TablePlan
+from connector.backfill.records import plans, write_plan, write_progress
+from connector.backfill.sealing import BackfillWriter, Remaining, progress, remaining
+from connector.config.sections import SourceConfig
+from connector.core.dialects import DIALECTS
+from connector.errors import VersionRetentionError
+from connector.snapshot.partitions import Snapshot
+from connector.snapshot.queries import TableQuery
+from connector.spool.manifest import BackfillPart
+from connector.spool.reading import Spool
+from spark_sink.backfill.partitions import FORMAT, BackfillPartitions, Setup, Task, from_text
+from spark_sink.errors import is_own
+from spark_sink.registration import cores_of
+from spark_sink.run import say
+
+_POLL = 0.25
+"""Seconds between two looks at what was delivered."""
+
+_REPORT_INTERVAL = 1.0
+"""Seconds between two reports of the progress."""
+
+_WAVES = 2
+"""Tasks of a wave for each core: more would be repeated by a restart, fewer leave cores idle at its end."""
+
+_ATTEMPTS = 3
+"""Times that a wave is tried before an error of Spark ends the process; a new one continues."""
+
+_POOL = "backfill"
+"""The scheduler's pool of the waves; the sink's jobs are in another, so that neither waits for the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How Spanner is read: ``rpc_priority`` is low, medium or high."""
+
+    emulator_host: str | None
+    rpc_priority: str
+    data_boost: bool
+
+
+class BackfillJob:
+    """Reads the partitions of a backfill into its spool.
+
+    Args:
+        spark: a session.
+        source: the change stream.
+        stream_name: the configured stream name, or None.
+        max_bytes: of undelivered segments, from which on no wave is started.
+        document: the backfill.
+        own: its spool, whose lock is held.
+        options: how Spanner is read.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: SourceConfig,
+        stream_name: str | None,
+        max_bytes: int,
+        document: Backfill,
+        own: Spool,
+        options: ReadOptions,
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._max_bytes = max_bytes
+        self._document = document
+        self._own = own
+        self._options = options
+        self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
+        header = own.header()
+        self._writer = BackfillWriter(own, header, document)
+        self._plans = plans(own, document.tables)
+        self._setup = Setup(
+            own.path,
+            source.model_dump_json(),
+            options.emulator_host,
+            header.default_schema or source.database,
+            stream_name,
+            document.timestamp,
+            options.rpc_priority,
+            options.data_boost,
+        )
+        self._cores = max(1, cores_of(spark))
+        self._parts: list[BackfillPart] = []
+        self._largest = 0
+        self._written: Progress | None = None
+        self._written_at = 0.0
+        self._failure = ""
+        self._is_lost = False
+        spark.dataSource.register(BackfillPartitions)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Reads until everything is in the spool, or until ``stopping``.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained; tables that are not read are reported as failed.
+            SpannerCdcError, PySparkException, Py4JError: one clear line; the next process continues.
+        """
+        try:
+            self._plan_tables()
+            while not stopping.is_set() and (left := self._left()):
+                if self._has_room(stopping):
+                    self._read(self._wave(left), stopping)
+        except VersionRetentionError as error:
+            self._failure, self._is_lost = str(error), True
+            raise
+        finally:
+            self.report(now=True)
+
+    def report(self, *, now: bool = False) -> Progress:
+        """Deletes what was delivered, and reports the progress if it has changed; at intervals unless ``now``."""
+        delivered = self._writer.prune()
+        state = progress(
+            self._document,
+            self._plans,
+            self._writer.sealed,
+            delivered=delivered,
+            now=time.time_ns(),
+            failure=self._failure,
+            lost=self._is_lost,
+        )
+        interval = max(_REPORT_INTERVAL, self._own.storage.rewrite_interval)
+        is_news = self._written is None or (state.tables, state.lost) != (self._written.tables, self._written.lost)
+        if is_news and (now or time.monotonic() - self._written_at >= interval):
+            write_progress(self._own, state)
+            self._written, self._written_at = state, time.monotonic()
+        return state
+
+    def _left(self) -> list[Remaining]:
+        return remaining(self._document, self._plans, self._writer.sealed)[1]
+
+    def _plan_tables(self) -> None:
+        """Plans the tables that have no plan; all plans are durable before the first partition is read."""
+        unplanned, _ = remaining(self._document, self._plans, self._writer.sealed)
+        if unplanned:
+            with self._opened() as snapshot:
+                for index in unplanned:
+                    self._plan(snapshot, index)
+
+    def _plan_again(self, why: str) -> None:
+        """Plans the tables that are not read completely once more, at the same timestamp."""
+        tables = sorted({left.table for left in self._left()})
+        names = ", ".join(self._document.tables[index].table for index in tables)
+        say(f"{why}; read again from their first row, and delivered rows again with the same uuid: {names}")
+        with self._opened() as snapshot:
+            for index in tables:
+                self._plan(snapshot, index)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Snapshot]:
+        snapshot = Snapshot.open(self._source, self._options.emulator_host, self._document.timestamp)
+        try:
+            yield snapshot
+        finally:
+            snapshot.close()
+
+    def _plan(self, snapshot: Snapshot, index: int) -> None:
+        table = self._document.tables[index]
+        columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
+        query = TableQuery(table.table, columns)
+        found = snapshot.partitions(query, self._dialect, data_boost=self._options.data_boost)
+        before = self._plans.get(table.table)
+        plan = TablePlan(
+            table=table.table,
+            plan=before.plan + 1 if before else 1,
+            partitions=tuple(partition.to_json().decode() for partition in found),
+        )
+        write_plan(self._own, index, plan)
+        self._plans[table.table] = plan
+
+    def _has_room(self, stopping: threading.Event) -> bool:
+        """Waits until the sink has delivered enough; False if ``stopping`` was set before."""
+        while self._undelivered() and self._undelivered() + self._largest >= self._max_bytes:
+            if stopping.wait(_POLL):
+                return False
+            self.report()
+        return True
+
+    def _undelivered(self) -> int:
+        return self._writer.undelivered_bytes
+
+    def _wave(self, left: Sequence[Remaining]) -> list[Task]:
+        """The tasks of the next wave: as many as there is room for, judged by the largest partition so far."""
+        room = self._max_bytes - self._undelivered()
+        fitting = room // self._largest if self._largest else self._cores
+        first = self._writer.epoch + 1
+        self._parts = [one.part for one in left[: max(1, min(self._cores * _WAVES, fitting))]]
+        keys = {table.table: table.schema_key for table in self._document.tables}
+        return [
+            Task(index, first + index, keys[part.table], self._plans[part.table].partitions[part.partition])
+            for index, part in enumerate(self._parts)
+        ]
+
+    def _read(self, wave: list[Task], stopping: threading.Event) -> None:
+        """Reads a wave and seals it, or plans again what cannot be read any more.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained.
+        """
+        reports = self._collected(wave, stopping)
+        lost = ""
+        for report in reports:
+            if report.expired:
+                raise VersionRetentionError(report.expired)
+            lost = lost or report.lost
+            if not lost:
+                files = from_text(report.files)
+                self._largest = max(self._largest, sum(file.bytes for file in files))
+                self._writer.seal(self._parts[report.index], files, now=time.time_ns())
+        if lost:
+            self._plan_again(lost)
+        self.report()
+
+    def _collected(self, wave: list[Task], stopping: threading.Event) -> list[Row]:
+        """The reports of the tasks, in their order; none if ``stopping`` was set meanwhile."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._tried(wave, stopping)
+            except PySparkException as error:
+                if stopping.is_set():
+                    return []  # its job was cancelled
+                if is_own(error) or attempt == _ATTEMPTS:
+                    raise
+                say(f"a wave of {len(wave)} partitions is read again after an error of Spark")
+        raise AssertionError
+
+    def _tried(self, wave: list[Task], stopping: threading.Event) -> list[Row]:
+        group = f"backfill {self._document.number}, from epoch {wave[0].epoch}"
+        with ThreadPoolExecutor(1, thread_name_prefix="wave") as thread:
+            running: Future[list[Row]] = thread.submit(self._job, wave, group)
+            while not running.done():
+                if stopping.is_set():
+                    self._spark.sparkContext.cancelJobGroup(group)
+                wait([running], _POLL)
+                self.report()
+            return running.result()
+
+    def _job(self, wave: list[Task], group: str) -> list[Row]:
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", _POOL)
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        reader = self._spark.read.format(FORMAT).options(
+            setup=msgspec.json.encode(self._setup).decode(), wave=msgspec.json.encode(wave).decode()
+        )
+        return sorted(reader.load().collect(), key=lambda row: row.index)
