@@ -127,7 +127,7 @@ def test_tables_of_change_data_capture_end_as_the_source_in_any_order_of_changes
 
 
 @pytest.mark.parametrize("capture", PARTIAL)
-def test_a_second_backfill_completes_rows_of_a_replica_that_was_begun_without_one(
+def test_a_second_backfill_completes_rows_of_a_replica_that_was_started_without_one(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, capture: str
 ) -> None:
     random = Random(5)
