@@ -29,7 +29,7 @@ from spark_sink.bigquery.merging.loads import from_text
 from spark_sink.bigquery.merging.staged import StagedRows, stream_spool
 from spark_sink.bigquery.pacing.pace import loaded, release
 from spark_sink.bigquery.pacing.quotas import Pacing
-from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, bigquery_table
+from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
 from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sink.dead_letters import DeadLetters

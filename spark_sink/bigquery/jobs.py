@@ -40,7 +40,7 @@ _TRANSIENT_ERRORS = (
     requests.exceptions.Timeout,
 )
 
-Start = Callable[[str | None], bigquery.job._AsyncJob]
+Start = Callable[[str | None], bigquery.LoadJob | bigquery.QueryJob]
 Before = Callable[[str], None]
 
 
@@ -82,10 +82,12 @@ class Jobs:
                     job = start(name)
                 except exceptions.Conflict:
                     assert name is not None
-                    job = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
-                    if job.done(retry=self._retry, timeout=TIMEOUT) and job.error_result:
+                    known = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
+                    if known.done(retry=self._retry, timeout=TIMEOUT) and known.error_result:
                         continue
-                job.result(retry=self._retry)
+                    known.result(retry=self._retry)
+                else:
+                    job.result(retry=self._retry)
                 return
 
         retrying(once)

@@ -112,6 +112,7 @@ class BigQuerySinkReader(SinkStreamReader):
         super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
         self._options = options
         self._cores = cores
+        self._now = clock
         self._is_backfill = stream_spool(self._spool) is not self._spool
         pinned = PinnedOptions.from_text(options["pinned"])
         self._pace = Pace(
@@ -179,7 +180,7 @@ class BigQuerySinkReader(SinkStreamReader):
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         if self._is_backfill and table_options.mode == MERGE:
-            check_deletes_are_kept(self._spool.path, manifests[0].files[0].first_commit_timestamp, self._clock())
+            check_deletes_are_kept(self._spool.path, manifests[0].files[0].first_commit_timestamp, self._now())
         if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
             return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]

@@ -64,10 +64,14 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
     others = [column.field.name for column in table.columns if not column.is_key]
     written = ", ".join([*(f"`{name}` = {s}.`{name}`" for name in others), f"{METADATA} = {s}.{METADATA}"])
-    filled = ", ".join(f"`{name}` = IF(STRPOS({s}.{kept}, ',{name},') > 0, {t}.`{name}`, {s}.`{name}`)" for name in others)
+    filled = ", ".join(
+        f"`{name}` = IF(STRPOS({s}.{kept}, ',{name},') > 0, {t}.`{name}`, {s}.`{name}`)" for name in others
+    )
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
-    fill = f" WHEN MATCHED AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL THEN UPDATE SET {filled}" if others else ""
+    fill = (
+        f" WHEN MATCHED AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL THEN UPDATE SET {filled}" if others else ""
+    )
     return (
         f"MERGE `{into}` {t} USING ({_with_changes(table, staging, changed)}) {s} ON {same}"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {written}{fill}"

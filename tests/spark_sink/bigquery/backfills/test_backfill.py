@@ -1,4 +1,4 @@
-"""A backfill beside the stream: BigQuery's tables end as the source's, whichever rows arrive first, also after kills."""
+"""A backfill beside the stream: BigQuery's tables end as the source's, whichever rows arrive first, and after kills."""
 
 from contextlib import suppress
 from random import Random
@@ -56,7 +56,7 @@ def existing(scenario: Scenario, capture: str, random: Random) -> Scenario:
     """The scenario with rows that were committed before its stream's start."""
     scenario.history = History(random, capture)
     scenario.history.tables = {"Singers": SINGERS}
-    for _ in range(3):
+    while len(scenario.history.rows.get("Singers", ())) < 4:
         scenario.history.transaction()
     scenario.history.changes.clear()
     return scenario
@@ -102,7 +102,7 @@ def interleaved(scenario: Scenario, snapshot: Snapshot, random: Random) -> None:
         seen.look()
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 80))])
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 80))])
 def test_loaded_tables_end_as_the_source_in_any_order_of_changes_and_backfill(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, seed: int
 ) -> None:
@@ -169,7 +169,7 @@ def test_rows_of_a_backfill_are_appended_once_as_inserts_before_every_change(
 ) -> None:
     scenario = existing(make_scenario(bigquery_double, "append-only"), OLD_AND_NEW, Random(7))
     snapshot = Snapshot(scenario)
-    before = {key for key in scenario.history.rows["Singers"]}
+    before = set(scenario.history.rows["Singers"])
     scenario.seal(3)
     scenario.run()
     snapshot.seal(2)
@@ -188,6 +188,8 @@ def test_rows_of_a_backfill_are_appended_once_as_inserts_before_every_change(
 
 def test_a_backfill_that_bigquery_might_let_restore_deleted_rows_is_one_line() -> None:
     check_deletes_are_kept("spool/backfills/1", 0, 47 * 3600 * SECOND)
-    with pytest.raises(SinkError, match=r"remembers a deleted row for two days.*run `spanner-cdc backfill` again") as it:
+    with pytest.raises(
+        SinkError, match=r"remembers a deleted row for two days.*run `spanner-cdc backfill` again"
+    ) as it:
         check_deletes_are_kept("spool/backfills/1", 0, 47 * 3600 * SECOND + 1)
     assert "\n" not in str(it.value)

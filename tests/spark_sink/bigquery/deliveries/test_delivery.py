@@ -6,6 +6,7 @@ What takes SQL is tried on local-bigquery; the rest for the most part on the dou
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -234,9 +235,9 @@ def test_rows_that_are_too_many_for_one_load_are_merged_by_whole_epochs_in_their
     merges: list[str] = []
     merge = BigQueryClient.merge
 
-    def counted(self: BigQueryClient, sql: str, dataset: str, name: str, *, job_id: str) -> None:
+    def counted(self: BigQueryClient, sql: str, dataset: str, name: str, **named: Any) -> None:
         merges.append(name)
-        merge(self, sql, dataset, name, job_id=job_id)
+        merge(self, sql, dataset, name, **named)
 
     monkeypatch.setattr(BigQueryClient, "merge", counted)
     scenario = scenario_of("merge-load", seed=5, capture=OLD_AND_NEW)

@@ -1,6 +1,7 @@
 """A MERGE reads only what its keys can meet: conditions with constants, which every row of a load meets."""
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -110,9 +111,9 @@ def test_keys_stand_in_statements_only_if_tables_are_pruned_by_them(
     statements: list[str] = []
     merge = BigQueryClient.merge
 
-    def seen(self: BigQueryClient, sql: str, dataset: str, name: str, *, job_id: str) -> None:
+    def seen(self: BigQueryClient, sql: str, dataset: str, name: str, **named: Any) -> None:
         statements.append(sql)
-        merge(self, sql, dataset, name, job_id=job_id)
+        merge(self, sql, dataset, name, **named)
 
     monkeypatch.setattr(BigQueryClient, "merge", seen)
     maker = SpoolMaker(tmp_path / "spool")
