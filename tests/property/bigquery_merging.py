@@ -212,15 +212,15 @@ class Backfilled(Merged):
         """Merges rows of a backfill."""
         for line in map(json.loads, lines.splitlines()):
             key, number = self._key(line), line["datastream_metadata"][SEQUENCE]
-            later = [note for note in self.notes if note[0] == key and note[1] > number]
+            later = [note for note in self.notes if note[0] == key and note[1][:16] > number[:16]]
             is_decided = any(whole for _, _, whole, _ in later)
             kept = frozenset[str]().union(*(named for _, _, _, named in later))
             if key not in self.rows:
                 if not is_decided:
                     self.rows[key] = {name: self._value(line, name) for name in VALUES}
                     self.numbers[key] = number
-            elif number > self.numbers[key]:
+            elif number[:16] >= self.numbers[key][:16]:
                 self.rows[key] = {name: self._value(line, name) for name in VALUES}
-                self.numbers[key] = number
+                self.numbers[key] = max(number, self.numbers[key])
             elif later and not is_decided:
                 self.rows[key] |= {name: self._value(line, name) for name in VALUES if name not in kept}

@@ -61,9 +61,11 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     same = same_row(table, t, s)
     if bounds:
         same = f"{same} AND {bounds}"
-    newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
+    number, known = (f"{alias}.{METADATA}.change_sequence_number" for alias in (s, t))
+    newer = f"{_commit(number)} >= COALESCE({_commit(known)}, '')"
+    metadata = f"{METADATA} = IF({number} > COALESCE({known}, ''), {s}.{METADATA}, {t}.{METADATA})"
     others = [column.field.name for column in table.columns if not column.is_key]
-    written = ", ".join([*(f"`{name}` = {s}.`{name}`" for name in others), f"{METADATA} = {s}.{METADATA}"])
+    written = ", ".join([*(f"`{name}` = {s}.`{name}`" for name in others), metadata])
     filled = ", ".join(
         f"`{name}` = IF(STRPOS({s}.{kept}, ',{name},') > 0, {t}.`{name}`, {s}.`{name}`)" for name in others
     )
@@ -89,12 +91,17 @@ def _with_changes(table: BigQueryTable, staging: str, changed: str) -> str:
     later = (
         f"SELECT {keys}, LOGICAL_OR({c}.{whole}) AS {whole}, STRING_AGG({c}.{columns}, '') AS {columns}"
         f" FROM `{staging}` {b} JOIN `{changed}` {c} ON {same_row(table, c, b)}"
-        f" AND {c}.{number} > {b}.{METADATA}.change_sequence_number GROUP BY {keys}"
+        f" AND {_commit(f'{c}.{number}')} > {_commit(f'{b}.{METADATA}.change_sequence_number')} GROUP BY {keys}"
     )
     return (
         f"SELECT {s}.*, COALESCE({d}.{whole}, FALSE) AS {kept_whole}, {d}.{columns} AS {kept}"
         f" FROM {lines_of(table, staging)} {s} LEFT JOIN ({later}) {d} ON {same_row(table, d, s)}"
     )
+
+
+def _commit(number: str) -> str:
+    """The commit timestamp of a change sequence number, as text: a backfill's rows hold all changes up to theirs."""
+    return f"SUBSTR({number}, 1, 16)"
 
 
 def _own(table: BigQueryTable) -> tuple[str, ...]:
