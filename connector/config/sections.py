@@ -44,6 +44,7 @@ class SourceConfig(Section):
     skip_transaction_tags: tuple[str, ...] = ()
     late_records: Literal["stop", "dead-letter"] = "stop"
     backfill: bool = False
+    complete_rows: bool = False
     emulator_host: str | None = None
 
     @property

@@ -1,0 +1,161 @@
+"""The rows of an epoch for the tasks of every sink: as they are in the spool, or completed (``source.complete_rows``)."""
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.config.sections import SourceConfig
+from connector.errors import SnapshotLostError, StreamError, VersionRetentionError
+from connector.snapshot.queries import TableQuery
+from connector.snapshot.reading import read_keys
+from connector.spool.manifest import SegmentFile
+from connector.spool.reading import Spool
+from spark_sink.sink.whole_rows import Found, Key, Read, Values, completed, decoded
+
+_GONE_FOR = 60.0
+"""Seconds for which a column that a table does not have is not looked for."""
+
+_NO_SUCH_THING = (StreamError, SnapshotLostError)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a task completes rows; small, as it is part of Spark's tasks.
+
+    Attributes:
+        source: the section ``source`` of the configuration, as JSON.
+        emulator_host: an emulator's address, or empty.
+    """
+
+    source: str
+    emulator_host: str
+
+    @classmethod
+    def of(cls, source: SourceConfig) -> "Completion | None":
+        """What the configuration asks for; None where rows are not completed."""
+        if not source.complete_rows:
+            return None
+        return cls(source.model_dump_json(), source.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", ""))
+
+    def to_text(self) -> str:
+        """The text of an option of a source."""
+        return orjson.dumps({"source": self.source, "emulator_host": self.emulator_host}).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "Completion | None":
+        """Reads what :meth:`to_text` wrote; None for an empty text."""
+        return cls(**orjson.loads(text)) if text else None
+
+
+@dataclass(slots=True)
+class EpochRows:
+    """Reads the rows of epochs.
+
+    Attributes:
+        spool: where the epochs are.
+        completion: how rows are completed, or None.
+        incomplete: how many rows of the epochs so far lack columns, because Spanner does not keep them any more.
+    """
+
+    spool: Spool
+    completion: Completion | None
+    incomplete: int = 0
+    _reader: "SpannerRows | None" = None
+
+    def batches(self, file: SegmentFile, tables: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of an epoch in commit order, or those of some tables.
+
+        Raises:
+            SpoolError: the spool cannot be read.
+            UnreachableError: Spanner cannot be reached.
+            StreamError: Spanner does not allow to read the tables.
+        """
+        if self.completion is None:
+            yield from self.spool.batches(file)
+            return
+        batches = [_of(tables, batch) for batch in self.spool.batches(file)]
+        if not any(batch.num_rows for batch in batches):
+            return
+        (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        if self._reader is None:
+            self._reader = SpannerRows(self.completion)
+        whole = completed(rows, self.spool.schema, self._reader.read, at_own_commit=self._reader.skips_changes)
+        self.incomplete += whole.incomplete
+        yield whole.rows
+
+
+def _of(tables: Collection[str] | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if tables is None:
+        return batch
+    return batch.filter(pc.is_in(batch.column("object"), value_set=pa.array(sorted(tables), pa.string())))
+
+
+@dataclass(slots=True)
+class SpannerRows:
+    """Reads rows of tables by their keys; a table or a column that does not exist at a timestamp has no rows there."""
+
+    completion: Completion
+    _source: SourceConfig = field(init=False)
+    _gone: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By table and column, until when the column is not looked for, in seconds of the monotonic clock."""
+
+    def __post_init__(self) -> None:
+        self._source = SourceConfig.model_validate_json(self.completion.source)
+
+    @property
+    def skips_changes(self) -> bool:
+        """Whether the spool lacks changes of the tables, so that a row may have changed since an epoch's last one."""
+        return bool(self._source.skip_transaction_tags)
+
+    def read(self, read: Read) -> Found:
+        """The rows; empty where Spanner does not keep them any more."""
+        now = time.monotonic()
+        gone = frozenset(name for name in read.columns if self._gone.get((read.table, name), 0.0) > now)
+        wanted = tuple(name for name in read.columns if name not in gone)
+        try:
+            return Found(self._rows(read, wanted, read.keys), gone)
+        except VersionRetentionError:
+            return Found({}, gone)
+        except _NO_SUCH_THING as error:
+            if "permission denied" in str(error):
+                raise
+            found = self._existing(read, wanted)
+        if found is None:
+            return Found({}, gone)
+        gone |= frozenset(wanted) - found
+        self._gone |= {(read.table, name): now + _GONE_FOR for name in gone}
+        return Found(self._rows(read, tuple(name for name in wanted if name in found), read.keys), gone)
+
+    def _existing(self, read: Read, columns: tuple[str, ...]) -> frozenset[str] | None:
+        """The columns that the table has, which are asked for one by one; None where the table does not exist."""
+
+        def exists(*names: str) -> bool:
+            try:
+                self._rows(read, names, read.keys[:1])
+            except _NO_SUCH_THING:
+                return False
+            return True
+
+        return frozenset(name for name in columns if exists(name)) if exists() else None
+
+    def _rows(self, read: Read, columns: tuple[str, ...], keys: tuple[str, ...]) -> dict[Key, Values]:
+        rows: dict[Key, Values] = {}
+        query = TableQuery(read.table, (*read.key_columns, *columns))
+        for block in read_keys(
+            self._source,
+            self.completion.emulator_host or None,
+            query,
+            pa.array(keys, pa.string()),
+            read.key_columns,
+            read.at,
+            rpc_priority=self._source.rpc_priority,
+        ):
+            of_keys, values = block.payloads(read.key_columns), block.payloads(columns)
+            for key, row in zip(of_keys.to_pylist(), values.to_pylist(), strict=True):
+                rows[tuple(orjson.loads(key).values())] = decoded(row)
+        return rows

@@ -1,0 +1,175 @@
+"""Updates that hold only what changed become the source's rows, with few reads and whatever else changed the row."""
+
+import json
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.core.records import DataChangeRecord, Mod
+from connector.core.schemas import TableSchema
+from spark_sink.sink.whole_rows import PARTIAL, Found, Read, completed, decoded
+from tests.connector.builders import AT, record
+from tests.property.bigquery_merging import KEYS, OTHERS, SCHEMA, enveloped
+from tests.property.effort import effort
+
+Row = dict[str, Any]
+Key = tuple[str, str]
+
+
+@dataclass
+class Source:
+    """A table of the source: its rows after each commit, and the records of a change stream that holds only changes."""
+
+    random: Random
+    capture: str
+    rows: dict[Key, Row] = field(default_factory=dict)
+    after: dict[int, dict[Key, Row]] = field(default_factory=dict)
+    before: list[Row] = field(default_factory=list)
+    wanted: list[Row] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    at: int = AT
+    gone: frozenset[str] = frozenset()
+
+    def commit(self, keys: list[Key], capture: str = "") -> list[DataChangeRecord]:
+        self.at += 1
+        made = [self._changed(key, capture or self.capture) for key in keys]
+        self.after[self.at] = {key: dict(row) for key, row in self.rows.items()}
+        return made
+
+    def _changed(self, key: Key, capture: str) -> DataChangeRecord:
+        before = self.rows.get(key)
+        mod_type = "INSERT" if before is None else self.random.choice(["UPDATE", "UPDATE", "UPDATE", "DELETE"])
+        named = {column.name for column in OTHERS}
+        if mod_type == "UPDATE":
+            named = set(self.random.sample(sorted(named), self.random.randrange(1, 4)))
+        new = {name: self.random.choice([None, f"{self.at} {name}"]) for name in sorted(named)}
+        old = {name: (before or {}).get(name) for name in sorted(named)} if mod_type != "INSERT" else {}
+        if mod_type == "DELETE":
+            del self.rows[key]
+            new = {}
+        else:
+            self.rows[key] = {**(before or {}), **new}
+        keys = {"Region": key[0], "Id": key[1]}
+        whole = {**keys, **self.rows[key]} if mod_type != "DELETE" else {}
+        self.wanted.append(whole)
+        self.before.append({**keys, **(before or {})})
+        keeps_old = capture == "OLD_AND_NEW_VALUES"
+        return record(
+            commit_timestamp=self.at,
+            server_transaction_id=f"t{self.at}",
+            column_types=(*KEYS, *(column for column in OTHERS if column.name in named)),
+            mods=(Mod(json.dumps(keys), json.dumps(new), json.dumps(old if keeps_old else {})),),
+            mod_type=mod_type,
+            value_capture_type=capture,
+        )
+
+    def read(self, read: Read) -> Found:
+        """The rows as of a commit, as Spanner has them."""
+        self.reads.append(read)
+        rows = self.after[read.at]
+        found = {}
+        for text in read.keys:
+            key = tuple(orjson.loads(text)[name] for name in read.key_columns)
+            row = rows.get((key[1], key[0]))
+            if row is not None:
+                found[key] = decoded(json.dumps({name: row[name] for name in read.columns if name not in self.gone}))
+        return Found(found, self.gone & set(read.columns))
+
+
+def epoch(source: Source, commits: list[list[Key]], existing: list[Key]) -> pa.RecordBatch:
+    for key in existing:
+        source.rows[key] = {column.name: f"0 {column.name}" for column in OTHERS}
+    return enveloped(*(one for keys in commits for one in source.commit(list(dict.fromkeys(keys)))))
+
+
+KEY = st.tuples(st.sampled_from(["", "eu"]), st.sampled_from(["1", "2"]))
+COMMITS = st.lists(st.lists(KEY, min_size=1, max_size=3), min_size=1, max_size=8)
+
+
+def schema_of(key: str) -> TableSchema:
+    return SCHEMA
+
+
+@effort(120)
+@given(COMMITS, st.lists(KEY, unique=True), st.sampled_from(PARTIAL), st.integers(0, 2**32), st.booleans())
+def test_each_update_of_an_epoch_becomes_the_row_as_of_its_commit(
+    commits: list[list[Key]], existing: list[Key], capture: str, seed: int, at_own_commit: bool
+) -> None:
+    source = Source(Random(seed), capture)
+    rows = epoch(source, commits, existing)
+    whole = completed(rows, schema_of, source.read, at_own_commit=at_own_commit)
+    assert whole.incomplete == 0
+    assert whole.rows.drop_columns(["payload", "before", "source_metadata"]) == rows.drop_columns(
+        ["payload", "before", "source_metadata"]
+    )
+    metadata = whole.rows.column("source_metadata").to_pylist()
+    assert [row.pop("completed") for row in metadata] == [True] * rows.num_rows
+    assert metadata == rows.column("source_metadata").to_pylist()
+    for index, row in enumerate(metadata):
+        if row["mod_type"] == "UPDATE":
+            assert orjson.loads(whole.rows.column("payload")[index].as_py()) == source.wanted[index]
+            if capture == "OLD_AND_NEW_VALUES":
+                assert orjson.loads(whole.rows.column("before")[index].as_py()) == source.before[index]
+        else:
+            assert whole.rows.column("payload")[index] == rows.column("payload")[index]
+    if capture == "OLD_AND_NEW_VALUES" and not at_own_commit:
+        assert len(source.reads) <= 1, "old values say what was there before"
+    assert len({read.at for read in source.reads}) == len(source.reads), "one read a timestamp"
+
+
+@effort(60)
+@given(COMMITS, st.lists(KEY, unique=True), st.sampled_from(PARTIAL), st.integers(0, 2**32))
+def test_what_cannot_be_read_stays_as_it_was_captured_and_is_counted(
+    commits: list[list[Key]], existing: list[Key], capture: str, seed: int
+) -> None:
+    source = Source(Random(seed), capture)
+    rows = epoch(source, commits, existing)
+    whole = completed(rows, schema_of, lambda read: Found())
+    said = [row["completed"] for row in whole.rows.column("source_metadata").to_pylist()]
+    assert whole.incomplete == said.count(False)
+    for index, is_complete in enumerate(said):
+        payload = orjson.loads(whole.rows.column("payload")[index].as_py())
+        captured = orjson.loads(rows.column("payload")[index].as_py())
+        assert captured.items() <= payload.items()
+        if source.wanted[index]:
+            assert payload.items() <= source.wanted[index].items(), "no value is made up"
+            assert is_complete == (payload == source.wanted[index])
+
+
+def test_a_column_that_the_table_no_longer_has_is_not_missed() -> None:
+    source = Source(Random(1), "NEW_VALUES", gone=frozenset({"Tags"}))
+    rows = epoch(source, [[("", "1")]] * 6, [("", "1")])
+    whole = completed(rows, schema_of, source.read)
+    assert whole.incomplete == 0
+
+
+@pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
+def test_whole_rows_are_not_read(capture: str) -> None:
+    source = Source(Random(2), capture)
+    rows = epoch(source, [[("", "1")]] * 4, [("", "1")])
+    whole = completed(rows, schema_of, source.read)
+    assert (source.reads, whole.incomplete) == ([], 0)
+    assert whole.rows.column("payload") == rows.column("payload")
+
+
+def test_the_reads_of_an_update_name_its_key_and_what_it_lacks() -> None:
+    source = Source(Random(3), "NEW_VALUES")
+    source.rows[("", "1")] = dict.fromkeys(("Name", "Born", "Tags"), "0")
+    source.at += 1
+    source.after[source.at] = {("", "1"): {"Name": "n", "Born": "0", "Tags": "0"}}
+    update = record(
+        commit_timestamp=source.at,
+        column_types=(*KEYS, OTHERS[0]),
+        mods=(Mod('{"Region":"","Id":"1"}', '{"Name":"n"}', "{}"),),
+        mod_type="UPDATE",
+        value_capture_type="NEW_VALUES",
+    )
+    completed(enveloped(update), schema_of, source.read)
+    (read,) = source.reads
+    assert read == Read("Singers", ("Born", "Tags"), ("Id", "Region"), ('{"Id":"1","Region":""}',), source.at)
