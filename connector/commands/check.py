@@ -51,7 +51,7 @@ async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
     try:
         async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
             stream.warn_of_tables()
-            watched = watched_stream(stream)
+            watched = watched_stream(stream, config)
             errors += kind.stream_errors(sink, watched)
             warnings = kind.warnings(sink, watched)
             await _check_range(stream, config, newest)
@@ -67,18 +67,23 @@ async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
     return Findings(errors, warnings, estimates)
 
 
-def watched_stream(stream: OpenStream) -> WatchedStream:
+def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
     """The description of a change stream that sinks get, with the tables that the configuration keeps."""
     found = stream.stream
     tables = tuple(table for table in found.tables if stream.filter.keeps(table.table))
     return WatchedStream(
-        found.name, found.value_capture_type, stream.dialect.name, stream.source.default_schema, tables
+        found.name,
+        found.value_capture_type,
+        stream.dialect.name,
+        stream.source.default_schema,
+        tables,
+        config.source.complete_rows,
     )
 
 
 def warn(config: Config, stream: OpenStream) -> None:
     """Logs what users should know of the sink, before anything is read."""
-    for line in sink_type(config.sink.type).warnings(config.sink, watched_stream(stream)):
+    for line in sink_type(config.sink.type).warnings(config.sink, watched_stream(stream, config)):
         _log.warning("to know before the sink's output is read", what=line)
 
 
@@ -96,7 +101,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         return
     has_epochs = Spool.at(config.spool.path).latest() > 0
     async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
-        errors = kind.stream_errors(config.sink, replace(watched_stream(stream), tables=()))
+        errors = kind.stream_errors(config.sink, replace(watched_stream(stream, config), tables=()))
     if errors:
         raise ConfigurationError(errors)
 

@@ -72,6 +72,7 @@ class WatchedStream:
         dialect: ``googlesql`` or ``postgresql``.
         default_schema: the name that events give the unnamed schema.
         tables: the watched tables that the configuration keeps.
+        completes_rows: whether the columns that an update does not name are read (``source.complete_rows``).
     """
 
     name: str
@@ -79,6 +80,7 @@ class WatchedStream:
     dialect: str
     default_schema: str
     tables: tuple[TableSchema, ...] = ()
+    completes_rows: bool = False
 
 
 class SinkType(ABC, Generic[C]):

@@ -12,6 +12,7 @@ from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.pacing.costs import Load, notes
 from spark_sink.bigquery.tables.table import (
     SCHEMA_IN_DATASET,
+    WHOLE_ROWS,
     BigQueryTable,
     BigQueryTarget,
     bigquery_table,
@@ -38,7 +39,8 @@ def with_libraries() -> AbstractContextManager[None]:
 def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
     """Tables that BigQuery cannot hold, and a value capture type that the mode cannot work with."""
     table_options = sink.table_options(stream.default_schema)
-    return errors_of_stream(table_options, stream.name, stream.value_capture_type, stream.tables)
+    capture = WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
+    return errors_of_stream(table_options, stream.name, capture, stream.tables)
 
 
 def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:

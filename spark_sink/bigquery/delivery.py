@@ -34,6 +34,7 @@ from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
+from spark_sink.sink.epoch_rows import Completion
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""
@@ -93,6 +94,7 @@ class BigQueryDelivery:
     @property
     def options(self) -> Mapping[str, str]:
         """The options of :class:`spark_sink.bigquery.source.BigQuerySinkSource`."""
+        completion = Completion.of(self._config.source)
         return {
             "spool": absolute(self._config.spool.path),
             "pinned": self._pinned.to_text(),
@@ -102,6 +104,7 @@ class BigQueryDelivery:
             "location": self._sink.location or "",
             "max_staleness": str(self._sink.max_staleness),
             "max_bytes": str(self._config.spool.max_bytes),
+            "completion": completion.to_text() if completion else "",
         }
 
     def run(self, reports: DataFrame) -> str:
@@ -120,7 +123,9 @@ class BigQueryDelivery:
         self._forget()
         rejected = sum(row.rejected for row in rows)
         dead_letters = f", {rejected} to the dead letters at {self._sink.dead_letters}" if rejected else ""
-        summary = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{dead_letters}"
+        incomplete = sum(row.incomplete for row in rows)
+        lacking = f", {incomplete} without columns that Spanner no longer keeps" if incomplete else ""
+        summary = f"{sum(row.rows for row in rows)} rows to {len(tables)} tables{lacking}{dead_letters}"
         return "; ".join(
             [
                 summary,

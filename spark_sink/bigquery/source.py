@@ -37,6 +37,7 @@ from spark_sink.bigquery.tables.preparing import BigQueryTables
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.errors import SinkError
+from spark_sink.sink.epoch_rows import Completion
 from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of
@@ -55,6 +56,7 @@ _ARROW = pa.schema(
         pa.field("wrote", pa.string()),
         pa.field("stopped", pa.string()),
         pa.field("dead_letters", pa.string()),
+        pa.field("incomplete", pa.int64()),
         pa.field("options", pa.string()),
     ]
 )
@@ -80,7 +82,8 @@ class BigQuerySinkSource(DataSource):
 
     Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
     ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds;
-    ``max_bytes``, what the spool may hold.
+    ``max_bytes``, what the spool may hold; ``completion``, a :class:`spark_sink.sink.epoch_rows.Completion` as text, or
+    empty.
     """
 
     cores = 0
@@ -177,6 +180,7 @@ class BigQuerySinkReader(SinkStreamReader):
             replace(options, table_options=table_options),
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
+            Completion.from_text(self._options["completion"]),
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         if self._is_backfill and table_options.mode == MERGE:

@@ -27,7 +27,7 @@ def faults_of_names(sink: FilesConfig, tables: Iterable[TableSchema]) -> list[st
 
 def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]:
     """What readers of the files should know: a sentence each, after its field."""
-    if stream.value_capture_type not in _WHOLE_ROWS:
+    if stream.value_capture_type not in _WHOLE_ROWS and not stream.completes_rows:
         yield (
             f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds the"
             " key and the columns it modified, and no other column: a reader that replaces whole rows, as the Dataflow"

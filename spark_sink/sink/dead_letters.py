@@ -26,10 +26,11 @@ import orjson
 import pyarrow as pa
 
 from connector.core.timestamps import format_rfc3339, parse
-from connector.envelope.envelope import SCHEMA, SOURCE_METADATA
+from connector.envelope.envelope import SCHEMA
 from connector.storage.opening import open_store
 from connector.storage.store import contents
 from spark_sink.errors import SinkError
+from spark_sink.sink.whole_rows import COMPLETED, METADATA_WITH_COMPLETED, are_completed
 
 
 class Replay(Protocol):
@@ -51,6 +52,9 @@ class Replay(Protocol):
 
 _OPTION = "sink.dead_letters"
 _ENDING = ".jsonl"
+_COMPLETED = pa.schema(
+    [pa.field(one.name, METADATA_WITH_COMPLETED) if one.name == "source_metadata" else one for one in SCHEMA]
+)
 _LONGEST = 200
 """Characters of a part of a path: a disk allows 255 bytes, and the temporary name is longer than the file's."""
 
@@ -140,6 +144,8 @@ class DeadLetters:
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:
         """The rows, with :data:`connector.envelope.envelope.SCHEMA`, exactly as they were put, and their reasons.
 
+        Rows that were completed keep the field that says so (:mod:`spark_sink.sink.whole_rows`).
+
         Raises:
             FileNotFoundError: the file is gone, or it was replaced.
             SinkError: a line is not a valid dead letter.
@@ -220,7 +226,8 @@ def _encoded(rows: pa.RecordBatch, reasons: Sequence[str]) -> bytes:
 
 
 def _lines(rows: pa.RecordBatch, reasons: Sequence[str]) -> Iterator[bytes]:
-    columns = [_values(rows.column(field.name).cast(field.type)) for field in SCHEMA]
+    schema = SCHEMA if are_completed(rows) is None else _COMPLETED
+    columns = [_values(rows.column(field.name).cast(field.type)) for field in schema]
     for reason, *values in zip(reasons, *columns, strict=True):
         dead_letter = {"reason": reason, "event": dict(zip(SCHEMA.names, values, strict=True))}
         yield orjson.dumps(dead_letter, option=orjson.OPT_APPEND_NEWLINE)
@@ -235,21 +242,28 @@ def _values(column: pa.Array) -> list[object]:
 
 def _decoded(path: str, data: bytes) -> tuple[pa.RecordBatch, list[str]]:
     dead_letters = list(_parsed(path, data, _ENTRIES))
+    schema = _COMPLETED if any(_is_marked(one.event) for one in dead_letters) else SCHEMA
     try:
-        columns = [_column(field, [one.event.pop(field.name, None) for one in dead_letters]) for field in SCHEMA]
+        columns = [_column(field, [one.event.pop(field.name, None) for one in dead_letters]) for field in schema]
     except (ValueError, TypeError, OverflowError, pa.ArrowException):  # its text might hold a row's values
         raise SinkError(f"cannot read {path}: an event has a value of another type than its column") from None
     if any(one.event for one in dead_letters):
         raise SinkError(f"cannot read {path}: its events have columns that this program does not know")
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), [one.reason for one in dead_letters]
+    return pa.RecordBatch.from_arrays(columns, schema=schema), [one.reason for one in dead_letters]
+
+
+def _is_marked(event: dict[str, object]) -> bool:
+    """Whether an event says that its row was completed, or could not be."""
+    metadata = event.get("source_metadata")
+    return isinstance(metadata, dict) and COMPLETED in metadata
 
 
 def _column(field: pa.Field, values: list[object]) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         timestamps = [None if text is None else parse(str(text)) // 1000 for text in values]
         return pa.array(timestamps, pa.int64()).cast(field.type)
-    if field.type == SOURCE_METADATA:
-        known = set(SOURCE_METADATA.names)
+    if pa.types.is_struct(field.type):
+        known = {one.name for one in field.type}
         if not all(isinstance(value, dict) and value.keys() <= known for value in values if value is not None):
             raise ValueError("unknown fields")
     return pa.array(values, field.type)

@@ -1,7 +1,8 @@
-"""The rows of an epoch for the tasks of every sink: as they are in the spool, or completed (``source.complete_rows``)."""
+"""The rows of an epoch for the tasks of every sink: as they are in the spool, or whole (``source.complete_rows``)."""
 
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -19,6 +20,12 @@ from spark_sink.sink.whole_rows import Found, Key, Read, Values, completed, deco
 
 _GONE_FOR = 60.0
 """Seconds for which a column that a table does not have is not looked for."""
+
+_NEEDED = {
+    *("project", "instance", "database", "change_stream", "database_role", "endpoint", "emulator_host"),
+    *("rpc_priority", "skip_transaction_tags"),
+}
+"""The options of the source by which rows are read."""
 
 _NO_SUCH_THING = (StreamError, SnapshotLostError)
 
@@ -40,7 +47,9 @@ class Completion:
         """What the configuration asks for; None where rows are not completed."""
         if not source.complete_rows:
             return None
-        return cls(source.model_dump_json(), source.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", ""))
+        return cls(
+            source.model_dump_json(include=_NEEDED), source.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+        )
 
     def to_text(self) -> str:
         """The text of an option of a source."""
@@ -59,12 +68,12 @@ class EpochRows:
     Attributes:
         spool: where the epochs are.
         completion: how rows are completed, or None.
-        incomplete: how many rows of the epochs so far lack columns, because Spanner does not keep them any more.
+        incomplete: by table, how many rows so far lack columns, because Spanner does not keep them any more.
     """
 
     spool: Spool
     completion: Completion | None
-    incomplete: int = 0
+    incomplete: Counter[str] = field(default_factory=Counter)
     _reader: "SpannerRows | None" = None
 
     def batches(self, file: SegmentFile, tables: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:

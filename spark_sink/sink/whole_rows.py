@@ -7,7 +7,7 @@ before, and where old values are captured, they say what was there. Only what is
 own commit.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +25,9 @@ PARTIAL = ("OLD_AND_NEW_VALUES", "NEW_VALUES")
 
 COMPLETED = "completed"
 """The field of the source metadata that says whether a row has all of its columns."""
+
+METADATA_WITH_COMPLETED = pa.struct([*SOURCE_METADATA, pa.field(COMPLETED, pa.bool_())])
+"""The type of the source metadata of rows that were completed."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -61,10 +64,10 @@ Reader = Callable[[Read], Found]
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """The rows of an epoch, each with the field :data:`COMPLETED`, and how many are not complete."""
+    """The rows of an epoch, each with the field :data:`COMPLETED`, and how many are not complete, by table."""
 
     rows: pa.RecordBatch
-    incomplete: int
+    incomplete: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -130,10 +133,17 @@ def completed(
                         before[change.index] = _old_row(change)
         rows = _replaced(rows, "payload", pa.array(payloads, pa.string()))
         rows = _replaced(rows, "before", pa.array(before, pa.string()))
-    fields = [*SOURCE_METADATA, pa.field(COMPLETED, pa.bool_())]
     columns = [*(pc.struct_field(metadata, one.name) for one in SOURCE_METADATA), pa.array(whole)]
-    marked = pa.StructArray.from_arrays(columns, fields=fields)
-    return WholeRows(_replaced(rows, "source_metadata", marked), int((~whole).sum()))
+    marked = pa.StructArray.from_arrays(columns, fields=list(METADATA_WITH_COMPLETED))
+    incomplete = Counter(rows.column("object").filter(pa.array(~whole)).to_pylist())
+    return WholeRows(_replaced(rows, "source_metadata", marked), incomplete)
+
+
+def are_completed(rows: pa.RecordBatch) -> pa.Array | None:
+    """The field :data:`COMPLETED` of rows; None where it is not known."""
+    metadata = rows.column("source_metadata")
+    known = metadata.type.get_field_index(COMPLETED) >= 0
+    return pc.struct_field(metadata, COMPLETED).fill_null(False) if known else None
 
 
 def _replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:

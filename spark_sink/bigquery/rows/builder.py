@@ -24,6 +24,7 @@ from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
+from spark_sink.sink.whole_rows import are_completed
 
 LARGEST = 9_500_000
 """The most bytes of a row: a request has less than 10 MB, and describes the columns, too."""
@@ -32,6 +33,10 @@ _CHANGE_TYPE, _CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER
 """The pseudo columns by which BigQuery merges changes."""
 
 _TOO_LARGE = f"the row is too large for BigQuery: it has more than {LARGEST:,} bytes"
+_NOT_COMPLETED = (
+    "the update lacks the columns that did not change, and Spanner no longer keeps them as of its commit: they would be"
+    " NULL"
+)
 _PSEUDO_COLUMNS = (Field(_CHANGE_TYPE, "STRING"), Field(_CHANGE_SEQUENCE_NUMBER, "STRING"))
 _FINER_THAN_MICROS = r"\.[0-9]{6}[0-9]*[1-9]"
 _MILLISECOND = pa.scalar(1000, pa.int64())
@@ -108,7 +113,7 @@ class RowBuilder:
         Raises:
             SinkError: they are to be merged, and there are updates that hold only what changed.
         """
-        if self._merges:
+        if self._merges and are_completed(rows) is None:
             check_whole_rows(rows)
         parts = list(self._parts(rows, 0, now))
         if len(parts) == 1:
@@ -169,6 +174,8 @@ class RowBuilder:
             yield from _unfit_values(column, values)
         if self._merges and events.column("change_sequence_number").null_count:
             yield _is_null(events.column("change_sequence_number")), "the event has no change_sequence_number"
+        if self._merges and are_completed(events) is not None and (partial := _are_partial(events)).any():
+            yield partial, _NOT_COMPLETED
         if rows.nbytes > LARGEST:
             yield np.diff(ends_of(rows), prepend=0) > LARGEST, _TOO_LARGE
 
@@ -182,6 +189,9 @@ def _are_partial(rows: pa.RecordBatch) -> _Mask:
     source = rows.column("source_metadata")
     updates = pc.equal(pc.struct_field(source, "mod_type"), _UPDATE).fill_null(False)
     whole = pc.is_in(pc.struct_field(source, "value_capture_type"), value_set=pa.array(WHOLE_ROWS))
+    are_whole = are_completed(rows)
+    if are_whole is not None:
+        whole = pc.or_(whole, are_whole)
     mask: _Mask = pc.and_(updates, pc.invert(whole)).to_numpy(zero_copy_only=False)
     return mask
 

@@ -21,6 +21,7 @@ from spark_sink.bigquery.tables.table import (
 )
 from spark_sink.bigquery.writing.table_rows import StoppedRows, TableWriter, WrittenRows, row_writer
 from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.epoch_rows import Completion, EpochRows
 from spark_sink.sink.row_slices import by_table
 from spark_sink.source.admission import packed
 
@@ -102,6 +103,7 @@ class TableReport:
         stopped: why the table is stopped; empty where it is not.
         dead_letters: the prefix of the names of this attempt's dead letters; empty where those of another attempt
             replace them.
+        incomplete: the number of rows that lack columns that could not be read (``source.complete_rows``).
     """
 
     table: str
@@ -112,6 +114,7 @@ class TableReport:
     wrote: str
     stopped: str
     dead_letters: str
+    incomplete: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class PartWriter:
     options: PinnedOptions
     tables: Mapping[str, TablePlan]
     dead_letters: str
+    completion: Completion | None = None
 
     def write(self, part: Part) -> Iterator[TableReport]:
         """Writes a part; reports each table when all of its rows are written, or kept as dead letters.
@@ -134,9 +138,10 @@ class PartWriter:
             SpoolError: the spool cannot be read.
         """
         spool = Spool.at(self.spool)
+        epochs = EpochRows(spool, self.completion)
         writers: dict[str, TableWriter] = {}
         for file in part.files:
-            for batch in spool.batches(file):
+            for batch in epochs.batches(file, part.tables):
                 for table, rows in by_table(batch):
                     if part.tables is not None and table not in part.tables:
                         continue
@@ -153,7 +158,15 @@ class PartWriter:
             plan = self.tables[table]
             dead_letters = "" if self.options.table_options.merges else writer.dead_letters
             yield TableReport(
-                table, plan.schema_key, part.number, rows, rejected, wrote, plan.stopped or "", dead_letters
+                table,
+                plan.schema_key,
+                part.number,
+                rows,
+                rejected,
+                wrote,
+                plan.stopped or "",
+                dead_letters,
+                epochs.incomplete[table],
             )
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":

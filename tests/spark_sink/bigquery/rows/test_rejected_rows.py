@@ -173,7 +173,7 @@ def test_updates_that_hold_only_what_changed_are_never_merged(captured: str | No
             "table Singers has an update without the columns that did not change, which would be NULL: merge needs"
             f" whole rows, and change stream Everything captures {captured}: ALTER CHANGE STREAM Everything SET OPTIONS"
             " (value_capture_type = 'NEW_ROW') (PostgreSQL: ALTER CHANGE STREAM \"Everything\" SET"
-            " (value_capture_type = 'NEW_ROW')), or take mode merge-load"
+            " (value_capture_type = 'NEW_ROW')), or take mode merge-load, or set source.complete_rows"
         )
     assert builder_of(WIDE, "append-only").build(batch, now=NOW).rejected == ()
 
