@@ -106,13 +106,16 @@ def collisions(schema: TableSchema) -> Iterator[str]:
             yield f"the columns {' and '.join(columns)} of table {schema.table} would both be called {name} in Avro"
 
 
-def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool = True) -> bytes:
+def avro_schema(
+    table: str, columns: Iterable[AvroColumn], *, sort_fields: bool = True, completes: bool = False
+) -> bytes:
     """The schema of a file of the table's events, as JSON; equal for equal columns.
 
     Args:
         table: the table's name.
         columns: the columns of the payload.
         sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        completes: whether it ends with the field that says whether a row is complete.
     """
     record = avro_name(table)
     if record in (SOURCE, PAYLOAD):
@@ -132,7 +135,7 @@ def avro_schema(table: str, columns: Iterable[AvroColumn], *, sort_fields: bool 
             SOURCE,
             [
                 {"name": name, "type": _metadata_type(kind)}
-                for name, kind in written_fields(sort_fields=sort_fields).items()
+                for name, kind in written_fields(sort_fields=sort_fields, completes=completes).items()
             ],
         ),
         PAYLOAD: _record(

@@ -118,11 +118,15 @@ class EventWriter:
     Args:
         schema_of: returns the schema with a schema key.
         sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        completes: whether it ends with the field that says whether a row is complete.
     """
 
-    def __init__(self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True) -> None:
+    def __init__(
+        self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True, completes: bool = False
+    ) -> None:
         self._schema_of = schema_of
         self._sort_fields = sort_fields
+        self._completes = completes
         self._converters: dict[str, dict[str, Converter]] = {}
         self._payloads: dict[str, _Payloads] = {}
 
@@ -167,7 +171,7 @@ class EventWriter:
             rows.column(json_texts(key) if number == 2 else key)
         opening = b"]," + _named("source_metadata") + b"{"
         texts: dict[str, pa.Array] = {}
-        for name, column in written_columns(batch, sort_fields=self._sort_fields):
+        for name, column in written_columns(batch, sort_fields=self._sort_fields, completes=self._completes):
             rows.literal(opening + _named(name))
             texts[name] = texts[REPEATED[name]] if name in REPEATED else json_texts(column)
             rows.column(texts[name])

@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 
 from connector.envelope.envelope import SOURCE_METADATA
 
+COMPLETED = "completed"
+"""The field that says whether an event has all columns of its row, if the columns that it lacked were read."""
+
 REPEATED: Mapping[str, str] = {"rs_id": "record_sequence", "ssn": "mod_index", "tx_id": "server_transaction_id"}
 """The sort fields that repeat another field, by name."""
 
@@ -26,13 +29,19 @@ _COMMIT_NANOSECONDS = pa.scalar(1)
 """The commit timestamp's index among the sort keys."""
 
 
-def written_fields(*, sort_fields: bool = True) -> dict[str, pa.DataType]:
-    """The types of the written fields, in order; without ``sort_fields`` those of the envelope alone."""
+def written_fields(*, sort_fields: bool = True, completes: bool = False) -> dict[str, pa.DataType]:
+    """The types of the written fields, in order; without ``sort_fields`` those of the envelope alone.
+
+    With ``completes`` they end with :data:`COMPLETED`.
+    """
     fields = {field.name: field.type for field in SOURCE_METADATA}
-    return {**fields, **_SORT_FIELDS} if sort_fields else fields
+    fields |= _SORT_FIELDS if sort_fields else {}
+    return {**fields, COMPLETED: pa.bool_()} if completes else fields
 
 
-def written_columns(batch: pa.RecordBatch, *, sort_fields: bool = True) -> Iterator[tuple[str, pa.Array]]:
+def written_columns(
+    batch: pa.RecordBatch, *, sort_fields: bool = True, completes: bool = False
+) -> Iterator[tuple[str, pa.Array]]:
     """The columns of the written fields, in the order of :func:`written_fields`."""
     metadata = batch.column("source_metadata")
     # Unlike ``struct.field``, this respects slices and nulls.
@@ -42,3 +51,5 @@ def written_columns(batch: pa.RecordBatch, *, sort_fields: bool = True) -> Itera
         yield "scn", pc.list_element(batch.column("sort_keys"), _COMMIT_NANOSECONDS).cast(_SORT_FIELDS["scn"])
         for name, same in REPEATED.items():
             yield name, pc.struct_field(metadata, same)
+    if completes:
+        yield COMPLETED, pc.struct_field(metadata, COMPLETED)

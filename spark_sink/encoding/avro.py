@@ -55,6 +55,7 @@ class Avro:
         deflate: whether blocks are compressed with Avro's codec deflate.
         timestamps: ``micros``, which truncates finer digits, or ``text``, which keeps them.
         sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        completes: whether it ends with the field that says whether a row is complete.
         object_names: ``table``, or ``schema_table``, the name of the folder, which then also names the record.
         arrays: ``json``, or ``multidimensional`` for Datastream's records of elements.
         exact_keys: whether an event is rejected if a timestamp in its key would be truncated, for two keys could become
@@ -72,6 +73,7 @@ class Avro:
         deflate: bool,
         timestamps: str = "micros",
         sort_fields: bool = True,
+        completes: bool = False,
         exact_keys: bool = True,
         object_names: str = "table",
         arrays: str = "json",
@@ -79,6 +81,7 @@ class Avro:
         self._schema_of = schema_of
         self._timestamps = timestamps
         self._sort_fields = sort_fields
+        self._completes = completes
         self._exact_keys = exact_keys
         self._object_names = object_names
         self._arrays = arrays
@@ -108,7 +111,7 @@ class Avro:
         for name in ("object", "read_method", "stream_name", "schema_key"):
             avro_columns.add_texts(row, _filled(rows.column(name), name))
         _add_sort_keys(row, rows.column("sort_keys"))
-        for name, values in written_columns(rows, sort_fields=self._sort_fields):
+        for name, values in written_columns(rows, sort_fields=self._sort_fields, completes=self._completes):
             _add_metadata(row, _filled(values, name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
             _add_value(row, column, values)
@@ -154,7 +157,7 @@ class Avro:
             exact = schema.primary_keys if self._exact_keys else ()
             payloads = PayloadReader(schema.table, columns, null_arrays=True, exact=exact)
             name = schema.table if self._object_names == "table" else series.folder
-            text = avro_schema(name, columns, sort_fields=self._sort_fields)
+            text = avro_schema(name, columns, sort_fields=self._sort_fields, completes=self._completes)
             known = _Table(text, columns, payloads)
             self._tables[series.schema_key] = known
         return known

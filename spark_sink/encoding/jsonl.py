@@ -16,6 +16,7 @@ class JsonLines:
         schema_of: returns the schema with a schema key.
         gzip: whether files are compressed.
         sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
+        completes: whether it ends with the field that says whether a row is complete.
         object_names: ``table``, or ``schema_table``, the name of the folder.
     """
 
@@ -27,9 +28,10 @@ class JsonLines:
         *,
         gzip: bool,
         sort_fields: bool = True,
+        completes: bool = False,
         object_names: str = "table",
     ) -> None:
-        self._events = EventWriter(schema_of, sort_fields=sort_fields)
+        self._events = EventWriter(schema_of, sort_fields=sort_fields, completes=completes)
         self._object_names = object_names
         self.gzipped = gzip
         self.ending = "jsonl.gz" if gzip else "jsonl"

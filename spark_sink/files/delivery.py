@@ -18,6 +18,7 @@ from spark_sink.files.plan import FileOptions, Holding
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
+from spark_sink.sink.epoch_rows import Completion, forget_completed
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source.admission import EpochWeight
 
@@ -65,6 +66,7 @@ class FileDelivery:
     @property
     def options(self) -> Mapping[str, str]:
         """The options of :class:`spark_sink.files.source.FileSinkSource`."""
+        completion = Completion.of(self._config.source)
         return {
             "spool": absolute(self._config.spool.path),
             "path": self._root,
@@ -72,6 +74,7 @@ class FileDelivery:
             "file_options": self._file_options.to_text(),
             "holding": self._holding.to_text(),
             "dead_letters": self._dead_letters,
+            "completion": completion.to_text() if completion else "",
         }
 
     def run(self, reports: DataFrame) -> str:
@@ -80,10 +83,13 @@ class FileDelivery:
         if not rows:
             return ""
         self._discard(rows)
+        forget_completed(self._spool, before=min(row.first for row in rows))
         files = [row for row in rows if row.path]
         refused = sum(row.refused for row in rows)
         rejected = f", {refused} to the dead letters at {self._dead_letters}" if refused else ""
-        summary = f"{len(files)} files, {sum(file.rows for file in files)} events{rejected}"
+        incomplete = sum(row.incomplete for row in rows)
+        lacking = f", {incomplete} without columns that Spanner no longer keeps" if incomplete else ""
+        summary = f"{len(files)} files, {sum(file.rows for file in files)} events{lacking}{rejected}"
         return "; ".join([summary, *self._report(rows, refused)])
 
     def drain(self) -> None:
@@ -139,6 +145,7 @@ def file_options_of(config: Config, sink: FilesConfig) -> FileOptions:
         schema_files=sink.schema_files,
         object_names=sink.object,
         arrays=sink.arrays,
+        complete_rows=config.source.complete_rows,
     )
 
 

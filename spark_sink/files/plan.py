@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.manifest import Manifest, SegmentFile
+from spark_sink.sink.epoch_rows import Completion
 from spark_sink.source.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False}
@@ -37,6 +38,7 @@ class FileOptions:
             neither of the two.
         object_names: ``table`` or ``schema_table``.
         arrays: ``json`` or ``multidimensional``, for Avro.
+        complete_rows: whether updates have whole rows, and events say so.
     """
 
     gzip: bool
@@ -49,6 +51,7 @@ class FileOptions:
     exact_keys: bool = True
     object_names: str = "table"
     arrays: str = "json"
+    complete_rows: bool = False
 
     def schema_name(self, schema_key: str) -> str:
         """The name of an Avro schema's file, which depends on these options."""
@@ -57,7 +60,7 @@ class FileOptions:
             for option, default in ((self.timestamps, "micros"), (self.object_names, "table"), (self.arrays, "json"))
             if option != default
         ]
-        return f"{'_'.join([schema_key, *other])}.avsc"
+        return f"{'_'.join([schema_key, *other, *(['complete'] if self.complete_rows else [])])}.avsc"
 
     def to_text(self) -> str:
         """The text that is pinned in the spool and in Spark's checkpoint."""
@@ -143,6 +146,7 @@ class FilesPartition(InputPartition):
     root: FilesRoot
     file_options: FileOptions
     groups: tuple[FileGroup, ...]
+    completion: Completion | None = None
 
 
 def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileGroup]:

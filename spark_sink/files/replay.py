@@ -79,6 +79,7 @@ class _FileReplay:
         return self._schemas.sent(rows, lambda known: self._write(name, known))
 
     def _write(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]]:
+        rows = self._writer.marked(rows)
         rejected = self._rejected(rows)
         indexes = np.setdiff1d(np.arange(rows.num_rows), [index for index, _ in rejected])
         encodable = rows.take(pa.array(indexes))

@@ -25,6 +25,7 @@ from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holdin
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
+from spark_sink.sink.epoch_rows import Completion
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.source.data_source import existing
@@ -42,12 +43,13 @@ _ARROW = pa.schema(
         pa.field("why", pa.string()),
         pa.field("stopped", pa.bool_()),
         pa.field("dead_letters", pa.list_(pa.string())),
+        pa.field("incomplete", pa.int64()),
     ]
 )
 """A row for each file, and for each table with rejected events, of a group of epochs that begins with ``first``.
 
 ``refused`` counts the rejected events; ``stopped`` says whether no event of the table can be written; ``dead_letters``
-are the names of the dead-letter files.
+are the names of the dead-letter files; ``incomplete`` counts events that lack columns which could not be read.
 """
 _NOTHING = {
     "path": "",
@@ -58,6 +60,7 @@ _NOTHING = {
     "why": "",
     "stopped": False,
     "dead_letters": (),
+    "incomplete": 0,
 }
 
 _BATCH_BYTES = 1024**3
@@ -69,7 +72,7 @@ class FileSinkSource(DataSource):
 
     Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``file_options`` and ``holding``, a
     :class:`spark_sink.files.plan.FileOptions` and a :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``,
-    absolute.
+    absolute; ``completion``, a :class:`spark_sink.sink.epoch_rows.Completion` as text, or empty.
     """
 
     cores = 0
@@ -94,17 +97,28 @@ class FileSinkSource(DataSource):
         file_options = FileOptions.from_text(self.options["file_options"])
         holding = Holding.from_text(self.options["holding"])
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
-        return FileSinkReader(self.options["spool"], root, file_options, holding, self.cores or os.cpu_count() or 1)
+        completion = Completion.from_text(self.options["completion"])
+        cores = self.cores or os.cpu_count() or 1
+        return FileSinkReader(self.options["spool"], root, file_options, holding, cores, completion)
 
 
 class FileSinkReader(SinkStreamReader):
     """Plans a spool's minutes, or epochs, for tasks that write them."""
 
-    def __init__(self, spool: str, root: FilesRoot, file_options: FileOptions, holding: Holding, cores: int) -> None:
+    def __init__(
+        self,
+        spool: str,
+        root: FilesRoot,
+        file_options: FileOptions,
+        holding: Holding,
+        cores: int,
+        completion: Completion | None = None,
+    ) -> None:
         super().__init__(spool, CONSUMER, file_options.to_text(), batch_bytes=_BATCH_BYTES)
         self._root = root
         self._file_options = file_options
         self._holding = holding
+        self._completion = completion
         self._cores = cores
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
@@ -117,7 +131,14 @@ class FileSinkReader(SinkStreamReader):
         groups = file_groups(epochs, by_minute=file_options.by_minute)
         spool_id = self._spool.header().spool_id
         return [
-            FilesPartition(self._spool.path, spool_id, self._root, file_options, tuple(groups[run.start : run.stop]))
+            FilesPartition(
+                self._spool.path,
+                spool_id,
+                self._root,
+                file_options,
+                tuple(groups[run.start : run.stop]),
+                self._completion if file_options.complete_rows else None,
+            )
             for run in shared_out(groups, self._cores)
         ]
 
@@ -127,7 +148,12 @@ class FileSinkReader(SinkStreamReader):
         destination = destination_at(partition.root.path, partition.root.endpoint)
         dead_letters = DeadLetters(partition.root.dead_letters, partition.root.endpoint)
         writer = FileWriter(
-            Spool.at(partition.spool), partition.spool_id, destination, partition.file_options, dead_letters
+            Spool.at(partition.spool),
+            partition.spool_id,
+            destination,
+            partition.file_options,
+            dead_letters,
+            partition.completion,
         )
         for group in partition.groups:
             reports: list[dict[str, object]] = [asdict(file) for file in writer.write(group)]
@@ -141,7 +167,9 @@ class FileSinkReader(SinkStreamReader):
                 }
                 for of_table in writer.rejected
             ]
+            reports += [{"table": table, "incomplete": count} for table, count in writer.incomplete.items()]
             writer.rejected.clear()
+            writer.incomplete.clear()
             first = group.first_epoch
             yield pa.RecordBatch.from_pylist([{**_NOTHING, "first": first, **one} for one in reports], schema=_ARROW)
 

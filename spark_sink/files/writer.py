@@ -29,8 +29,10 @@ from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileOptions
 from spark_sink.sink.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.epoch_rows import Completion, EpochRows
 from spark_sink.sink.row_encoding import encode_rows
 from spark_sink.sink.row_slices import by_table, size_of, slices_of
+from spark_sink.sink.whole_rows import with_mark
 
 _OPEN_FILES = 100
 """Files of different tables that are open at a time; compressed bytes depend on it."""
@@ -61,12 +63,21 @@ class FileWriter:
         destination: where files go.
         options: the options that decide names and bytes.
         dead_letters: the store of events that cannot be encoded.
+        completion: how rows are completed, or None.
     """
 
     def __init__(
-        self, spool: Spool, spool_id: str, destination: FileStore, options: FileOptions, dead_letters: DeadLetters
+        self,
+        spool: Spool,
+        spool_id: str,
+        destination: FileStore,
+        options: FileOptions,
+        dead_letters: DeadLetters,
+        completion: Completion | None = None,
     ) -> None:
-        self._spool = spool
+        self._epochs = EpochRows(spool, completion, keeps=True)  # a replay has to write the same bytes
+        self.incomplete = self._epochs.incomplete
+        """The events that lack columns, by table, of the groups that were written."""
         self._spool_id = spool_id
         self._destination = destination
         self._options = options
@@ -84,7 +95,7 @@ class FileWriter:
             SinkError: the destination refuses; unfinished files leave nothing behind.
             SpoolError: the spool cannot be read.
         """
-        batches = (batch for segment in group.segments for batch in self._spool.batches(segment))
+        batches = (batch for segment in group.segments for batch in self._epochs.batches(segment))
         stem = f"{self._spool_id}_{group.first_epoch}"
         return self.write_rows(batches, group.minute, stem, dead_letter_prefix(self._spool_id, group.first_epoch))
 
@@ -102,7 +113,7 @@ class FileWriter:
         tables: dict[str, _TableFiles] = {}
         output = _Output(self._destination, self.encoding, self._options.rotate_bytes)
         with ExitStack() as undo:
-            for batch in batches:
+            for batch in map(self.marked, batches):
                 if not self.encoding.needs_before:
                     batch = batch.drop_columns(["before"])  # it would stay in memory until the rows are encoded
                 for series, rows in by_series(batch):
@@ -126,6 +137,10 @@ class FileWriter:
                 if self._options.schema_files:
                     self._write_schemas(files)
                 yield from files.finish()
+
+    def marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that say whether they are complete, as far as the options want that."""
+        return with_mark(rows) if self._options.complete_rows else rows
 
     def _write_schemas(self, files: "_TableFiles") -> None:
         """Writes the Avro schema of each schema key into the table's folder; repeating it writes the same bytes."""
@@ -328,7 +343,11 @@ def _encoding_of(options: FileOptions, schema_of: Callable[[str], TableSchema]) 
             return OpenCdc.messages(schema_of, gzip=options.gzip)
         case _:
             return JsonLines(
-                schema_of, gzip=options.gzip, sort_fields=options.sort_fields, object_names=options.object_names
+                schema_of,
+                gzip=options.gzip,
+                sort_fields=options.sort_fields,
+                completes=options.complete_rows,
+                object_names=options.object_names,
             )
 
 
@@ -338,6 +357,7 @@ def _avro(options: FileOptions, schema_of: Callable[[str], TableSchema], *, defl
         deflate=deflate,
         timestamps=options.timestamps,
         sort_fields=options.sort_fields,
+        completes=options.complete_rows,
         exact_keys=options.exact_keys,
         object_names=options.object_names,
         arrays=options.arrays,

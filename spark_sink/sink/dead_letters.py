@@ -27,10 +27,11 @@ import pyarrow as pa
 
 from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.envelope import SCHEMA
+from connector.envelope.source_metadata import COMPLETED
 from connector.storage.opening import open_store
 from connector.storage.store import contents
 from spark_sink.errors import SinkError
-from spark_sink.sink.whole_rows import COMPLETED, METADATA_WITH_COMPLETED, are_completed
+from spark_sink.sink.whole_rows import METADATA_WITH_COMPLETED, are_completed
 
 
 class Replay(Protocol):

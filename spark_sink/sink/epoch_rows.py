@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc
 
 from connector.config.sections import SourceConfig
 from connector.errors import SnapshotLostError, StreamError, VersionRetentionError
@@ -16,7 +17,10 @@ from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
-from spark_sink.sink.whole_rows import Found, Key, Read, Values, completed, decoded
+from connector.storage.store import contents
+from spark_sink.sink.whole_rows import Found, Key, Read, Values, WholeRows, applied, completed, decoded, kept
+
+_FOLDER = "completed"
 
 _GONE_FOR = 60.0
 """Seconds for which a column that a table does not have is not looked for."""
@@ -68,11 +72,14 @@ class EpochRows:
     Attributes:
         spool: where the epochs are.
         completion: how rows are completed, or None.
+        keeps: whether what was read is kept in the spool (``completed/``), so that a replay has the same rows although
+            Spanner may no longer keep them.
         incomplete: by table, how many rows so far lack columns, because Spanner does not keep them any more.
     """
 
     spool: Spool
     completion: Completion | None
+    keeps: bool = False
     incomplete: Counter[str] = field(default_factory=Counter)
     _reader: "SpannerRows | None" = None
 
@@ -91,11 +98,46 @@ class EpochRows:
         if not any(batch.num_rows for batch in batches):
             return
         (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        if self._reader is None:
-            self._reader = SpannerRows(self.completion)
-        whole = completed(rows, self.spool.schema, self._reader.read, at_own_commit=self._reader.skips_changes)
-        self.incomplete += whole.incomplete
+        whole = self._kept(file, rows) if self.keeps else self._completed(self.completion, rows)
+        self.incomplete.update(whole.incomplete)
         yield whole.rows
+
+    def _completed(self, completion: Completion, rows: pa.RecordBatch) -> WholeRows:
+        if self._reader is None:
+            self._reader = SpannerRows(completion)
+        return completed(rows, self.spool.schema, self._reader.read, at_own_commit=self._reader.skips_changes)
+
+    def _kept(self, file: SegmentFile, rows: pa.RecordBatch) -> WholeRows:
+        """The rows as the first attempt completed them, whichever that was."""
+        assert self.completion is not None
+        storage, path = self.spool.storage, f"{_FOLDER}/{file.path.rpartition('/')[2]}"
+        known = contents(storage, path)
+        if known is None:
+            whole = self._completed(self.completion, rows)
+            changed = kept(whole.rows)
+            if changed is None:
+                return whole
+            try:
+                storage.create(path, _packed(changed))
+            except FileExistsError:
+                known = contents(storage, path)
+            if known is None:
+                return whole
+        with pa.ipc.open_file(pa.py_buffer(known)) as read:
+            return applied(rows, read.get_batch(0))
+
+
+def forget_completed(spool: Spool, *, before: int) -> None:
+    """Deletes what is kept of the rows of epochs before that one, which are delivered."""
+    names = spool.storage.list(_FOLDER, end=f"{before:020d}")
+    spool.storage.delete(*(f"{_FOLDER}/{name}" for name in names))
+
+
+def _packed(rows: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+        file.write_batch(rows)
+    return sink.getvalue()
 
 
 def _of(tables: Collection[str] | None, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,15 +19,23 @@ import pyarrow.compute as pc
 
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE, SOURCE_METADATA
+from connector.envelope.source_metadata import COMPLETED
 
 PARTIAL = ("OLD_AND_NEW_VALUES", "NEW_VALUES")
 """The value capture types whose updates hold only what changed."""
 
-COMPLETED = "completed"
-"""The field of the source metadata that says whether a row has all of its columns."""
-
 METADATA_WITH_COMPLETED = pa.struct([*SOURCE_METADATA, pa.field(COMPLETED, pa.bool_())])
 """The type of the source metadata of rows that were completed."""
+
+KEPT = pa.schema(
+    [
+        pa.field("place", pa.int64()),
+        pa.field("payload", pa.string()),
+        pa.field("before", pa.string()),
+        pa.field(COMPLETED, pa.bool_()),
+    ]
+)
+"""The columns of what is kept of completed rows: their places among the rows, and what was changed."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -112,11 +120,7 @@ def completed(
         read: reads rows; rows that cannot be read are omitted.
         at_own_commit: whether each row is read as of its own commit, because some changes are not in the epoch.
     """
-    metadata = rows.column("source_metadata")
-    is_partial = pc.and_(
-        pc.equal(pc.struct_field(metadata, "mod_type"), _UPDATE),
-        pc.is_in(pc.struct_field(metadata, "value_capture_type"), value_set=pa.array(PARTIAL)),
-    ).fill_null(False)
+    is_partial = _are_partial(rows)
     whole = ~is_partial.to_numpy(zero_copy_only=False)
     if is_partial.true_count:
         payloads, before = rows.column("payload").to_pylist(), rows.column("before").to_pylist()
@@ -133,10 +137,50 @@ def completed(
                         before[change.index] = _old_row(change)
         rows = _replaced(rows, "payload", pa.array(payloads, pa.string()))
         rows = _replaced(rows, "before", pa.array(before, pa.string()))
-    columns = [*(pc.struct_field(metadata, one.name) for one in SOURCE_METADATA), pa.array(whole)]
-    marked = pa.StructArray.from_arrays(columns, fields=list(METADATA_WITH_COMPLETED))
     incomplete = Counter(rows.column("object").filter(pa.array(~whole)).to_pylist())
-    return WholeRows(_replaced(rows, "source_metadata", marked), incomplete)
+    return WholeRows(_marked(rows, pa.array(whole)), incomplete)
+
+
+def kept(whole: pa.RecordBatch) -> pa.RecordBatch | None:
+    """What :func:`completed` has changed, to be applied again (:func:`applied`); None where there were no updates."""
+    places = np.flatnonzero(_are_partial(whole).to_numpy(zero_copy_only=False))
+    if not len(places):
+        return None
+    changed = whole.take(pa.array(places))
+    columns = [pa.array(places), changed.column("payload"), changed.column("before"), are_completed(changed)]
+    return pa.RecordBatch.from_arrays(columns, schema=KEPT)
+
+
+def applied(rows: pa.RecordBatch, changed: pa.RecordBatch) -> WholeRows:
+    """The result of :func:`completed` for the same rows, given what was :func:`kept` of it."""
+    payloads, before = rows.column("payload").to_pylist(), rows.column("before").to_pylist()
+    whole = np.ones(rows.num_rows, np.bool_)
+    for place, payload, old, is_whole in zip(*(column.to_pylist() for column in changed.columns), strict=True):
+        payloads[place], before[place], whole[place] = payload, old, is_whole
+    rows = _replaced(rows, "payload", pa.array(payloads, pa.string()))
+    rows = _replaced(rows, "before", pa.array(before, pa.string()))
+    incomplete = Counter(rows.column("object").filter(pa.array(~whole)).to_pylist())
+    return WholeRows(_marked(rows, pa.array(whole)), incomplete)
+
+
+def with_mark(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with the field :data:`COMPLETED`; those that were not completed have it by how they were captured."""
+    return rows if are_completed(rows) is not None else _marked(rows, pc.invert(_are_partial(rows)))
+
+
+def _are_partial(rows: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows are updates that were captured without the columns that did not change."""
+    metadata = rows.column("source_metadata")
+    return pc.and_(
+        pc.equal(pc.struct_field(metadata, "mod_type"), _UPDATE),
+        pc.is_in(pc.struct_field(metadata, "value_capture_type"), value_set=pa.array(PARTIAL)),
+    ).fill_null(False)
+
+
+def _marked(rows: pa.RecordBatch, whole: pa.BooleanArray) -> pa.RecordBatch:
+    metadata = rows.column("source_metadata")
+    columns = [*(pc.struct_field(metadata, one.name) for one in SOURCE_METADATA), whole]
+    return _replaced(rows, "source_metadata", pa.StructArray.from_arrays(columns, fields=list(METADATA_WITH_COMPLETED)))
 
 
 def are_completed(rows: pa.RecordBatch) -> pa.Array | None:

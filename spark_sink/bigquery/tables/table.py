@@ -293,8 +293,8 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
     return (
         f"merge needs whole rows, and change stream {stream} captures {value_capture_type}:"
         f" ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"
-        f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')), or take mode merge-load,"
-        " or set source.complete_rows"
+        f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')), or take mode"
+        " merge-load, or set source.complete_rows"
     )
 
 

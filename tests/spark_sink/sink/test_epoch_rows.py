@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,19 @@ def database(emulator: Emulator) -> Iterator[MakeDatabase]:
 
 
 def spooled(
-    folder: Path, make: MakeDatabase, dialect: str, capture: str, **more: object
+    folder: Path, make: MakeDatabase, dialect: str, capture: str, **more: Any
 ) -> tuple[Workload, Path, Spool]:
     """A workload, the configuration that completes its rows, and the spool that holds it."""
     sample = make(dialect=dialect, value_capture_type=capture)
     start = format_rfc3339(time.time_ns())
     workload = Workload(sample, seed=31)
     workload.run(mods=120)
-    source = {"start": start, "end": last_commit(workload), "complete_rows": True}
+    source = {
+        "start": start,
+        "end": last_commit(workload),
+        "complete_rows": True,
+        "tables": {"exclude": ["Readings"]},  # whose key BigQuery does not allow
+    }
     config = configuration(folder, sample, source=source, **more)
     done = run("read", config)
     assert done.code == 0, done.err
@@ -78,7 +83,7 @@ def test_updates_have_the_rows_that_were_committed(
     expected = {
         (mod.commit_timestamp_ns, mod.table, json.dumps(mod.keys, sort_keys=True)): mod
         for mod in workload.committed
-        if mod.mod_type == "UPDATE"
+        if mod.mod_type == "UPDATE" and mod.table != "Readings"
     }
     found = 0
     for event in changed(rows, spool):
@@ -121,8 +126,10 @@ def test_a_change_stream_that_captures_only_changes_is_merged_by_change_data_cap
         run_of_sink.only_what_is_sealed()
         run_of_sink.run()
     assert not (tmp_path / "dead-letters").exists()
-    left: dict[str, dict[str, dict[str, Any]]] = {}
+    left: dict[str, dict[str, Mapping[str, Any]]] = {}
     for mod in workload.committed:
+        if mod.table == "Readings":
+            continue
         rows = left.setdefault(mod.table, {})
         rows.pop(json.dumps(mod.keys), None)
         if mod.mod_type != "DELETE":
