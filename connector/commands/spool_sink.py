@@ -161,6 +161,7 @@ class SpoolSink:
         with suppress(SpoolError):
             reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in sink_names()]
             self._metrics.dead_letters = sum(report.refused for report in reports)
+            self._metrics.incomplete_rows = sum(report.incomplete for report in reports)
             self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
             self._metrics.backfills = await asyncio.to_thread(states, self._spool)
 

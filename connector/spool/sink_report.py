@@ -15,9 +15,11 @@ class SinkReport(BaseModel):
     """A sink's report.
 
     Attributes:
-        first: the first epoch of the newest micro-batch with rejected rows; 0 before there was one.
+        first: the first epoch of the newest micro-batch with rejected or incomplete rows; 0 before there was one.
         refused: rows that became dead letters, including those that were replayed since.
         stopped: why a table is stopped, by its name in the source.
+        incomplete: rows that were delivered without columns, because Spanner no longer keeps them as of their commit
+            (``source.complete_rows``).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -26,19 +28,23 @@ class SinkReport(BaseModel):
     first: int = Field(ge=0)
     refused: int = Field(ge=0)
     stopped: dict[str, str]
+    incomplete: int = Field(default=0, ge=0)
 
-    def after(self, first: int, refused: int, tables: Mapping[str, str]) -> "SinkReport":
+    def after(self, first: int, refused: int, tables: Mapping[str, str], incomplete: int = 0) -> "SinkReport":
         """The report after a micro-batch.
 
         Args:
             first: its first epoch. A micro-batch that is repeated has the same one and is counted once.
             refused: its rows that became dead letters.
             tables: why each of its tables is stopped; empty if it is not.
+            incomplete: its rows that were delivered without columns.
         """
         stopped = {table: why for table, why in {**self.stopped, **tables}.items() if why}
-        if not refused or first <= self.first:
+        if not (refused or incomplete) or first <= self.first:
             return self.model_copy(update={"stopped": stopped})
-        return SinkReport(first=first, refused=self.refused + refused, stopped=stopped)
+        return SinkReport(
+            first=first, refused=self.refused + refused, stopped=stopped, incomplete=self.incomplete + incomplete
+        )
 
     def without(self, table: str) -> "SinkReport":
         """The report after a table is no longer stopped."""

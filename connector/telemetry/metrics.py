@@ -37,6 +37,7 @@ class ReaderMetrics:
     worker_restarts: int = 0
     sink_restarts: int = 0
     dead_letters: int = 0
+    incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
     mods_by_type: Counter[str] = field(default_factory=Counter)

@@ -48,6 +48,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
         lambda m: m.late_records,
     ),
     "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
+    "incomplete_rows": (
+        "Rows that were delivered without columns that Spanner no longer keeps (source.complete_rows)",
+        lambda m: m.incomplete_rows,
+    ),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }
 

@@ -130,7 +130,7 @@ class BigQueryDelivery:
             [
                 summary,
                 *self._paced(len(tables)),
-                *self._report(rows[0].first, rejected, {row.table: row.stopped for row in rows}),
+                *self._report(rows[0].first, rejected, {row.table: row.stopped for row in rows}, incomplete),
             ]
         )
 
@@ -152,11 +152,11 @@ class BigQueryDelivery:
         self._gathering = seconds
         return [f"with {tables} tables changes gather for up to {seconds} s, for BigQuery's quotas (bigquery-costs.md)"]
 
-    def _report(self, first: int, rejected: int, tables: Mapping[str, str]) -> list[str]:
+    def _report(self, first: int, rejected: int, tables: Mapping[str, str], incomplete: int) -> list[str]:
         """Records the result of a micro-batch; returns why tables are stopped, each reason once."""
         before = report_of(self._spool, self.consumer)
         left_out = {table: "" for table in before.stopped if not self._keeps(table)}
-        report = before.after(first, rejected, {**left_out, **tables})
+        report = before.after(first, rejected, {**left_out, **tables}, incomplete)
         if report != before:
             write_report(self._spool, self.consumer, report)
         news = [why for table, why in tables.items() if why and why != self._reported.get(table)]

@@ -90,7 +90,7 @@ class FileDelivery:
         incomplete = sum(row.incomplete for row in rows)
         lacking = f", {incomplete} without columns that Spanner no longer keeps" if incomplete else ""
         summary = f"{len(files)} files, {sum(file.rows for file in files)} events{lacking}{rejected}"
-        return "; ".join([summary, *self._report(rows, refused)])
+        return "; ".join([summary, *self._report(rows, refused, incomplete)])
 
     def drain(self) -> None:
         """Bounds the delivery by the newest epoch of now; an open minute is left for the next run."""
@@ -120,12 +120,12 @@ class FileDelivery:
             discard_others(store, self._spool.header().spool_id, {row.first for row in rows}, names)
         self._has_run = True
 
-    def _report(self, rows: Sequence[Row], refused: int) -> list[str]:
+    def _report(self, rows: Sequence[Row], refused: int, incomplete: int) -> list[str]:
         """Writes the sink's report; returns each table's new reason for rejected events."""
         stopped = {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
         before = report_of(self._spool, self.consumer)
         left_out = {table: "" for table in before.stopped if not self._keeps(table)}
-        report = before.after(min(row.first for row in rows), refused, {**left_out, **stopped})
+        report = before.after(min(row.first for row in rows), refused, {**left_out, **stopped}, incomplete)
         if report != before:
             write_report(self._spool, self.consumer, report)
         reasons = {row.table: row.why for row in rows if row.refused}

@@ -272,14 +272,19 @@ def _before(change: _Change) -> Values:
 
 
 def _payload(change: _Change) -> str:
-    """The row after an update: its own columns first, then those that it lacked, in the schema's order."""
-    others = [column.name for column in change.schema.columns if column.name not in change.values]
-    return _text(change.values | {name: change.after[name] for name in others if name in change.after})
+    """The row after an update, as far as it is known."""
+    return _text(_in_order(change, change.after | change.values))
 
 
 def _old_row(change: _Change) -> str:
     """The row before an update whose old values were captured."""
-    return _text({**change.after, **change.old})
+    return _text(_in_order(change, change.after | change.old))
+
+
+def _in_order(change: _Change, values: Values) -> Values:
+    """Columns in the order of the schema."""
+    ordered = {column.name: values[column.name] for column in change.schema.columns if column.name in values}
+    return ordered | values
 
 
 def key_of(values: Mapping[str, msgspec.Raw], columns: Iterable[str]) -> Key:
