@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from connector.config.sections import SourceConfig
-from connector.errors import SnapshotLostError, StreamError, VersionRetentionError
+from connector.errors import SnapshotLostError, SpannerCdcError, StreamError, VersionRetentionError
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys
 from connector.spool.manifest import SegmentFile
@@ -146,14 +146,20 @@ def _of(tables: Collection[str] | None, batch: pa.RecordBatch) -> pa.RecordBatch
     return batch.filter(pc.is_in(batch.column("object"), value_set=pa.array(sorted(tables), pa.string())))
 
 
+def _check_allowed(error: SpannerCdcError) -> None:
+    """Raises an error that does not say that something does not exist."""
+    if "permission denied" in str(error):
+        raise error
+
+
 @dataclass(slots=True)
 class SpannerRows:
     """Reads rows of tables by their keys; a table or a column that does not exist at a timestamp has no rows there."""
 
     completion: Completion
     _source: SourceConfig = field(init=False)
-    _gone: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By table and column, until when the column is not looked for, in seconds of the monotonic clock."""
+    _gone: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    """By table and column: as of when it does not exist, and until when it is not looked for (monotonic seconds)."""
 
     def __post_init__(self) -> None:
         self._source = SourceConfig.model_validate_json(self.completion.source)
@@ -166,20 +172,21 @@ class SpannerRows:
     def read(self, read: Read) -> Found:
         """The rows; empty where Spanner does not keep them any more."""
         now = time.monotonic()
-        gone = frozenset(name for name in read.columns if self._gone.get((read.table, name), 0.0) > now)
+        known = {name: self._gone[read.table, name] for name in read.columns if (read.table, name) in self._gone}
+        gone = {name: since for name, (since, until) in known.items() if since <= read.at and now < until}
         wanted = tuple(name for name in read.columns if name not in gone)
         try:
             return Found(self._rows(read, wanted, read.keys), gone)
         except VersionRetentionError:
             return Found({}, gone)
         except _NO_SUCH_THING as error:
-            if "permission denied" in str(error):
-                raise
+            _check_allowed(error)
             found = self._existing(read, wanted)
         if found is None:
             return Found({}, gone)
-        gone |= frozenset(wanted) - found
-        self._gone |= {(read.table, name): now + _GONE_FOR for name in gone}
+        for name in set(wanted) - found:
+            gone[name] = min(read.at, known[name][0] if name in known else read.at)
+            self._gone[read.table, name] = (gone[name], now + _GONE_FOR)
         return Found(self._rows(read, tuple(name for name in wanted if name in found), read.keys), gone)
 
     def _existing(self, read: Read, columns: tuple[str, ...]) -> frozenset[str] | None:
@@ -188,7 +195,8 @@ class SpannerRows:
         def exists(*names: str) -> bool:
             try:
                 self._rows(read, names, read.keys[:1])
-            except _NO_SUCH_THING:
+            except _NO_SUCH_THING as error:
+                _check_allowed(error)
                 return False
             return True
 

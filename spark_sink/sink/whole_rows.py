@@ -10,6 +10,7 @@ own commit.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -61,10 +62,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows that were read, by key, and the columns that the table does not have at that timestamp."""
+    """The rows that were read, by key, and the columns that the table lacks, each with a timestamp since when."""
 
     rows: Mapping[Key, Values] = field(default_factory=dict)
-    gone: frozenset[str] = frozenset()
+    gone: Mapping[str, int] = field(default_factory=dict)
 
 
 Reader = Callable[[Read], Found]
@@ -101,11 +102,11 @@ class _Change:
         """The text of a JSON object with the columns of its key."""
         return _text({name: self.values[name] for name in self.schema.primary_keys})
 
-    def lacks(self, gone: Iterable[str] = ()) -> list[str]:
-        """The columns that are not known of the row after it, in the schema's order."""
+    def lacks(self, gone: Mapping[str, int] = MappingProxyType({})) -> list[str]:
+        """The columns that are not known of the row after it, in the schema's order, and that were not gone by then."""
         if not self.is_partial:
             return []
-        known = {*self.after, *self.schema.primary_keys, *gone}
+        known = {*self.after, *self.schema.primary_keys, *(name for name in gone if gone[name] <= self.at)}
         return [column.name for column in self.schema.columns if column.name not in known]
 
 
@@ -218,18 +219,18 @@ def _changes(rows: pa.RecordBatch, places: Sequence[int], schema_of: Callable[[s
         yield _Change(index, mod_type, is_partial, schema, int(number[:16], 16), values, old)
 
 
-def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit: bool) -> frozenset[str]:
-    """Fills in what is known of the row after each change; returns the columns that the table does not have."""
+def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit: bool) -> Mapping[str, int]:
+    """Fills in what is known of the row after each change; returns the columns that are gone, and since when."""
     of_key: dict[Key, list[_Change]] = defaultdict(list)
     for change in changes:
         of_key[change.key].append(change)
     for of_row in of_key.values():
         _follow(of_row, {})
-    gone: set[str] = set()
+    gone: dict[str, int] = {}
     if not at_own_commit:
         last = [of_row[-1] for of_row in of_key.values() if of_row[-1].lacks()]
         found = _found(table, last, max((change.at for change in changes), default=0), read)
-        gone |= found.gone
+        gone = dict(found.gone)
         for change in last:
             _follow(of_key[change.key], found.rows.get(change.key, {}))
     by_commit: dict[int, list[_Change]] = defaultdict(list)
@@ -238,13 +239,15 @@ def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit
             by_commit[change.at].append(change)
     for at, of_commit in by_commit.items():
         found = _found(table, of_commit, at, read, gone)
-        gone |= found.gone
+        gone |= {name: min(since, gone.get(name, since)) for name, since in found.gone.items()}
         for change in of_commit:
             change.after = {**found.rows.get(change.key, {}), **change.after}
-    return frozenset(gone)
+    return gone
 
 
-def _found(table: str, changes: Sequence[_Change], at: int, read: Reader, gone: Iterable[str] = ()) -> Found:
+def _found(
+    table: str, changes: Sequence[_Change], at: int, read: Reader, gone: Mapping[str, int] = MappingProxyType({})
+) -> Found:
     """Reads the columns that changes lack, all at once."""
     if not changes:
         return Found()

@@ -34,7 +34,7 @@ class Source:
     wanted: list[Row] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     at: int = AT
-    gone: frozenset[str] = frozenset()
+    gone: dict[str, int] = field(default_factory=dict)
 
     def commit(self, keys: list[Key], capture: str = "") -> list[DataChangeRecord]:
         self.at += 1
@@ -73,13 +73,14 @@ class Source:
         """The rows as of a commit, as Spanner has them."""
         self.reads.append(read)
         rows = self.after[read.at]
+        gone = {name: read.at for name, since in self.gone.items() if since <= read.at and name in read.columns}
         found = {}
         for text in read.keys:
             key = tuple(orjson.loads(text)[name] for name in read.key_columns)
             row = rows.get((key[1], key[0]))
             if row is not None:
-                found[key] = decoded(json.dumps({name: row[name] for name in read.columns if name not in self.gone}))
-        return Found(found, self.gone & set(read.columns))
+                found[key] = decoded(json.dumps({name: row[name] for name in read.columns if name not in gone}))
+        return Found(found, gone)
 
 
 def epoch(source: Source, commits: list[list[Key]], existing: list[Key]) -> pa.RecordBatch:
@@ -143,10 +144,29 @@ def test_what_cannot_be_read_stays_as_it_was_captured_and_is_counted(
 
 
 def test_a_column_that_the_table_no_longer_has_is_not_missed() -> None:
-    source = Source(Random(1), "NEW_VALUES", gone=frozenset({"Tags"}))
+    source = Source(Random(1), "NEW_VALUES", gone={"Tags": 0})
     rows = epoch(source, [[("", "1")]] * 6, [("", "1")])
     whole = completed(rows, schema_of, source.read)
     assert not whole.incomplete
+
+
+@effort(40)
+@given(COMMITS, st.lists(KEY, unique=True), st.sampled_from(PARTIAL), st.integers(0, 2**32), st.integers(1, 8))
+def test_a_column_that_is_dropped_within_the_epoch_is_in_the_rows_before(
+    commits: list[list[Key]], existing: list[Key], capture: str, seed: int, dropped_at: int
+) -> None:
+    source = Source(Random(seed), capture, gone={"Tags": AT + dropped_at})
+    rows = epoch(source, commits, existing)
+    whole = completed(rows, schema_of, source.read)
+    assert not whole.incomplete
+    for index, wanted in enumerate(source.wanted):
+        if wanted:
+            payload = orjson.loads(whole.rows.column("payload")[index].as_py())
+            is_before = int(whole.rows.column("sort_keys")[index][1].as_py()) < AT + dropped_at
+            kept = (
+                wanted if is_before or "Tags" in payload else {name: wanted[name] for name in wanted if name != "Tags"}
+            )
+            assert payload == kept
 
 
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])

@@ -32,9 +32,7 @@ def database(emulator: Emulator) -> Iterator[MakeDatabase]:
     yield from databases(emulator)
 
 
-def spooled(
-    folder: Path, make: MakeDatabase, dialect: str, capture: str, **more: Any
-) -> tuple[Workload, Path, Spool]:
+def spooled(folder: Path, make: MakeDatabase, dialect: str, capture: str, **more: Any) -> tuple[Workload, Path, Spool]:
     """A workload, the configuration that completes its rows, and the spool that holds it."""
     sample = make(dialect=dialect, value_capture_type=capture)
     start = format_rfc3339(time.time_ns())
@@ -140,3 +138,39 @@ def test_a_change_stream_that_captures_only_changes_is_merged_by_change_data_cap
         for name in {name for row in rows.values() for name in row}:
             nulls = sum(row[name] is None for row in rows.values())
             assert sum(row[name] is None for row in found) == nulls, f"{table}.{name}"
+
+
+def test_a_column_and_a_table_that_were_dropped_since_are_in_the_rows_before(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(value_capture_type="NEW_VALUES")
+    generated = "G STRING(MAX) AS (CONCAT(A, B)) STORED"
+    sample.run_ddl(
+        "CREATE TABLE Singles (Id INT64, A STRING(MAX), B STRING(MAX)) PRIMARY KEY (Id)",
+        f"CREATE TABLE Albums2 (Id INT64, A STRING(MAX), B STRING(MAX), C STRING(MAX), {generated}) PRIMARY KEY (Id)",
+    )
+    start = format_rfc3339(time.time_ns())
+    names = ["Id", "A", "B", "C"]
+    for table, columns in (("Singles", names[:3]), ("Albums2", names)):
+        with sample.database.batch() as batch:
+            batch.insert(table, columns, [[key, *columns[1:]] for key in (1, 2)])
+        with sample.database.batch() as batch:
+            batch.update(table, ["Id", "A"], [[1, "changed"]])
+    sample.run_ddl("DROP TABLE Singles", "ALTER TABLE Albums2 DROP COLUMN C")
+    with sample.database.batch() as batch:
+        batch.update("Albums2", ["Id", "A"], [[2, "later"]])
+    end = format_rfc3339(batch.committed.timestamp_pb().ToNanoseconds())
+    config = configuration(tmp_path, sample, source={"start": start, "end": end, "complete_rows": True})
+    assert run("read", config).code == 0
+    spool = Spool.at(tmp_path / "spool")
+    rows = EpochRows(spool, Completion.of(load(config).source))
+    found = [
+        (event["object"], json.loads(event["payload"]), event["source_metadata"]["completed"])
+        for event in changed(rows, spool)
+        if event["source_metadata"]["mod_type"] == "UPDATE"
+    ]
+    assert sorted(found, key=str) == [
+        ("Albums2", {"Id": "1", "A": "changed", "B": "B", "C": "C"}, True),
+        ("Albums2", {"Id": "2", "A": "later", "B": "B"}, True),
+        ("Singles", {"Id": "1", "A": "changed", "B": "B"}, True),
+    ]
