@@ -69,8 +69,8 @@ class Conditions:
                 return None if equal is None else f"({self._dialect.identifier(name)} IS NOT NULL AND {equal})"
         operator = _COMPARISONS.get(type(of))
         path: tuple[str, ...] = getattr(of, "attribute", ())
-        value: object = getattr(of, "value", None)
-        return None if operator is None or len(path) != 1 else self._compared(operator, path[0], value)
+        operand: object = getattr(of, "value", None)
+        return None if operator is None or len(path) != 1 else self._compared(operator, path[0], operand)
 
     def _compared(self, operator: str, name: str, value: object) -> str | None:
         found = self._columns.get(name)
