@@ -1,5 +1,7 @@
 """Rows become the JSON of a change record, and columns of Arrow's types, whatever their values are."""
 
+from collections.abc import Sequence
+
 import orjson
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from connector.errors import EventError
 from connector.snapshot.arrow_types import ARROW_TYPES
 from connector.snapshot.row_block import RowBlock
 from tests.connector.snapshot.encoded import CASES, encoded
+from tests.property.effort import effort
 from tests.spark_sink.column_types import TYPE_OBJECTS
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -21,7 +24,7 @@ SCALARS = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=
 VALUES = SCALARS | st.lists(SCALARS, max_size=5) | st.lists(st.lists(SCALARS, max_size=3), max_size=3)
 
 
-def block_of(rows: list[list[object]], types: list[str]) -> RowBlock:
+def block_of(rows: Sequence[Sequence[object]], types: list[str]) -> RowBlock:
     columns = [ColumnType(f"c{n}", one, is_primary_key=False, ordinal_position=n) for n, one in enumerate(types)]
     return RowBlock(columns, [encoded(value) for row in rows for value in row])
 
@@ -34,6 +37,7 @@ def test_every_kind_of_column_has_an_arrow_type() -> None:
     assert set(ARROW_TYPES) == set(CASES) == set(ColumnKind)
 
 
+@effort(80)
 @given(st.data())
 def test_payloads_are_the_json_of_the_values(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 5))
