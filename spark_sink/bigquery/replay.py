@@ -14,7 +14,6 @@ from hashlib import blake2b
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connector.config.loading import Config
 from connector.errors import SpoolError

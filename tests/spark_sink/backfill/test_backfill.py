@@ -62,11 +62,10 @@ def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_ro
     workload.run(mods=200)
     config = config_of(tmp_path, sample, backfill=True)
     sealed = tmp_path / "spool/backfills/1/manifests"
-    with load(workload, rate=20):
-        with Background("run", config, log=tmp_path / "first.log") as service:
-            service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=180)
-            kill(process_tree(service.process.pid))
-            service.process.wait()
+    with load(workload, rate=20), Background("run", config, log=tmp_path / "first.log") as service:
+        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=180)
+        kill(process_tree(service.process.pid))
+        service.process.wait()
     end = last_commit(workload)
     done = run("run", config_of(tmp_path, sample, backfill=True, end=end), timeout=280)
     assert done.code == 0, done.err
@@ -75,4 +74,6 @@ def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_ro
     snapshots = [event for event in events(tmp_path / "events") if event["source_metadata"]["snapshot"]]
     assert len({event["sort_keys"][1] for event in snapshots}) == 1
     assert max(Counter(map(key_of, snapshots)).values()) == 1, "a row was delivered twice"
-    assert format_rfc3339(snapshots[0]["sort_keys"][1] + 1) == format_rfc3339(Spool.at(tmp_path / "spool").header().start)
+    assert format_rfc3339(snapshots[0]["sort_keys"][1] + 1) == format_rfc3339(
+        Spool.at(tmp_path / "spool").header().start
+    )
