@@ -22,7 +22,7 @@ from connector.config.sections import SourceConfig
 from connector.errors import VersionRetentionError
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
-from spark_sink.backfill.partitions import FORMAT, BackfillPartitions, Setup, Task, from_text
+from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
 from spark_sink.backfill.planning import TablePlans
 from spark_sink.errors import is_own
 from spark_sink.registration import cores_of
@@ -85,7 +85,7 @@ class BackfillJob:
         self._plans = TablePlans(own, document, source, options.emulator_host, data_boost=options.data_boost)
         self._setup = Setup(
             own.path,
-            source.model_dump_json(),
+            source.model_dump_json(include=CONNECTION),
             options.emulator_host,
             header.default_schema or source.database,
             stream_name,

@@ -34,6 +34,9 @@ SEGMENT_BYTES = 48 * 1024 * 1024
 _BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of values from which on a record batch of a segment ends."""
 
+CONNECTION = {"project", "endpoint", "instance", "database", "change_stream", "database_role", "emulator_host"}
+"""The options of the section ``source`` that tasks need; durations would not be read back from their JSON."""
+
 _ARROW = pa.schema(
     [
         pa.field("place", pa.int64()),
