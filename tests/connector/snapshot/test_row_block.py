@@ -1,5 +1,7 @@
 """Rows become the JSON of a change record, and columns of Arrow's types, whatever their values are."""
 
+from collections.abc import Sequence
+
 import orjson
 import pyarrow as pa
 import pytest
@@ -21,7 +23,7 @@ SCALARS = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=
 VALUES = SCALARS | st.lists(SCALARS, max_size=5) | st.lists(st.lists(SCALARS, max_size=3), max_size=3)
 
 
-def block_of(rows: list[list[object]], types: list[str]) -> RowBlock:
+def block_of(rows: Sequence[Sequence[object]], types: list[str]) -> RowBlock:
     columns = [ColumnType(f"c{n}", one, is_primary_key=False, ordinal_position=n) for n, one in enumerate(types)]
     return RowBlock(columns, [encoded(value) for row in rows for value in row])
 
