@@ -41,7 +41,7 @@ def test_tables_without_a_plan_are_to_be_planned() -> None:
         assert remaining(document, plans(own, document.tables), [])[0] == [0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32))
 def test_after_any_kill_exactly_the_partitions_that_are_not_sealed_are_left(seed: int) -> None:
     random = Random(seed)
@@ -130,7 +130,9 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
 
         after_restart = opened(own, document)
         assert [one.part.partition for one in after_restart.sealed] == [0, 1, 2]
+        assert after_restart.prune() == 2
         assert after_restart.undelivered_bytes == writer.undelivered_bytes > 0
         consumers.record(own, "files", 3, now=T)
         assert after_restart.prune() == 3
-        assert after_restart.undelivered_bytes > 0, "the newest epoch stays"
+        assert after_restart.undelivered_bytes == 0
+        assert len(own.storage.list("segments")) == 1, "the newest epoch stays"

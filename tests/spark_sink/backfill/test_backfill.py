@@ -17,7 +17,7 @@ from tests.spark_sink.backfill.state import differences, events, key_of, state_o
 
 pytestmark = [pytest.mark.emulator, pytest.mark.spark]
 
-SPARK = {"master": "local[2]", "trigger": "100ms", "config": {"spark.driver.memory": "768m"}}
+SPARK = {"master": "local[2]", "trigger": "500ms", "config": {"spark.driver.memory": "768m"}}
 
 
 def config_of(folder: Path, sample: object, **source: object) -> Path:
@@ -54,6 +54,7 @@ def test_a_backfill_and_the_stream_after_it_give_the_databases_rows(database: Ma
     assert sum(table["rows"] for table in one["tables"]) == len(before)
 
 
+@pytest.mark.timeout(600)
 def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_rows(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
@@ -62,8 +63,8 @@ def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_ro
     workload.run(mods=200)
     config = config_of(tmp_path, sample, backfill=True)
     sealed = tmp_path / "spool/backfills/1/manifests"
-    with load(workload, rate=20), Background("run", config, log=tmp_path / "first.log") as service:
-        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=180)
+    with load(workload, rate=10), Background("run", config, log=tmp_path / "first.log") as service:
+        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=280)
         kill(process_tree(service.process.pid))
         service.process.wait()
     end = last_commit(workload)
