@@ -1,6 +1,6 @@
 """Encoded values of columns, located in the bytes of a block. Pure.
 
-Spanner sends the value of a column as a google.protobuf.Value: a message with one field, whose tag tells the kind.
+Spanner sends the value of a column as a google.protobuf.Value: a message with one field, whose tag gives the kind.
 """
 
 from collections.abc import Sequence
