@@ -197,7 +197,7 @@ def run(sample: SampleDatabase, folder: Path, *, rows: int, kills: int, seed: in
         while len(campaign.killed) < kills:
             with campaign.run(None) as service:
                 while service.process.poll() is None and len(campaign.killed) < kills:
-                    time.sleep(random.uniform(8, 30))
+                    time.sleep(random.uniform(15, 45))
                     campaign.kill(service)
                     report(f"kill {len(campaign.killed)}: {campaign.killed[-1]}; {progress(folder)}")
                     service.process.poll()
