@@ -88,6 +88,8 @@ async def backfill(
         due = await finished_in_thread(
             functools.partial(_due_by_command, spool, config, stream, versions, options.tables)
         )
+    if not due.tables:  # all that were left are no longer watched
+        return
     stop.reading = True
     metrics = ReaderMetrics()
     await delivered(
@@ -111,7 +113,8 @@ def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream, versions
     known = backfills(spool)
     unfinished = _unfinished(known)
     if unfinished is not None:
-        return _continued(spool, header, stream, versions, unfinished)
+        document = _continued(spool, header, stream, versions, unfinished)
+        return document if document.tables else None
     return None if known else _recorded(spool, header, stream, versions, _kept(stream), why="start")
 
 
@@ -142,19 +145,21 @@ def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
 def _continued(
     spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, one: RecordedBackfill
 ) -> Backfill:
-    """The same backfill, or one of its unfinished tables at a new timestamp if its own is lost."""
+    """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
-    if one.is_open:
-        _log.info("a backfill continues", number=number, timestamp=at, tables=len(one.progress.unfinished))
-        return one.document
     left = set(one.progress.unfinished)
-    tables = [table for table in _kept(stream) if table.table in left]
+    tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
+    gone = left.difference(table.table for table in tables)
+    if one.is_open and not gone:
+        _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
+        return one.document
+    why = "tables of a backfill are no longer watched" if gone else "the rows of a backfill are no longer retained"
     _log.warning(
-        "the rows of a backfill are no longer retained as of its timestamp; what is left is read at a new one,"
-        " and nothing is missed: the stream has every change since the first",
+        f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
         number=number,
         timestamp=at,
         tables=", ".join(table.table for table in tables),
+        omitted=", ".join(sorted(gone)),
     )
     return _recorded(spool, header, stream, versions, tables, why=one.document.why, continues=number)
 

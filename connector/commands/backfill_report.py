@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from connector.backfill.documents import Backfill, Progress
-from connector.backfill.records import RecordedBackfill, backfills, find
+from connector.backfill.records import RecordedBackfill, find
 from connector.config.values import parse_duration
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
@@ -21,13 +21,29 @@ _INTERVAL = 5.0
 _log = Log(__name__)
 
 
-def states(spool: Spool) -> list[Report]:
-    """The state of each backfill of a spool.
+class BackfillStates:
+    """The state of each backfill of a spool, for one who looks often: those that are done are read once.
 
-    Raises:
-        SpoolError: a document is corrupt or cannot be read.
+    Args:
+        spool: the change stream's spool.
     """
-    return [described(one) for one in backfills(spool)]
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._done: list[Report] = []
+
+    def current(self) -> list[Report]:
+        """As :func:`described` describes them.
+
+        Raises:
+            SpoolError: a document is corrupt or cannot be read.
+        """
+        found = list(self._done)
+        while (one := find(self._spool, len(found) + 1)) is not None:
+            found.append(described(one))
+            if one.progress.is_done and len(self._done) == len(found) - 1:
+                self._done.append(found[-1])
+        return found
 
 
 def described(one: RecordedBackfill) -> Report:

@@ -19,12 +19,12 @@ from connector.backfill.documents import Backfill, Progress
 from connector.backfill.records import write_progress
 from connector.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.config.sections import SourceConfig
-from connector.errors import VersionRetentionError
+from connector.errors import SpannerCdcError, VersionRetentionError
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
 from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
 from spark_sink.backfill.planning import TablePlans
-from spark_sink.errors import is_own
+from spark_sink.errors import clear_line, is_own
 from spark_sink.registration import cores_of
 from spark_sink.run import say
 
@@ -116,6 +116,9 @@ class BackfillJob:
                     self._read(self._wave(left), stopping)
         except VersionRetentionError as error:
             self._failure, self._is_lost = str(error), True
+            raise
+        except (SpannerCdcError, PySparkException) as error:
+            self._failure = clear_line(error)
             raise
         finally:
             self.report(now=True)

@@ -167,6 +167,20 @@ class Campaign:
         self._starts += 1
         return Background("run", self.config(end), log=self._folder / f"run-{self._starts}.log")
 
+    def await_progress(self) -> None:
+        """Waits until something was sealed or delivered since the last kill, or for a while, and then a little more."""
+        deadline, before = time.monotonic() + 90, self._reached()
+        while self._reached() == before and time.monotonic() < deadline:
+            time.sleep(0.5)
+        time.sleep(self._random.uniform(0, 8))
+
+    def _reached(self) -> tuple[int, int]:
+        own = self._folder / "spool/backfills/1"
+        sealed, delivered = own / "manifests", own / "consumers/files.json"
+        return len(
+            list(sealed.iterdir())
+        ) if sealed.exists() else 0, delivered.stat().st_ino if delivered.exists() else 0
+
     def kill(self, service: Background) -> None:
         """Kills the service, the backfill's driver, or one of its workers."""
         tree = process_tree(service.process.pid)
@@ -197,7 +211,7 @@ def run(sample: SampleDatabase, folder: Path, *, rows: int, kills: int, seed: in
         while len(campaign.killed) < kills:
             with campaign.run(None) as service:
                 while service.process.poll() is None and len(campaign.killed) < kills:
-                    time.sleep(random.uniform(15, 45))
+                    campaign.await_progress()
                     campaign.kill(service)
                     report(f"kill {len(campaign.killed)}: {campaign.killed[-1]}; {progress(folder)}")
                     service.process.poll()

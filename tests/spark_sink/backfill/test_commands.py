@@ -1,22 +1,30 @@
 """What the commands record, refuse and report of backfills, before Spark is started."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
 
 import pytest
 
-from connector.backfill.documents import Progress, TableProgress
-from connector.backfill.records import backfills, write_progress
+from connector.backfill.documents import Backfill, Progress, TableProgress
+from connector.backfill.records import backfills, unfinished_tables, write_progress
+from connector.commands.backfill import due_at_start
 from connector.commands.reports import spool_report, spool_text
+from connector.config import SourceConfig
+from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.reader.change_stream import opened
+from connector.spanner.versions import RowVersions
 from connector.spool.gaps import GapRecord, _Gaps
-from connector.spool.reading import Spool, to_json
+from connector.spool.reading import Spool, SpoolHeader, to_json
 from emulator import Workload
 from tests.connector.backfill.builders import T, recorded, spool_with_start
+from tests.connector.snapshot.scripted import serving, source_of
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.integration.workloads import last_commit
+from tests.spark_sink.backfill.jobs import recorded as scripted_backfill
 
 
 def test_a_start_beside_backfill_is_refused(tmp_path: Path) -> None:
@@ -87,3 +95,39 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
     assert "read again by a backfill since, except for rows deleted within it: A" in text
     assert "1 of 2 tables done" in text
     assert "B: failed, 0 of ? partitions, 0 rows, 0 bytes: too old" in text
+
+
+async def due(source: SourceConfig, host: str, spool: Spool, header: SpoolHeader) -> Backfill | None:
+    async with opened(source, emulator_host=host, started=True) as stream:
+        return due_at_start(spool, header, stream, RowVersions("1h", {}))
+
+
+def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool = Spool.at(tmp_path)
+        header = spool.header()
+        assert asyncio.run(due(source_of(server), server.host, spool, header)) == document
+        names = [table.table for table in document.tables]
+        report = tuple(TableProgress(table=name, state="read") for name in names[:-1])
+        lost = Progress(updated=T, tables=(*report, TableProgress(table=names[-1], state="failed")), lost=True)
+        done = tuple(table.model_copy(update={"state": "done"}) for table in report[:-1])
+        write_progress(own, lost.model_copy(update={"tables": (*done, *lost.tables[-2:])}))
+        again = asyncio.run(due(source_of(server), server.host, spool, header))
+        assert again is not None
+        assert (again.number, again.continues, again.why) == (2, 1, "start")
+        assert again.timestamp > document.timestamp
+        assert {table.table for table in again.tables} == set(names[-2:])
+
+
+def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfill(tmp_path: Path) -> None:
+    with serving() as server:
+        _, document = scripted_backfill(server, tmp_path)
+        spool = Spool.at(tmp_path)
+        name = document.tables[0].table
+        source = source_of(server).model_copy(update={"tables": Tables(exclude=(name,))})
+        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        assert again is not None
+        assert (again.number, again.continues) == (2, 1)
+        assert {table.table for table in again.tables} == {table.table for table in document.tables} - {name}
+        assert unfinished_tables(spool) == {table.table for table in again.tables}

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import fastavro
 import orjson
 import pytest
 
@@ -15,6 +14,7 @@ from spark_sink.files.writer import FileWriter
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
 from tests.connector.backfill.builders import T, recorded, segment, spool_with_start
+from tests.spark_sink.files.written import avro_events
 
 
 @pytest.fixture
@@ -60,8 +60,7 @@ def test_json_lines_are_in_the_folder_of_the_backfills_minute(own: Spool, tmp_pa
 
 def test_avro_holds_the_rows(own: Spool, tmp_path: Path) -> None:
     for path, data in written(own, tmp_path / "out", "avro").items():
-        with (tmp_path / "out" / path).open("rb") as file:
-            events = list(fastavro.reader(file))
+        events = avro_events(tmp_path / "out" / path)
         assert data.startswith(b"Obj")
         assert [event["payload"]["Id"] for event in events] == [1, 2, 3]
         assert {event["source_metadata"]["snapshot"] for event in events} == {True}
