@@ -24,7 +24,7 @@ def schema(table: str) -> TableSchema:
     return TableSchema.of(table, [column("Id", "INT64", 1, key=True), column("Name", ordinal=2)], ["Id"])
 
 
-def spool_with_start(folder: Path) -> tuple[Spool, SpoolHeader]:
+def spool_with_start(folder: Path | str) -> tuple[Spool, SpoolHeader]:
     """A change stream's spool whose start is right after T."""
     spool = Spool.at(folder)
     return spool, initialize(spool, SOURCE, T + 1, "now", [schema("A"), schema("B")], default_schema="d")

@@ -16,8 +16,8 @@ def report(spool: Spool, number: int, states: dict[str, State], *, lost: bool = 
     write_progress(spool_of(spool, number), Progress(updated=T, tables=tables, lost=lost))
 
 
-def test_a_backfill_is_a_spool_of_its_own_with_the_same_source(tmp_path: Path) -> None:
-    spool, header = spool_with_start(tmp_path)
+def test_a_backfill_is_a_spool_of_its_own_with_the_same_source(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
     document = recorded(spool, header, "A", "B")
     (one,) = backfills(spool)
     assert one.document == document
@@ -44,8 +44,8 @@ def test_a_recording_that_was_killed_before_its_last_write_is_repeated_under_the
     assert first.tables == again.tables
 
 
-def test_two_processes_cannot_record_at_once(tmp_path: Path) -> None:
-    spool, header = spool_with_start(tmp_path)
+def test_two_processes_cannot_record_at_once(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
     with (
         spool.storage.locked("backfills/recording.lock", "taken"),
         pytest.raises(SpoolInUseError, match="another process records a backfill"),
@@ -53,8 +53,8 @@ def test_two_processes_cannot_record_at_once(tmp_path: Path) -> None:
         recorded(spool, header, "A")
 
 
-def test_a_table_is_unfinished_until_its_rows_are_delivered(tmp_path: Path) -> None:
-    spool, header = spool_with_start(tmp_path)
+def test_a_table_is_unfinished_until_its_rows_are_delivered(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
     assert unfinished_tables(spool) == frozenset()
     recorded(spool, header, "A", "B")
     assert unfinished_tables(spool) == {"A", "B"}

@@ -19,9 +19,9 @@ from tests.connector.backfill.builders import T, planned, recorded, segment, spo
 
 
 @contextmanager
-def backfill(*tables: str) -> Iterator[tuple[Spool, Spool, Backfill]]:
+def backfill(*tables: str, at: str = "") -> Iterator[tuple[Spool, Spool, Backfill]]:
     with TemporaryDirectory() as folder:
-        spool, header = spool_with_start(Path(folder))
+        spool, header = spool_with_start(at or Path(folder))
         document = recorded(spool, header, *tables)
         yield spool, spool_of(spool, document.number), document
 
@@ -112,8 +112,8 @@ def test_a_failure_is_reported_for_the_tables_that_are_not_read() -> None:
         assert state.lost
 
 
-def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests_stay() -> None:
-    with backfill("A") as (spool, own, document):
+def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests_stay(spool_path: str) -> None:
+    with backfill("A", at=spool_path) as (spool, own, document):
         planned(spool, document, {"A": 3})
         writer = opened(own, document)
         for partition in range(3):

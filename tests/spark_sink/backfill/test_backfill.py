@@ -10,9 +10,10 @@ from connector.core.timestamps import format_rfc3339, parse
 from connector.spool.reading import Spool
 from emulator import Workload
 from tests.integration.commands import Background, configuration, run
+from tests.integration.delivered import assert_delivered
 from tests.integration.servers import MakeDatabase
 from tests.integration.workloads import last_commit, load
-from tests.soak.process_tree import kill, process_tree
+from tests.soak.process_tree import command, kill, process_tree
 from tests.spark_sink.backfill.state import differences, events, key_of, state_of_database, state_of_files
 
 pytestmark = [pytest.mark.emulator, pytest.mark.spark]
@@ -26,36 +27,33 @@ def config_of(folder: Path, sample: object, **source: object) -> Path:
     return configuration(folder, sample, source=source, spark=spark, sink=sink)  # type: ignore[arg-type]
 
 
-def test_a_backfill_and_the_stream_after_it_give_the_databases_rows(database: MakeDatabase, tmp_path: Path) -> None:
+def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=151)
     workload.run(mods=150)
-    config = config_of(tmp_path, sample)
-    before = state_of_database(sample, workload)
-    done = run("backfill", config, timeout=240)
+    before, first = state_of_database(sample, workload), len(workload.committed)
+    done = run("backfill", config_of(tmp_path, sample), timeout=280)
     assert done.code == 0, done.err
-    assert state_of_files(tmp_path / "events") == before, differences(before, state_of_files(tmp_path / "events"))
-    spool = Spool.at(tmp_path / "spool")
-    at = spool.header().start - 1
+    found = state_of_files(tmp_path / "events")
+    assert found == before, differences(before, found)
+    at = Spool.at(tmp_path / "spool").header().start - 1
     for event in events(tmp_path / "events"):
         assert (event["read_method"], event["source_metadata"]["snapshot"]) == ("spanner-backfill", True)
         assert (event["source_metadata"]["mod_type"], event["sort_keys"][1]) == ("INSERT", at)
-
-    workload.run(mods=100)
-    end = last_commit(workload)
-    done = run("run", config_of(tmp_path, sample, end=end), timeout=240)
-    assert done.code == 0, done.err
-    after = state_of_database(sample, workload)
-    assert state_of_files(tmp_path / "events") == after, differences(after, state_of_files(tmp_path / "events"))
     report = json.loads(run("spool", tmp_path / "spool", "--json").out)
     (one,) = report["backfills"]
     assert (one["done"], parse(one["timestamp"])) == (True, at)
     assert {table["state"] for table in one["tables"]} == {"done"}
     assert sum(table["rows"] for table in one["tables"]) == len(before)
 
+    workload.run(mods=50)
+    assert run("read", config_of(tmp_path, sample, end=last_commit(workload))).code == 0
+    kept = assert_delivered(tmp_path / "spool", workload.committed_since(first), official=sample)
+    assert kept[0].watermark_low == at
+
 
 @pytest.mark.timeout(600)
-def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_rows(
+def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_rows(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database(dialect="postgresql")
@@ -65,6 +63,9 @@ def test_a_service_that_is_killed_within_its_backfill_ends_with_the_databases_ro
     sealed = tmp_path / "spool/backfills/1/manifests"
     with load(workload, rate=10), Background("run", config, log=tmp_path / "first.log") as service:
         service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=280)
+        driver = next(each for each in process_tree(service.process.pid) if "--backfill" in command(each))
+        kill(process_tree(driver))
+        service.await_log("the process of the backfill has ended with a transient error")
         kill(process_tree(service.process.pid))
         service.process.wait()
     end = last_commit(workload)
