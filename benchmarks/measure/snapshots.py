@@ -2,17 +2,22 @@
 
 import time
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from functools import cache
+from itertools import islice
 
 import pyarrow as pa
 from google.cloud.spanner_v1.database import BatchSnapshot, Database
 
+from benchmarks.measure.envelope_dicts import envelope
 from benchmarks.replay.messages import START, Span
 from benchmarks.replay.rows import COLUMNS, TableReplay
 from connector.config import SourceConfig
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
-from connector.envelope.envelope import Source
+from connector.core.timestamps import format_rfc3339
+from connector.envelope.envelope import SCHEMA, Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
 from connector.snapshot.partitions import SnapshotPartition
 from connector.snapshot.reading import read_partition
@@ -27,6 +32,19 @@ _TABLE = TableSchema.of(
 )
 _ENVELOPE = SnapshotEnvelope(Source("p", "instance", "d", "Everything", "d"), stream_name=None, timestamp=START)
 _AT_ONCE = 5_000
+_RECORD: dict[str, object] = {
+    "commit_timestamp": format_rfc3339(START),
+    "record_sequence": "00000000",
+    "server_transaction_id": None,
+    "table_name": "Accounts",
+    "transaction_tag": None,
+    "is_system_transaction": False,
+    "number_of_records_in_transaction": None,
+    "number_of_partitions_in_transaction": None,
+    "is_last_record_in_transaction_in_partition": None,
+    "value_capture_type": "NEW_ROW",
+    "mod_type": "INSERT",
+}
 
 
 def to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
@@ -52,14 +70,33 @@ def library_rows(host: str, replay: TableReplay, span: Span, _folder: str) -> in
 
 def library_to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
     """Reads rows as google-cloud-spanner returns them, into Arrow columns; returns how many."""
-    rows: list[list[object]] = []
-    found = 0
-    for row in _library(host, replay, span):
-        rows.append(row)
-        if len(rows) == _AT_ONCE:
-            found += _arrow(rows).num_rows
-            rows = []
-    return found + (_arrow(rows).num_rows if rows else 0)
+    return sum(_arrow(rows).num_rows for rows in _in_batches(_library(host, replay, span)))
+
+
+def library_to_events(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows as google-cloud-spanner returns them, into the envelope's columns; returns how many."""
+    return sum(
+        pa.RecordBatch.from_pylist([_event(row) for row in rows], schema=SCHEMA).num_rows
+        for rows in _in_batches(_library(host, replay, span))
+    )
+
+
+def _in_batches(rows: Iterator[list[object]]) -> Iterator[list[list[object]]]:
+    while some := list(islice(rows, _AT_ONCE)):
+        yield some
+
+
+def _event(row: list[object]) -> dict[str, object]:
+    return envelope(_RECORD, 0, {_KEY: row[0]}, dict(zip(_VALUES, map(_plain, row[1:]), strict=True)))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bytes():
+            return value.decode()
+        case Decimal() | date():
+            return str(value)
+    return value
 
 
 def _arrow(rows: list[list[object]]) -> pa.RecordBatch:

@@ -104,9 +104,9 @@ class TableReads:
         self._check_kept(timestamp)
         rows = self._contents_at(timestamp)[query.table.name]
         if token:
-            table, number, count = token.rsplit("/", 2)
+            table, number, count = ([*token.rsplit("/", 2), "", ""])[:3]
             if table != query.table.name:
-                raise invalid("Invalid partition token: it belongs to another query.")
+                raise invalid("Invalid partition token.")
             rows = rows[len(rows) * int(number) // int(count) : len(rows) * (int(number) + 1) // int(count)]
         async for message in self._answer(query, rows, token or query.table.name, node.session, node.resume_token):
             yield message
