@@ -27,6 +27,11 @@ class RecordedBackfill:
         """Whether it can be continued at its timestamp and has rows that are not delivered."""
         return not self.progress.is_done and not self.progress.lost
 
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows are in its spool."""
+        return all(table.state in ("read", "done") for table in self.progress.tables)
+
 
 def spool_path(path: str, number: int) -> str:
     """The path or URL of a backfill's spool."""

@@ -150,7 +150,8 @@ def _continued(
     left = set(one.progress.unfinished)
     tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
     gone = left.difference(table.table for table in tables)
-    if one.is_open and not gone:
+    is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
+    if one.is_open and is_retained and not gone:
         _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
         return one.document
     why = "tables of a backfill are no longer watched" if gone else "the rows of a backfill are no longer retained"

@@ -97,9 +97,11 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
     assert "B: failed, 0 of ? partitions, 0 rows, 0 bytes: too old" in text
 
 
-async def due(source: SourceConfig, host: str, spool: Spool, header: SpoolHeader) -> Backfill | None:
+async def due(
+    source: SourceConfig, host: str, spool: Spool, header: SpoolHeader, *, period: str = "1h"
+) -> Backfill | None:
     async with opened(source, emulator_host=host, started=True) as stream:
-        return due_at_start(spool, header, stream, RowVersions("1h", {}))
+        return due_at_start(spool, header, stream, RowVersions(period, {}))
 
 
 def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:
@@ -131,3 +133,17 @@ def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfil
         assert (again.number, again.continues) == (2, 1)
         assert {table.table for table in again.tables} == {table.table for table in document.tables} - {name}
         assert unfinished_tables(spool) == {table.table for table in again.tables}
+
+
+def test_a_backfill_that_is_older_than_the_retention_is_continued_at_a_new_timestamp_at_once(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, source = Spool.at(tmp_path), source_of(server)
+        read = tuple(TableProgress(table=table.table, state="read") for table in document.tables)
+        write_progress(own, Progress(updated=T, tables=read))
+        waiting = asyncio.run(due(source, server.host, spool, spool.header(), period="1s"))
+        assert waiting == document, "what is read has only to be delivered"
+        write_progress(own, Progress(updated=T, tables=(*read[:-1], read[-1].model_copy(update={"state": "reading"}))))
+        again = asyncio.run(due(source, server.host, spool, spool.header(), period="1s"))
+        assert again is not None
+        assert (again.number, again.continues) == (2, 1)
