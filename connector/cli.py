@@ -234,9 +234,7 @@ def backfill_command(*, common: _Common, config: Path, **options: Any) -> None:
     async def work() -> None:
         await check_sink(loaded, emulator_host=common.emulator_host)
         how = BackfillOptions(**options)
-        await backfill(
-            loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose, options=how
-        )
+        await backfill(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose, options=how)
 
     sys.exit(asyncio.run(_until_stopped(stop, work())))
 
@@ -311,8 +309,9 @@ def _restarted(spool: Spool, timestamp: str) -> str:
     gap = gaps.restart_at(spool, restart, now=time.time_ns())
     return (
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
-        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there. `spanner-cdc backfill CONFIG`"
-        " reads the tables again, as of a timestamp after the gap; rows that were deleted within it stay"
+        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there."
+        " `spanner-cdc backfill CONFIG` reads the tables again, as of a timestamp after the gap; rows that were deleted"
+        " within it stay"
     )
 
 

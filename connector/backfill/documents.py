@@ -1,4 +1,6 @@
-"""The documents of a backfill, in its own spool below the change stream's::
+"""The documents of a backfill, in its own spool below the change stream's.
+
+They are::
 
     backfills/<n>/backfill.json     timestamp, tables, why; written once, before anything is read
     backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
@@ -46,6 +48,7 @@ class Backfill(_Document):
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
         continues: the backfill whose unfinished tables it has, or 0.
+        version_retention_period: of the database when it was recorded: how long it may take from the timestamp on.
     """
 
     number: int = Field(ge=1)
@@ -54,6 +57,7 @@ class Backfill(_Document):
     dialect: str
     tables: tuple[BackfillTable, ...]
     continues: int = 0
+    version_retention_period: str = "1h"
     recorded_at: Timestamp
 
 

@@ -27,6 +27,11 @@ class RecordedBackfill:
         """Whether it can be continued at its timestamp and has rows that are not delivered."""
         return not self.progress.is_done and not self.progress.lost
 
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows are in its spool."""
+        return all(table.state in ("read", "done") for table in self.progress.tables)
+
 
 def spool_path(path: str, number: int) -> str:
     """The path or URL of a backfill's spool."""
@@ -44,7 +49,7 @@ def backfills(spool: Spool) -> list[RecordedBackfill]:
     Raises:
         SpoolError: a document is corrupt or cannot be read.
     """
-    found = []
+    found: list[RecordedBackfill] = []
     while (one := find(spool, len(found) + 1)) is not None:
         found.append(one)
     return found
@@ -77,7 +82,7 @@ def write_progress(own: Spool, progress: Progress) -> None:
 def unfinished_tables(spool: Spool) -> frozenset[str]:
     """The tables of which rows of a backfill may still be delivered: a DELETE of one must be remembered until then.
 
-    A table is omitted only after all its rows are delivered. A backfill whose timestamp Spanner no longer retains counts
+    A table is omitted only after all its rows are delivered. A backfill whose timestamp is no longer retained counts
     until another one continues it.
 
     Raises:
@@ -100,6 +105,7 @@ def record(
     dialect: str,
     now: int,
     continues: int = 0,
+    version_retention_period: str = "1h",
 ) -> Backfill:
     """Records a new backfill, durably, before anything of it is read.
 
@@ -112,6 +118,7 @@ def record(
         dialect: as INFORMATION_SCHEMA names it.
         now: nanoseconds since the epoch.
         continues: the backfill whose unfinished tables these are, or 0.
+        version_retention_period: of the database.
 
     Raises:
         SpoolInUseError: another process records one at the same time.
@@ -139,6 +146,7 @@ def record(
             dialect=dialect,
             tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
             continues=continues,
+            version_retention_period=version_retention_period,
             recorded_at=now,
         )
         own.storage.replace(_DOCUMENT, to_json(document))

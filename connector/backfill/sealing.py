@@ -59,6 +59,7 @@ class BackfillWriter:
         self._schema_keys = {table.table: table.schema_key for table in document.tables}
         self._floor = contents(own.storage, "floor.json")
         self._kept: dict[int, tuple[SegmentFile, ...]] = {}
+        self._passed = 0
         self.sealed: list[SealedPart] = []
         for manifest in self._manifests():
             self._add(manifest)
@@ -120,8 +121,9 @@ class BackfillWriter:
 
     @property
     def undelivered_bytes(self) -> int:
-        """Bytes of the segments that are still in the spool."""
-        return sum(file.bytes for files in self._kept.values() for file in files)
+        """Bytes of the segments that a consumer has not passed, as the last prune found."""
+        waiting = (files for epoch, files in self._kept.items() if epoch > self._passed)
+        return sum(file.bytes for files in waiting for file in files)
 
     def prune(self) -> int:
         """Deletes the segments of epochs that all consumers have passed; returns the last epoch that all have passed.
@@ -131,8 +133,8 @@ class BackfillWriter:
         Raises:
             SpoolInUseError: another process has pruned this spool.
         """
-        passed = min((consumer.epoch for consumer in consumers.consumers(self._own)), default=0)
-        last = min(passed, self.epoch - 1)
+        self._passed = min((consumer.epoch for consumer in consumers.consumers(self._own)), default=0)
+        last = min(self._passed, self.epoch - 1)
         deleted = [epoch for epoch in self._kept if epoch <= last]
         if deleted:
             data = b'{"version":1,"first":%d,"writer":"%s"}' % (last + 1, self._writer.encode())
@@ -140,7 +142,7 @@ class BackfillWriter:
             self._floor = data
             files = chain.from_iterable(self._kept.pop(epoch) for epoch in deleted)
             self._own.storage.delete(*(file.path for file in files))
-        return passed
+        return self._passed
 
 
 def remaining(

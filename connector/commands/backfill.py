@@ -15,19 +15,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.backfill.documents import Backfill
+from connector.backfill.documents import Backfill, Why
 from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
 from connector.commands.backfill_report import reported
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
+from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log
+from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
+from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.writing import initialize, sole_writer
@@ -62,7 +65,7 @@ async def backfill(
     *,
     emulator_host: str | None,
     verbose: bool,
-    options: BackfillOptions = BackfillOptions(),  # noqa: B008 - frozen
+    options: BackfillOptions = BackfillOptions(),
 ) -> None:
     """Makes a backfill, or continues the one that is not finished, until every row is delivered or until ``stop``.
 
@@ -81,7 +84,12 @@ async def backfill(
     """
     spool = Spool.at(config.spool.path)
     async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
-        due = await finished_in_thread(functools.partial(_due_by_command, spool, config, stream, options.tables))
+        versions = await row_versions(stream.client, stream.dialect)
+        due = await finished_in_thread(
+            functools.partial(_due_by_command, spool, config, stream, versions, options.tables)
+        )
+    if not due.tables:  # all that were left are no longer watched
+        return
     stop.reading = True
     metrics = ReaderMetrics()
     await delivered(
@@ -97,7 +105,7 @@ def start_after(now: int) -> int:
     return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
 
 
-def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream) -> Backfill | None:
+def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions) -> Backfill | None:
     """The backfill of ``source.backfill``: recorded if the spool has none, and again if its timestamp is lost.
 
     The caller holds the spool's lock. None if it is done.
@@ -105,26 +113,25 @@ def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream) -> Backf
     known = backfills(spool)
     unfinished = _unfinished(known)
     if unfinished is not None:
-        return _continued(spool, header, stream, unfinished)
-    return None if known else _recorded(spool, header, stream, _kept(stream), why="start")
+        document = _continued(spool, header, stream, versions, unfinished)
+        return document if document.tables else None
+    return None if known else _recorded(spool, header, stream, versions, _kept(stream), why="start")
 
 
-def _due_by_command(spool: Spool, config: Config, stream: OpenStream, patterns: tuple[str, ...]) -> Backfill:
+def _due_by_command(
+    spool: Spool, config: Config, stream: OpenStream, versions: RowVersions, patterns: tuple[str, ...]
+) -> Backfill:
     header = _header(spool, config, stream)
     unfinished = _unfinished(backfills(spool))
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, tables, why="command")
+        return _recorded(spool, header, stream, versions, tables, why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
-        raise ConfigurationError(
-            [
-                f"--table: backfill {number} of {', '.join(sorted(names))} is not finished:"
-                " run `spanner-cdc backfill CONFIG` without --table to finish it first"
-            ]
-        )
-    return _continued(spool, header, stream, unfinished)
+        other = f"backfill {number} of {', '.join(sorted(names))} is not finished"
+        raise ConfigurationError([f"--table: {other}: run `spanner-cdc backfill CONFIG` without --table to finish it"])
+    return _continued(spool, header, stream, versions, unfinished)
 
 
 def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
@@ -135,26 +142,38 @@ def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
     return None if last is None or last.progress.is_done else last
 
 
-def _continued(spool: Spool, header: SpoolHeader, stream: OpenStream, one: RecordedBackfill) -> Backfill:
-    """The same backfill, or one of its unfinished tables at a new timestamp if its own is lost."""
+def _continued(
+    spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, one: RecordedBackfill
+) -> Backfill:
+    """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
-    if one.is_open:
-        _log.info("a backfill continues", number=number, timestamp=at, tables=len(one.progress.unfinished))
-        return one.document
     left = set(one.progress.unfinished)
-    tables = [table for table in _kept(stream) if table.table in left]
+    tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
+    gone = left.difference(table.table for table in tables)
+    is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
+    if one.is_open and is_retained and not gone:
+        _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
+        return one.document
+    why = "tables of a backfill are no longer watched" if gone else "the rows of a backfill are no longer retained"
     _log.warning(
-        "the rows of a backfill are no longer retained as of its timestamp; what is left is read at a new one,"
-        " and nothing is missed: the stream has every change since the first",
+        f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
         number=number,
         timestamp=at,
         tables=", ".join(table.table for table in tables),
+        omitted=", ".join(sorted(gone)),
     )
-    return _recorded(spool, header, stream, tables, why=one.document.why, continues=number)
+    return _recorded(spool, header, stream, versions, tables, why=one.document.why, continues=number)
 
 
 def _recorded(
-    spool: Spool, header: SpoolHeader, stream: OpenStream, tables: list[TableSchema], *, why: str, continues: int = 0
+    spool: Spool,
+    header: SpoolHeader,
+    stream: OpenStream,
+    versions: RowVersions,
+    tables: list[TableSchema],
+    *,
+    why: Why,
+    continues: int = 0,
 ) -> Backfill:
     # At or after the timestamp before the stream's start, so that no change lies between the two.
     least = -(-(header.start - 1) // _MICROSECOND) * _MICROSECOND
@@ -163,9 +182,10 @@ def _recorded(
         header,
         tables,
         timestamp=max(start_after(stream.now) - 1, least),
-        why="start" if why == "start" else "command",
+        why=why,
         dialect=stream.dialect.name,
         continues=continues,
+        version_retention_period=versions.period,
         now=time.time_ns(),
     )
     _log.info(
@@ -174,7 +194,20 @@ def _recorded(
         timestamp=format_rfc3339(document.timestamp),
         tables=", ".join(table.table for table in tables),
     )
+    _warn_of_period(versions, [table.table for table in tables])
     return document
+
+
+def _warn_of_period(versions: RowVersions, tables: list[str]) -> None:
+    """Warns, before anything is read, of a backfill that probably takes longer than Spanner keeps old versions."""
+    seconds, period = versions.seconds(tables, cores()), parse_duration(versions.period) / SECOND
+    if seconds is not None and seconds > period / 2:
+        _log.warning(
+            "the backfill may take longer than the database keeps old versions of rows, and could not be finished at"
+            " its timestamp: set a longer version_retention_period first",
+            estimated_s=round(seconds),
+            version_retention_period=versions.period,
+        )
 
 
 def _kept(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableSchema]:
@@ -268,7 +301,7 @@ async def delivered(
         patience=patience,
         name="the process of the backfill",
     )
-    async with _drained_when_stopped(process, stop), reported(spool, number):
+    async with _drained_when_stopped(process, stop), reported(spool, document):
         try:
             await process.run()
         except SinkError as error:
@@ -299,4 +332,3 @@ async def _drained_when_stopped(process: SinkProcess, stop: Stop) -> AsyncIterat
     finally:
         draining.cancel()
         await asyncio.wait({draining})
-

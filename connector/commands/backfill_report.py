@@ -5,9 +5,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from connector.backfill.documents import Progress
-from connector.backfill.records import RecordedBackfill, backfills, find
-from connector.core.timestamps import format_rfc3339
+from connector.backfill.documents import Backfill, Progress
+from connector.backfill.records import RecordedBackfill, find
+from connector.config.values import parse_duration
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log
 from connector.spool.reading import Spool
@@ -20,13 +21,29 @@ _INTERVAL = 5.0
 _log = Log(__name__)
 
 
-def states(spool: Spool) -> list[Report]:
-    """The state of each backfill of a spool.
+class BackfillStates:
+    """The state of each backfill of a spool, for one who looks often: those that are done are read once.
 
-    Raises:
-        SpoolError: a document is corrupt or cannot be read.
+    Args:
+        spool: the change stream's spool.
     """
-    return [described(one) for one in backfills(spool)]
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._done: list[Report] = []
+
+    def current(self) -> list[Report]:
+        """As :func:`described` describes them.
+
+        Raises:
+            SpoolError: a document is corrupt or cannot be read.
+        """
+        found = list(self._done)
+        while (one := find(self._spool, len(found) + 1)) is not None:
+            found.append(described(one))
+            if one.progress.is_done and len(self._done) == len(found) - 1:
+                self._done.append(found[-1])
+        return found
 
 
 def described(one: RecordedBackfill) -> Report:
@@ -67,20 +84,37 @@ def healed(gap: Report) -> str:
 
 
 @asynccontextmanager
-async def reported(spool: Spool, number: int) -> AsyncIterator[None]:
-    """Logs the progress of a backfill at intervals, and once more at its end."""
+async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
+    """Logs the progress of a backfill at intervals, and once more at its end.
+
+    Warns, once, where at the present speed its rows will not be retained until its end.
+    """
+    number = document.number
+    expires = document.timestamp + parse_duration(document.version_retention_period)
+    is_warned = False
     started = time.monotonic()
     first: Progress | None = None
 
     async def report() -> None:
-        nonlocal first
+        nonlocal first, is_warned
         try:
             one = await asyncio.to_thread(find, spool, number)
         except SpoolError:  # of a bucket that does not answer now; the process reports what matters
             return
         if one is not None:
             first = first or one.progress
-            _log.info("backfill", number=number, **_line(one.progress, first, time.monotonic() - started))
+            line = _line(one.progress, first, time.monotonic() - started)
+            _log.info("backfill", number=number, **line)
+            left, kept = line["seconds_left"], (expires - time.time_ns()) // SECOND
+            if not is_warned and isinstance(left, int) and left > kept:
+                is_warned = True
+                _log.warning(
+                    "at this speed Spanner will not retain the rows of the backfill until its end; what is left then"
+                    " is read at a new timestamp by the next run",
+                    number=number,
+                    seconds_left=left,
+                    retained_s=kept,
+                )
 
     async def keep_reporting() -> None:
         while True:

@@ -24,6 +24,7 @@ from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range, Scheduler
 from connector.reader.stopping import Stop
+from connector.spanner.versions import row_versions
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
@@ -81,7 +82,8 @@ async def read(
             on_open(stream)
             start = await _start(spool, stream, config.source)
             if config.source.backfill:
-                due = await finished_in_thread(functools.partial(due_at_start, spool, start.header, stream))
+                versions = await row_versions(stream.client, stream.dialect)
+                due = await finished_in_thread(functools.partial(due_at_start, spool, start.header, stream, versions))
                 if due is not None:
                     on_backfill(due)
             stream.warn_of_tables()

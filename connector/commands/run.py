@@ -118,7 +118,7 @@ async def run(
             if has_failed and not task.cancelled():
                 task.exception()  # its process has printed it, and the daemon's error is raised
     await writing
-    if due.done():
+    if not filling.cancelled():
         await filling
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pyarrow as pa
 
-from connector.commands.backfill_report import states
+from connector.commands.backfill_report import BackfillStates
 from connector.commands.threads import finished_in_thread
 from connector.config.sinks import sink_names
 from connector.core.epoch import Epoch
@@ -68,6 +68,7 @@ class SpoolSink:
         self._key_order = key_order
         self.continues = continues
         self._late_store = LateStore(spool)
+        self._backfills = BackfillStates(spool)
         self._lock = asyncio.Lock()
         self._warned_of_full_spool = self._warned_of_strays = -_WARN_INTERVAL
         self.watermark = 0
@@ -163,7 +164,7 @@ class SpoolSink:
             self._metrics.dead_letters = sum(report.refused for report in reports)
             self._metrics.incomplete_rows = sum(report.incomplete for report in reports)
             self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
-            self._metrics.backfills = await asyncio.to_thread(states, self._spool)
+            self._metrics.backfills = await asyncio.to_thread(self._backfills.current)
 
     def _warn_of_strays(self) -> None:
         strays, now = self._writer.strays, time.monotonic()

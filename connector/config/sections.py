@@ -71,7 +71,9 @@ class SourceConfig(Section):
     @model_validator(mode="after")
     def _backfill_decides_start(self) -> "SourceConfig":
         if self.backfill and self.start != "now":
-            raise ValueError(f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now")
+            raise ValueError(
+                f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now"
+            )
         return self
 
     @model_validator(mode="after")

@@ -7,27 +7,24 @@ and during waves the segments that the sink has delivered are deleted, and the p
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from connector.backfill.documents import Backfill, Progress, TablePlan
-from connector.backfill.records import plans, write_plan, write_progress
+from connector.backfill.documents import Backfill, Progress
+from connector.backfill.records import write_progress
 from connector.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.config.sections import SourceConfig
-from connector.core.dialects import DIALECTS
-from connector.errors import VersionRetentionError
-from connector.snapshot.partitions import Snapshot
-from connector.snapshot.queries import TableQuery
+from connector.errors import SpannerCdcError, VersionRetentionError
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
-from spark_sink.backfill.partitions import FORMAT, BackfillPartitions, Setup, Task, from_text
-from spark_sink.errors import is_own
+from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
+from spark_sink.backfill.planning import TablePlans
+from spark_sink.errors import clear_line, is_own
 from spark_sink.registration import cores_of
 from spark_sink.run import say
 
@@ -80,18 +77,15 @@ class BackfillJob:
         options: ReadOptions,
     ) -> None:
         self._spark = spark
-        self._source = source
         self._max_bytes = max_bytes
         self._document = document
         self._own = own
-        self._options = options
-        self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
-        self._plans = plans(own, document.tables)
+        self._plans = TablePlans(own, document, source, options.emulator_host, data_boost=options.data_boost)
         self._setup = Setup(
             own.path,
-            source.model_dump_json(),
+            source.model_dump_json(include=CONNECTION),
             options.emulator_host,
             header.default_schema or source.database,
             stream_name,
@@ -123,6 +117,9 @@ class BackfillJob:
         except VersionRetentionError as error:
             self._failure, self._is_lost = str(error), True
             raise
+        except (SpannerCdcError, PySparkException) as error:
+            self._failure = clear_line(error)
+            raise
         finally:
             self.report(now=True)
 
@@ -131,7 +128,7 @@ class BackfillJob:
         delivered = self._writer.prune()
         state = progress(
             self._document,
-            self._plans,
+            self._plans.by_table,
             self._writer.sealed,
             delivered=delivered,
             now=time.time_ns(),
@@ -146,46 +143,20 @@ class BackfillJob:
         return state
 
     def _left(self) -> list[Remaining]:
-        return remaining(self._document, self._plans, self._writer.sealed)[1]
+        return remaining(self._document, self._plans.by_table, self._writer.sealed)[1]
 
     def _plan_tables(self) -> None:
         """Plans the tables that have no plan; all plans are durable before the first partition is read."""
-        unplanned, _ = remaining(self._document, self._plans, self._writer.sealed)
+        unplanned, _ = remaining(self._document, self._plans.by_table, self._writer.sealed)
         if unplanned:
-            with self._opened() as snapshot:
-                for index in unplanned:
-                    self._plan(snapshot, index)
+            self._plans.make(unplanned)
 
     def _plan_again(self, why: str) -> None:
         """Plans the tables that are not read completely once more, at the same timestamp."""
         tables = sorted({left.table for left in self._left()})
         names = ", ".join(self._document.tables[index].table for index in tables)
         say(f"{why}; read again from their first row, and delivered rows again with the same uuid: {names}")
-        with self._opened() as snapshot:
-            for index in tables:
-                self._plan(snapshot, index)
-
-    @contextmanager
-    def _opened(self) -> Iterator[Snapshot]:
-        snapshot = Snapshot.open(self._source, self._options.emulator_host, self._document.timestamp)
-        try:
-            yield snapshot
-        finally:
-            snapshot.close()
-
-    def _plan(self, snapshot: Snapshot, index: int) -> None:
-        table = self._document.tables[index]
-        columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
-        query = TableQuery(table.table, columns)
-        found = snapshot.partitions(query, self._dialect, data_boost=self._options.data_boost)
-        before = self._plans.get(table.table)
-        plan = TablePlan(
-            table=table.table,
-            plan=before.plan + 1 if before else 1,
-            partitions=tuple(partition.to_json().decode() for partition in found),
-        )
-        write_plan(self._own, index, plan)
-        self._plans[table.table] = plan
+        self._plans.make(tables)
 
     def _has_room(self, stopping: threading.Event) -> bool:
         """Waits until the sink has delivered enough; False if ``stopping`` was set before."""
@@ -206,7 +177,7 @@ class BackfillJob:
         self._parts = [one.part for one in left[: max(1, min(self._cores * _WAVES, fitting))]]
         keys = {table.table: table.schema_key for table in self._document.tables}
         return [
-            Task(index, first + index, keys[part.table], self._plans[part.table].partitions[part.partition])
+            Task(index, first + index, keys[part.table], self._plans.by_table[part.table].partitions[part.partition])
             for index, part in enumerate(self._parts)
         ]
 
@@ -225,7 +196,7 @@ class BackfillJob:
             if not lost:
                 files = from_text(report.files)
                 self._largest = max(self._largest, sum(file.bytes for file in files))
-                self._writer.seal(self._parts[report.index], files, now=time.time_ns())
+                self._writer.seal(self._parts[report.place], files, now=time.time_ns())
         if lost:
             self._plan_again(lost)
         self.report()
@@ -261,4 +232,4 @@ class BackfillJob:
         reader = self._spark.read.format(FORMAT).options(
             setup=msgspec.json.encode(self._setup).decode(), wave=msgspec.json.encode(wave).decode()
         )
-        return sorted(reader.load().collect(), key=lambda row: row.index)
+        return sorted(reader.load().collect(), key=lambda row: row.place)

@@ -34,9 +34,12 @@ SEGMENT_BYTES = 48 * 1024 * 1024
 _BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of values from which on a record batch of a segment ends."""
 
+CONNECTION = {"project", "endpoint", "instance", "database", "change_stream", "database_role", "emulator_host"}
+"""The options of the section ``source`` that tasks need; durations would not be read back from their JSON."""
+
 _ARROW = pa.schema(
     [
-        pa.field("index", pa.int64()),
+        pa.field("place", pa.int64()),
         pa.field("files", pa.string()),
         pa.field("lost", pa.string()),
         pa.field("expired", pa.string()),
@@ -76,13 +79,13 @@ class Task(msgspec.Struct, frozen=True):
     """A partition that a task reads.
 
     Attributes:
-        index: the task's place in its wave.
+        place: of the task in its wave.
         epoch: the epoch that the partition will be.
         schema_key: of its table.
         partition: :class:`connector.snapshot.partitions.SnapshotPartition` as JSON.
     """
 
-    index: int
+    place: int
     epoch: int
     schema_key: str
     partition: str
@@ -134,7 +137,7 @@ class BackfillReader(DataSourceReader):
             return  # Spark's stand-in for an empty plan
         setup = msgspec.json.decode(partition.setup, type=Setup)
         task = msgspec.json.decode(partition.task, type=Task)
-        report: dict[str, object] = {"index": task.index, "files": "[]", "lost": "", "expired": ""}
+        report: dict[str, object] = {"place": task.place, "files": "[]", "lost": "", "expired": ""}
         try:
             report["files"] = to_text(segments_of(setup, task))
         except SnapshotLostError as error:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Self
 
 from connector.backfill.records import RecordedBackfill, find
 from connector.config.loading import Config, load
@@ -103,7 +104,7 @@ class Reading:
         self.events: Events = SimpleQueue()
         self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
 
-    def __enter__(self) -> "Reading":
+    def __enter__(self) -> Self:
         threading.Thread(target=self._watch, name="events", daemon=True).start()
         self._thread.start()
         return self

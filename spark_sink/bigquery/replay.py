@@ -14,13 +14,12 @@ from hashlib import blake2b
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.log import Log
-from connector.spool.consumers import find, sink_lock
+from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
@@ -48,6 +47,7 @@ from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sink.dead_letters import Replay
 from spark_sink.sink.known_schemas import KnownSchemas
+from spark_sink.sink.replayed_spools import ReplayedSpools, held
 from spark_sink.sink.row_slices import slices_of
 
 _log = Log(__name__)
@@ -77,14 +77,14 @@ def replay_into(config: Config) -> Iterator[Replay]:
             hint="Run the sink with it before replaying dead letters.",
         )
     taken = "the sink must not run while dead letters are replayed, and it does: stop it, and replay again"
-    with spool.storage.locked(sink_lock(CONSUMER), taken):
-        replay = _BigQueryReplay(config, config.sink, spool)
+    with held(spool, CONSUMER, taken) as spools:
+        replay = _BigQueryReplay(config, config.sink, spool, spools)
         yield replay
         replay.forget()
 
 
 class _BigQueryReplay:
-    def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool) -> None:
+    def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool, spools: ReplayedSpools) -> None:
         self._spool = spool
         self._table_options = options_of(config, sink).table_options
         self._target = sink.target(config.source)
@@ -96,16 +96,13 @@ class _BigQueryReplay:
         self._reported: dict[str, str] = {}
         self._commit_log = CommitLog(spool)
         self._entered: list[str] = []
-        consumer = find(spool, CONSUMER)
-        self._done = consumer.epoch if consumer else 0
-        self._spool_id = spool.header().spool_id
+        self._spools = spools
         self._schemas = KnownSchemas(spool)
 
     def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
         """Sends the dead letters of one file: one table's, in commit order."""
         self.forget()
-        is_of_spool = name.startswith(f"{self._spool_id}_")
-        if is_of_spool and pc.max(rows.column("epoch")).as_py() > self._done:
+        if self._spools.will_repeat(name, rows):
             return None  # the sink will write this micro-batch
         return self._schemas.sent(rows, self._send)
 

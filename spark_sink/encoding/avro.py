@@ -111,8 +111,9 @@ class Avro:
         for name in ("object", "read_method", "stream_name", "schema_key"):
             avro_columns.add_texts(row, _filled(rows.column(name), name))
         _add_sort_keys(row, rows.column("sort_keys"))
+        snapshot = pc.struct_field(rows.column("source_metadata"), "snapshot")
         for name, values in written_columns(rows, sort_fields=self._sort_fields, completes=self._completes):
-            _add_metadata(row, _filled(values, name))
+            _add_metadata(row, _filled(_without_transaction(values, snapshot), name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
             _add_value(row, column, values)
         return EncodedRows.of(row.joined())
@@ -181,6 +182,17 @@ def _filled(values: pa.Array, name: str) -> pa.Array:
             f"an event has no {name}, and cannot be written as Avro", hint="Write JSON lines (sink.format: jsonl)."
         )
     return values
+
+
+def _without_transaction(values: pa.Array, snapshot: pa.Array) -> pa.Array:
+    """The values, with an empty one for each row of a backfill that has none: such a row is of no transaction.
+
+    Datastream's schema has no null there.
+    """
+    if not values.null_count or pa.types.is_list(values.type):
+        return values
+    empty = pa.scalar("" if pa.types.is_string(values.type) else 0).cast(values.type)
+    return pc.if_else(pc.and_(snapshot, values.is_null()), empty, values)
 
 
 def _add_sort_keys(row: RowBytes, keys: pa.Array) -> None:

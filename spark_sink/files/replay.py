@@ -19,9 +19,7 @@ from connector.config.loading import Config
 from connector.core.changes import integers
 from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
-from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.files.delivery import file_options_of
@@ -29,6 +27,7 @@ from spark_sink.files.writer import FileWriter, by_series
 from spark_sink.sink.dead_letters import DeadLetters, Replay
 from spark_sink.sink.destination import destination_at
 from spark_sink.sink.known_schemas import KnownSchemas
+from spark_sink.sink.replayed_spools import ReplayedSpools, held
 from spark_sink.sink.row_encoding import encode_rows
 
 _ROW = "row"
@@ -54,27 +53,24 @@ def replay_into(config: Config) -> Iterator[Replay]:
             f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
         ) from None
     taken = "dead letters cannot be replayed while the sink runs: stop it, and replay again"
-    with spool.storage.locked(sink_lock(CONSUMER), taken):
-        consumer = find(spool, CONSUMER)
-        yield _FileReplay(config, config.sink, spool, done=consumer.epoch if consumer else 0)
+    with held(spool, CONSUMER, taken) as spools:
+        yield _FileReplay(config, config.sink, spool, spools)
 
 
 class _FileReplay:
-    def __init__(self, config: Config, sink: FilesConfig, spool: Spool, *, done: int) -> None:
-        self._spool = spool
-        self._done = done
+    def __init__(self, config: Config, sink: FilesConfig, spool: Spool, spools: ReplayedSpools) -> None:
+        self._spools = spools
         endpoint = sink.endpoint or ""
         store = DeadLetters(absolute(sink.dead_letters), endpoint)
         destination = destination_at(absolute(sink.path), endpoint)
-        self._spool_id = spool.header().spool_id
+        spool_id = spool.header().spool_id
         self._schemas = KnownSchemas(spool)
-        self._writer = FileWriter(spool, self._spool_id, destination, file_options_of(config, sink), store)
+        self._writer = FileWriter(spool, spool_id, destination, file_options_of(config, sink), store)
         self._has_written: set[str] = set()
 
     def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
         """Writes the events of a dead-letter file that can be encoded; returns the others."""
-        is_of_spool = name.startswith(f"{self._spool_id}_")
-        if is_of_spool and pc.max(rows.column("epoch")).as_py() > self._done:
+        if self._spools.will_repeat(name, rows):
             return None  # the sink will repeat its micro-batch
         return self._schemas.sent(rows, lambda known: self._write(name, known))
 
@@ -102,9 +98,8 @@ class _FileReplay:
 
     def tried(self, table: str, *, left: int) -> None:
         """A table whose last dead letter is written is no longer stopped."""
-        report = report_of(self._spool, CONSUMER)
-        if not left and table in self._has_written and table in report.stopped:
-            write_report(self._spool, CONSUMER, report.without(table))
+        if not left and table in self._has_written:
+            self._spools.resume(table)
 
 
 def _digest(rows: pa.RecordBatch) -> str:

@@ -1,0 +1,74 @@
+"""The plans of a backfill's tables: how Spanner has divided each into partitions at the backfill's timestamp."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from connector.backfill.documents import Backfill, TablePlan
+from connector.backfill.records import plans, write_plan
+from connector.config.sections import SourceConfig
+from connector.core.dialects import DIALECTS
+from connector.snapshot.partitions import Snapshot
+from connector.snapshot.queries import TableQuery
+from connector.spool.reading import Spool
+
+
+class TablePlans:
+    """Makes plans, and keeps them in the backfill's spool.
+
+    Args:
+        own: the backfill's spool, whose lock is held.
+        document: the backfill.
+        source: the change stream.
+        emulator_host: the environment's, or None.
+        data_boost: whether the partitions are to be read with Data Boost.
+
+    Attributes:
+        by_table: the newest plan of each table that has one.
+
+    Raises:
+        SpoolError: from every method, if the spool cannot be read or written.
+    """
+
+    def __init__(
+        self, own: Spool, document: Backfill, source: SourceConfig, emulator_host: str | None, *, data_boost: bool
+    ) -> None:
+        self._own = own
+        self._document = document
+        self._source = source
+        self._emulator_host = emulator_host
+        self._data_boost = data_boost
+        self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
+        self.by_table = plans(own, document.tables)
+
+    def make(self, tables: Iterable[int]) -> None:
+        """Divides tables, given by their index, into partitions; each plan is durable when this returns.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained.
+            SpannerCdcError: Spanner cannot be reached, or refuses.
+        """
+        with self._opened() as snapshot:
+            for index in tables:
+                self._make(snapshot, index)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Snapshot]:
+        snapshot = Snapshot.open(self._source, self._emulator_host, self._document.timestamp)
+        try:
+            yield snapshot
+        finally:
+            snapshot.close()
+
+    def _make(self, snapshot: Snapshot, index: int) -> None:
+        table = self._document.tables[index]
+        columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
+        query = TableQuery(table.table, columns)
+        found = snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
+        before = self.by_table.get(table.table)
+        plan = TablePlan(
+            table=table.table,
+            plan=before.plan + 1 if before else 1,
+            partitions=tuple(partition.to_json().decode() for partition in found),
+        )
+        write_plan(self._own, index, plan)
+        self.by_table[table.table] = plan

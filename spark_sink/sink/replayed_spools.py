@@ -1,0 +1,68 @@
+"""The spools whose dead letters a replay may send: the change stream's, and those of its backfills.
+
+The dead letters of a micro-batch that is not recorded as done stay, because the sink will repeat it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.backfill.records import backfills
+from connector.spool.consumers import find, sink_lock
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
+
+
+class ReplayedSpools:
+    """Knows which dead letters a sink will write itself.
+
+    Args:
+        spools: the change stream's, then those of its backfills.
+        consumer: the sink's name.
+    """
+
+    def __init__(self, spools: Sequence[Spool], consumer: str) -> None:
+        self._spools = spools
+        self._consumer = consumer
+        self._done: Mapping[str, int] = {spool.header().spool_id: _done(spool, consumer) for spool in spools}
+
+    def will_repeat(self, name: str, rows: pa.RecordBatch) -> bool:
+        """Whether the sink will repeat the micro-batch of the dead letters in a file of that name."""
+        done = self._done.get(name.partition("_")[0])
+        return done is not None and pc.max(rows.column("epoch")).as_py() > done
+
+    def resume(self, table: str) -> None:
+        """Reports that a table is no longer stopped."""
+        for spool in self._spools:
+            report = report_of(spool, self._consumer)
+            if table in report.stopped:
+                write_report(spool, self._consumer, report.without(table))
+
+
+@contextmanager
+def held(spool: Spool, consumer: str, taken: str) -> Iterator[ReplayedSpools]:
+    """Holds the sink's locks in the change stream's spool, and in those of its backfills that are not done.
+
+    Args:
+        spool: the change stream's.
+        consumer: the sink's name.
+        taken: the message if the sink runs.
+
+    Raises:
+        SpoolInUseError: it runs.
+    """
+    with ExitStack() as locks:
+        locks.enter_context(spool.storage.locked(sink_lock(consumer), taken))
+        spools = [spool]
+        for one in backfills(spool):
+            if not one.progress.is_done:
+                locks.enter_context(one.spool.storage.locked(sink_lock(consumer), taken))
+            spools.append(one.spool)
+        yield ReplayedSpools(spools, consumer)
+
+
+def _done(spool: Spool, consumer: str) -> int:
+    known = find(spool, consumer)
+    return known.epoch if known else 0

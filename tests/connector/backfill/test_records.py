@@ -1,0 +1,92 @@
+"""Which backfills a spool has, and which tables are not done."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.backfill.documents import Progress, State, TableProgress
+from connector.backfill.records import backfills, find, healing, spool_of, unfinished_tables, write_progress
+from connector.errors import SpoolError, SpoolInUseError
+from connector.spool.reading import Spool
+from tests.connector.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
+
+
+def report(spool: Spool, number: int, states: dict[str, State], *, lost: bool = False) -> None:
+    tables = tuple(TableProgress(table=table, state=state) for table, state in states.items())
+    write_progress(spool_of(spool, number), Progress(updated=T, tables=tables, lost=lost))
+
+
+def test_a_backfill_is_a_spool_of_its_own_with_the_same_source(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    document = recorded(spool, header, "A", "B")
+    (one,) = backfills(spool)
+    assert one.document == document
+    own = one.spool.check_source(SOURCE)
+    assert own.start == T
+    assert own.spool_id != header.spool_id
+    assert one.spool.schema(document.tables[0].schema_key) == schema("A")
+
+
+def test_dead_letters_of_a_backfill_find_their_schemas_in_the_streams_spool(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "New")
+    assert spool.has_schema(schema("New").key)
+
+
+def test_a_recording_that_was_killed_before_its_last_write_is_repeated_under_the_same_number(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    first = recorded(spool, header, "A")
+    (tmp_path / "backfills/1/backfill.json").unlink()
+    assert backfills(spool) == []
+    again = recorded(spool, header, "A", at=T + 5000)
+    assert (again.number, again.timestamp) == (1, T + 5000)
+    assert spool_of(spool, 1).header().start == T + 5000
+    assert first.tables == again.tables
+
+
+def test_two_processes_cannot_record_at_once(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    with (
+        spool.storage.locked("backfills/recording.lock", "taken"),
+        pytest.raises(SpoolInUseError, match="another process records a backfill"),
+    ):
+        recorded(spool, header, "A")
+
+
+def test_a_table_is_unfinished_until_its_rows_are_delivered(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    assert unfinished_tables(spool) == frozenset()
+    recorded(spool, header, "A", "B")
+    assert unfinished_tables(spool) == {"A", "B"}
+    report(spool, 1, {"A": "done", "B": "read"})
+    assert unfinished_tables(spool) == {"B"}
+    report(spool, 1, {"A": "done", "B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    report(spool, 1, {"A": "done", "B": "failed"}, lost=True)
+    assert unfinished_tables(spool) == {"B"}
+    recorded(spool, header, "B", at=T + 10_000, continues=1)
+    assert unfinished_tables(spool) == {"B"}
+    report(spool, 2, {"B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_gap_is_healed_for_the_tables_that_were_read_after_it(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    report(spool, 1, {"A": "done", "B": "read"})
+    known = backfills(spool)
+    assert healing(known, T - 1, ["A", "B", "C"]) == ("A",)
+    assert healing(known, T, ["A", "B", "C"]) == ()
+
+
+def test_a_damaged_document_is_one_clear_line(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    (tmp_path / "backfills/1/backfill.json").write_text('{"version": 1}')
+    with pytest.raises(SpoolError, match=r"corrupt file .*backfills/1/backfill.json: it is not a valid backfill"):
+        find(spool, 1)
