@@ -2,6 +2,7 @@
 
 They are::
 
+    backfills/<n>/announced.json    the tables, before the timestamp is chosen; replaced by backfill.json
     backfills/<n>/backfill.json     timestamp, tables, why; written once, before anything is read
     backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
     backfills/<n>/plans/<t>-<k>.json  plan k of table t: session, transaction and partition tokens; written once
@@ -37,6 +38,12 @@ class BackfillTable(BaseModel):
 
     table: str
     schema_key: str
+
+
+class Announcement(_Document):
+    """``announced.json``: the tables of a backfill that is being recorded."""
+
+    tables: tuple[str, ...]
 
 
 class Backfill(_Document):

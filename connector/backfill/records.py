@@ -1,15 +1,24 @@
 """Records backfills below a spool, and finds them: which there are, how far each is, which tables are not done."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from connector.backfill.documents import Backfill, BackfillTable, Progress, TablePlan, TableProgress, Why
+from connector.backfill.documents import (
+    Announcement,
+    Backfill,
+    BackfillTable,
+    Progress,
+    TablePlan,
+    TableProgress,
+    Why,
+)
 from connector.core.schemas import TableSchema
 from connector.errors import SpoolError
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.writing import initialize
 from connector.storage.store import contents
 
+_ANNOUNCEMENT = "announced.json"
 _DOCUMENT = "backfill.json"
 _PROGRESS = "progress.json"
 
@@ -82,17 +91,24 @@ def write_progress(own: Spool, progress: Progress) -> None:
 def unfinished_tables(spool: Spool) -> frozenset[str]:
     """The tables of which rows of a backfill may still be delivered: a DELETE of one must be remembered until then.
 
-    A table is omitted only after all its rows are delivered. A backfill whose timestamp is no longer retained counts
-    until another one continues it.
+    A table is omitted only after all its rows are delivered, and it counts before the backfill's timestamp is chosen. A
+    backfill whose timestamp is no longer retained counts until another one continues it.
 
     Raises:
         SpoolError: a document is corrupt or cannot be read.
     """
     known = backfills(spool)
     continued = {one.document.continues for one in known}
-    return frozenset(
-        table for one in known if one.document.number not in continued for table in one.progress.unfinished
-    )
+    recorded = (table for one in known if one.document.number not in continued for table in one.progress.unfinished)
+    return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
+
+
+def _announced(own: Spool) -> tuple[str, ...]:
+    """The tables of a backfill that is being recorded."""
+    try:
+        return own.document(_ANNOUNCEMENT, Announcement, "it is not a valid announcement").tables
+    except FileNotFoundError:
+        return ()
 
 
 def record(
@@ -100,7 +116,7 @@ def record(
     header: SpoolHeader,
     tables: Sequence[TableSchema],
     *,
-    timestamp: int,
+    timestamp: Callable[[], int],
     why: Why,
     dialect: str,
     now: int,
@@ -113,7 +129,8 @@ def record(
         spool: the change stream's spool.
         header: its header.
         tables: the schemas of the tables, in the order in which they are to be read.
-        timestamp: nanoseconds since the epoch, whole microseconds.
+        timestamp: chooses the timestamp by Spanner's clock, nanoseconds since the epoch, whole microseconds. It is
+            called once the tables count as unfinished, so that a sink notes each later change that it delivers.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
         now: nanoseconds since the epoch.
@@ -128,12 +145,14 @@ def record(
     with spool.storage.locked("backfills/recording.lock", taken):
         number = len(backfills(spool)) + 1
         own = spool_of(spool, number)
+        own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
+        at = timestamp()
         for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
             spool.storage.put(schema_path(schema.key), schema.to_json())
         initialize(
             own,
             header.source,
-            timestamp,
+            at,
             f"backfill {number}",
             tables,
             default_schema=header.default_schema,
@@ -141,7 +160,7 @@ def record(
         )
         document = Backfill(
             number=number,
-            timestamp=timestamp,
+            timestamp=at,
             why=why,
             dialect=dialect,
             tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),

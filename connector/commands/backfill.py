@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from connector.log import Log
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
+from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
@@ -86,7 +87,7 @@ async def backfill(
     async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
         due = await finished_in_thread(
-            functools.partial(_due_by_command, spool, config, stream, versions, options.tables)
+            functools.partial(_due_by_command, spool, config, stream, versions, clock_of(stream), options.tables)
         )
     if not due.tables:  # all that were left are no longer watched
         return
@@ -105,7 +106,15 @@ def start_after(now: int) -> int:
     return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
 
 
-def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions) -> Backfill | None:
+def clock_of(stream: OpenStream) -> Callable[[], int]:
+    """Reads Spanner's clock, nanoseconds since the epoch, from a thread beside the running event loop."""
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.run_coroutine_threadsafe(current_timestamp(stream.client), loop).result()
+
+
+def due_at_start(
+    spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, clock: Callable[[], int]
+) -> Backfill | None:
     """The backfill of ``source.backfill``: recorded if the spool has none, and again if its timestamp is lost.
 
     The caller holds the spool's lock. None if it is done.
@@ -113,25 +122,30 @@ def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream, versions
     known = backfills(spool)
     unfinished = _unfinished(known)
     if unfinished is not None:
-        document = _continued(spool, header, stream, versions, unfinished)
+        document = _continued(spool, header, stream, versions, clock, unfinished)
         return document if document.tables else None
-    return None if known else _recorded(spool, header, stream, versions, _kept(stream), why="start")
+    return None if known else _recorded(spool, header, stream, versions, clock, _kept(stream), why="start")
 
 
 def _due_by_command(
-    spool: Spool, config: Config, stream: OpenStream, versions: RowVersions, patterns: tuple[str, ...]
+    spool: Spool,
+    config: Config,
+    stream: OpenStream,
+    versions: RowVersions,
+    clock: Callable[[], int],
+    patterns: tuple[str, ...],
 ) -> Backfill:
     header = _header(spool, config, stream)
     unfinished = _unfinished(backfills(spool))
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, versions, tables, why="command")
+        return _recorded(spool, header, stream, versions, clock, tables, why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
         other = f"backfill {number} of {', '.join(sorted(names))} is not finished"
         raise ConfigurationError([f"--table: {other}: run `spanner-cdc backfill CONFIG` without --table to finish it"])
-    return _continued(spool, header, stream, versions, unfinished)
+    return _continued(spool, header, stream, versions, clock, unfinished)
 
 
 def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
@@ -143,7 +157,12 @@ def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
 
 
 def _continued(
-    spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, one: RecordedBackfill
+    spool: Spool,
+    header: SpoolHeader,
+    stream: OpenStream,
+    versions: RowVersions,
+    clock: Callable[[], int],
+    one: RecordedBackfill,
 ) -> Backfill:
     """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
@@ -162,7 +181,7 @@ def _continued(
         tables=", ".join(table.table for table in tables),
         omitted=", ".join(sorted(gone)),
     )
-    return _recorded(spool, header, stream, versions, tables, why=one.document.why, continues=number)
+    return _recorded(spool, header, stream, versions, clock, tables, why=one.document.why, continues=number)
 
 
 def _recorded(
@@ -170,6 +189,7 @@ def _recorded(
     header: SpoolHeader,
     stream: OpenStream,
     versions: RowVersions,
+    clock: Callable[[], int],
     tables: list[TableSchema],
     *,
     why: Why,
@@ -177,11 +197,17 @@ def _recorded(
 ) -> Backfill:
     # At or after the timestamp before the stream's start, so that no change lies between the two.
     least = -(-(header.start - 1) // _MICROSECOND) * _MICROSECOND
+
+    def timestamp() -> int:
+        if spool.latest() == 0:  # no change can have been delivered
+            return least
+        return max(start_after(clock()) - 1, least)
+
     document = record(
         spool,
         header,
         tables,
-        timestamp=max(start_after(stream.now) - 1, least),
+        timestamp=timestamp,
         why=why,
         dialect=stream.dialect.name,
         continues=continues,

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from connector.backfill.documents import Backfill
-from connector.commands.backfill import due_at_start, start_after
+from connector.commands.backfill import clock_of, due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
@@ -83,7 +83,9 @@ async def read(
             start = await _start(spool, stream, config.source)
             if config.source.backfill:
                 versions = await row_versions(stream.client, stream.dialect)
-                due = await finished_in_thread(functools.partial(due_at_start, spool, start.header, stream, versions))
+                due = await finished_in_thread(
+                    functools.partial(due_at_start, spool, start.header, stream, versions, clock_of(stream))
+                )
                 if due is not None:
                     on_backfill(due)
             stream.warn_of_tables()

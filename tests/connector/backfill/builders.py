@@ -35,7 +35,7 @@ def recorded(spool: Spool, header: SpoolHeader, *tables: str, at: int = T, conti
         spool,
         header,
         [schema(table) for table in tables],
-        timestamp=at,
+        timestamp=lambda: at,
         why="start",
         dialect="googlesql",
         now=at,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.backfill.documents import Progress, State, TableProgress
-from connector.backfill.records import backfills, find, healing, spool_of, unfinished_tables, write_progress
+from connector.backfill.records import backfills, find, healing, record, spool_of, unfinished_tables, write_progress
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.reading import Spool
 from tests.connector.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
@@ -62,6 +62,32 @@ def test_a_table_is_unfinished_until_its_rows_are_delivered(spool_path: str) -> 
     assert unfinished_tables(spool) == {"B"}
     report(spool, 1, {"A": "done", "B": "done"})
     assert unfinished_tables(spool) == frozenset()
+
+
+def test_the_timestamp_is_chosen_once_the_tables_are_unfinished(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    before: list[frozenset[str]] = []
+
+    def timestamp() -> int:
+        before.append(unfinished_tables(spool))
+        return T
+
+    record(spool, header, [schema("A"), schema("B")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert before == [{"A", "B"}]
+    report(spool, 1, {"A": "done", "B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_recording_that_was_killed_after_its_announcement_leaves_the_tables_unfinished(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert backfills(spool) == []
+    assert unfinished_tables(spool) == {"A"}
 
 
 def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
