@@ -19,13 +19,14 @@ import orjson
 from connector import log
 from connector.commands import dead_letters, reports
 from connector.commands import run as service
+from connector.commands.audit import AuditReport, audit, audit_request
 from connector.commands.check import check_sink, findings_of, warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
 from connector.config.loading import load, validated
 from connector.core.position import Position
-from connector.core.timestamps import format_rfc3339, parse
+from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
@@ -37,6 +38,9 @@ EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
+
+_AUDIT_DRAIN = 30 * SECOND
+"""Nanoseconds that an audit has to end after a stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +284,40 @@ def _restarted(spool: Spool, timestamp: str) -> str:
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
         f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there"
     )
+
+
+@cli.command("audit")
+@click.argument("target", metavar="PATH|CONFIG")
+@click.option("--from", "start", metavar="TIMESTAMP", help="First commit timestamp; default: the first that is kept.")
+@click.option("--to", "end", metavar="TIMESTAMP", help="Last commit timestamp; default: the spool's watermark.")
+@click.option("--sample", metavar="PERCENT", help="Share of the minutes to read, such as 10%; drawn by hash.")
+@click.option(
+    "--rpc-priority",
+    type=click.Choice(["low", "medium", "high"]),
+    default="low",
+    show_default=True,
+    help="Priority of the queries.",
+)
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_common
+def audit_command(*, common: _Common, target: str, as_json: bool, **options: str) -> None:
+    """Compares a spool with its change stream.
+
+    Reads a past range of the change stream again and compares it with the spool at PATH, or the one of CONFIG,
+    transaction by transaction. The exit code is 1 if anything is found. The daemon may run meanwhile.
+    """
+    request = audit_request(target, **options)
+    stop = Stop(drain_timeout=_AUDIT_DRAIN)
+    planned: list[AuditReport] = []
+    work = audit(request, stop, emulator_host=common.emulator_host, planned=planned.append)
+    try:
+        code = asyncio.run(_until_stopped(stop, work))
+    finally:
+        for report in planned:
+            click.echo(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2) if as_json else report.to_text())
+    sys.exit(code or (1 if any(report.findings.total for report in planned) else 0))
 
 
 @cli.group("dead-letters")
