@@ -56,7 +56,8 @@ def _of_mod(place: _Place, wanted: list[Row] | None, held: list[Row] | None) -> 
         return
     if len(held) != len(wanted):
         yield ModDifference(Kind.TWICE if len(held) > len(wanted) else Kind.MISSING, *place)
-    fields = sorted({name for row in held for name in _fields(wanted[0], row)}, key=_rank)
+    pairs = [(wanted[min(at, len(wanted) - 1)], row) for at, row in enumerate(held)]
+    fields = sorted({name for one, other in pairs for name in _fields(one, other)}, key=_rank)
     if fields:
         yield ModDifference(Kind.DIFFERENT, *place, tuple(fields))
 
