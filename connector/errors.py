@@ -70,6 +70,10 @@ class DataLostError(SpannerCdcError):
         self.earliest = earliest
 
 
+class VersionRetentionError(DataLostError):
+    """Rows as of a timestamp cannot be read: it is older than the versions that the database keeps."""
+
+
 class EventError(SpannerCdcError):
     """An event cannot be written, for a value does not have its column's type. The message contains no value."""
 
@@ -80,6 +84,10 @@ class StreamError(SpannerCdcError):
 
 class UnreachableError(StreamError):
     """Spanner has not answered for a while; a later attempt may succeed."""
+
+
+class SnapshotLostError(StreamError):
+    """A snapshot cannot be read any more: its session, its transaction or a partition token is gone."""
 
 
 class SpoolError(SpannerCdcError):

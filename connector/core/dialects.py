@@ -18,7 +18,7 @@ class Dialect:
 
     ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
     and heartbeat, in that order. ``default_schema`` is the name of the unnamed schema in events, or None where that is
-    the name of the database.
+    the name of the database. ``quote`` is the mark around identifiers, and what stands for characters within them.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Dialect:
     default_schema: str | None
     types: Mapping[str, Mapping[str, object]]
     array: re.Pattern[str]
+    quote: tuple[str, Mapping[str, str]]
 
     def query(self, change_stream: str, partition_mode: str) -> str:
         """The read function's statement; the name was checked to be an identifier."""
@@ -44,6 +45,15 @@ class Dialect:
             return None
         whole = {"code": "ARRAY", "array_element_type": node} if match else node
         return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS).decode()
+
+    def identifier(self, name: str) -> str:
+        """The name of a column, quoted for a statement."""
+        mark, escapes = self.quote
+        return mark + "".join(escapes.get(character, character) for character in name) + mark
+
+    def table(self, name: str) -> str:
+        """The name of a table, ``schema.table`` in a named schema, quoted for a statement."""
+        return ".".join(map(self.identifier, name.split(".")))
 
     def _scalar(self, spanner_type: str) -> Mapping[str, object] | None:
         bare = re.sub(r"\(.*\)", "", spanner_type).strip()
@@ -66,6 +76,7 @@ GOOGLESQL = Dialect(
     default_schema=None,
     types=GOOGLESQL_TYPES,
     array=GOOGLESQL_ARRAY,
+    quote=("`", {"\\": "\\\\", "`": "\\`"}),
 )
 
 POSTGRESQL = Dialect(
@@ -79,6 +90,7 @@ POSTGRESQL = Dialect(
     default_schema="public",
     types=POSTGRESQL_TYPES,
     array=POSTGRESQL_ARRAY,
+    quote=('"', {'"': '""'}),
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

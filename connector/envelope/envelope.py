@@ -12,6 +12,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,7 @@ from connector.core.text_columns import change_sequence_numbers, is_empty, objec
 
 _VERSION, _NO_VERSION = np.uint64(0x8 << 12), np.uint64((1 << 64) - 1 & ~(0xF << 12))
 _VARIANT, _NO_VARIANT = np.uint64(0x2 << 62), np.uint64((1 << 64) - 1 & ~(0x3 << 62))
+_Halves = npt.NDArray[np.uint64]
 _STRING = pa.string()
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -98,6 +100,11 @@ class Source:
         """The stream name of events if none is configured."""
         return f"projects/{self.project}/locations/global/streams/{self.change_stream}"
 
+    def qualified(self, table: str) -> tuple[str, str]:
+        """The schema and the name of a table in events, given as ``table`` or ``schema.table``."""
+        schema, dot, name = table.rpartition(".")
+        return (schema, name) if dot else (self.default_schema, table)
+
 
 class EnvelopeBuilder:
     """Builds the envelope's columns from data change records.
@@ -133,7 +140,7 @@ class EnvelopeBuilder:
 
         schemas, runs = registry.observed(changes)
         codes = integers(changes.column("record_schema"))
-        names = [self._qualified(schema.table_name) for schema in changes.record_schemas]
+        names = [source.qualified(schema.table_name) for schema in changes.record_schemas]
         mod_types, sequences = changes.column("mod_type"), changes.column("record_sequence")
         deleted = pc.equal(mod_types, _DELETED)
         mod_type = each(mod_types)
@@ -175,7 +182,7 @@ class EnvelopeBuilder:
             self._uuids(changes, row),
             each(integers(changes.column("read_timestamp")) // 1000).cast(_TIMESTAMP),
             pa.array(times // 1000).cast(_TIMESTAMP),
-            _sort_keys(times, each(sequences), row.mod_indexes),
+            sort_keys(times, each(sequences), row.mod_indexes),
             change_sequence_numbers(times, np.repeat(sequence_numbers(sequences), counts), row.mod_indexes),
             pa.StructArray.from_arrays(list(metadata.values()), fields=list(SOURCE_METADATA)),
             splice(keys, _chosen(each(deleted), old_values, new_values)),
@@ -184,22 +191,23 @@ class EnvelopeBuilder:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    def _qualified(self, table: str) -> tuple[str, str]:
-        schema, dot, name = table.rpartition(".")
-        return (schema, name) if dot else (self._source.default_schema, table)
-
     def _uuids(self, changes: Changes, row: "_Rows") -> pa.Array:
         """Version 8 UUIDs, derived from the database, the change stream, the transaction, the record and the mod."""
         origin = self._origin
         names = pc.binary_join_element_wise(
             changes.column("server_transaction_id"), changes.column("record_sequence"), _SEPARATOR
         ).cast(pa.binary())
-        digests = b"".join([blake2b(origin + name, digest_size=16).digest() for name in names.to_pylist()])
-        halves = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
-        high = np.bitwise_or(np.bitwise_and(halves[:, 0], _NO_VERSION), _VERSION)
-        low = np.bitwise_or(np.bitwise_and(halves[:, 1], _NO_VARIANT), _VARIANT)
+        high, low = version_8([blake2b(origin + name, digest_size=16).digest() for name in names.to_pylist()])
         lows = np.bitwise_xor(np.repeat(low, row.counts), row.mod_indexes.astype(np.uint64))
         return uuid_texts(np.repeat(high, row.counts), lows)
+
+
+def version_8(digests: Sequence[bytes]) -> tuple[_Halves, _Halves]:
+    """The high and the low 64 bits of version 8 UUIDs, made of digests of 16 bytes."""
+    halves = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64).reshape(-1, 2)
+    high = np.bitwise_or(np.bitwise_and(halves[:, 0], _NO_VERSION), _VERSION)
+    low = np.bitwise_or(np.bitwise_and(halves[:, 1], _NO_VARIANT), _VARIANT)
+    return high, low
 
 
 class _Rows:
@@ -245,7 +253,8 @@ def _before(keys: pa.Array, old_values: pa.Array) -> pa.Array:
     return pc.if_else(empty, _NOTHING, splice(keys, old_values))
 
 
-def _sort_keys(times: Int64s, sequences: pa.Array, mod_indexes: Int64s) -> pa.ListArray:
+def sort_keys(times: Int64s, sequences: pa.Array, mod_indexes: Int64s) -> pa.ListArray:
+    """The column ``sort_keys``: commit times in milliseconds and nanoseconds, record sequences, mod indexes."""
     rows = len(times)
     numbers = [pa.array(column).cast(_STRING) for column in (times // 1_000_000, times, mod_indexes)]
     flat = pa.concat_arrays([numbers[0], numbers[1], sequences, numbers[2]])

@@ -1,0 +1,26 @@
+"""The statement that reads the rows of one table. Pure."""
+
+from dataclasses import dataclass
+
+from connector.core.dialects import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """The rows of one table.
+
+    Attributes:
+        table: its name, ``schema.table`` in a named schema.
+        columns: the names of the wanted columns, in order; without any, all columns, generated ones included.
+        condition: SQL without parameters that rows must satisfy, with quoted names; empty for all rows.
+    """
+
+    table: str
+    columns: tuple[str, ...] = ()
+    condition: str = ""
+
+    def sql(self, dialect: Dialect) -> str:
+        """The statement; Spanner can partition it at the root of its plan."""
+        columns = ", ".join(map(dialect.identifier, self.columns)) or "*"
+        where = f" WHERE {self.condition}" if self.condition else ""
+        return f"SELECT {columns} FROM {dialect.table(self.table)}{where}"
