@@ -24,6 +24,7 @@ from connector.commands.check import check_sink, findings_of, warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
+from connector.commands.verify import verified_stream, verify
 from connector.config.loading import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import SECOND, format_rfc3339, parse
@@ -318,6 +319,28 @@ def audit_command(*, common: _Common, target: str, as_json: bool, **options: str
         for report in planned:
             click.echo(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2) if as_json else report.to_text())
     sys.exit(code or (1 if any(report.findings.total for report in planned) else 0))
+
+
+@cli.command("verify")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--at", metavar="TIMESTAMP", help="Timestamp of the rows; default: the last one that is delivered.")
+@click.option("--show-keys", is_flag=True, help="Print the keys of rows that differ: they are values of your data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_common
+def verify_command(*, common: _Common, config: Path, at: str | None, show_keys: bool, as_json: bool) -> None:
+    """Compares the destination of CONFIG with Spanner.
+
+    Compares every row that the sink has delivered with Spanner's tables as of one timestamp. The exit code is 1 if
+    any row differs.
+    """
+    loaded, host = load(config), common.emulator_host
+    stream = asyncio.run(verified_stream(loaded, emulator_host=host))
+    report = verify(loaded, stream, at=at, emulator_host=host)
+    if as_json:
+        click.echo(orjson.dumps(report.to_json(show_keys=show_keys), option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(report.to_text(show_keys=show_keys))
+    sys.exit(1 if report.total else 0)
 
 
 @cli.group("dead-letters")

@@ -12,6 +12,7 @@ from spark_sink.files.config import FilesConfig, check_options
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
+    from connector.config.replicas import Replica
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
 
@@ -49,6 +50,12 @@ class FilesSink(SparkSinkType[FilesConfig]):
         from spark_sink.files.replay import replay_into
 
         return replay_into(config)
+
+    def replica(self, sink: FilesConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+        """The files, read back."""
+        from spark_sink.files.replica import FilesReplica
+
+        return FilesReplica(sink, spool, envelope)
 
     def owns_dead_letters(self, name: str) -> bool:
         """By the form of the names."""
