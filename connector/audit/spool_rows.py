@@ -44,9 +44,9 @@ class Part:
 class _Index:
     """Number, watermark_low and watermark_high of each epoch, in order; compact, for there may be a million."""
 
-    numbers: array[int] = field(default_factory=lambda: array("q"))
-    lows: array[int] = field(default_factory=lambda: array("q"))
-    highs: array[int] = field(default_factory=lambda: array("q"))
+    numbers: "array[int]" = field(default_factory=lambda: array("q"))
+    lows: "array[int]" = field(default_factory=lambda: array("q"))
+    highs: "array[int]" = field(default_factory=lambda: array("q"))
 
     def add(self, one: EpochSummary | Manifest) -> None:
         self.numbers.append(one.epoch)
@@ -183,7 +183,9 @@ class AuditedSpool:
             self._find(manifest.epoch, "its rows are not in commit order")
         tables = {one["values"]: one["counts"] for one in pc.value_counts(rows.column("object")).to_pylist()}
         if len(rows) != manifest.rows or tables != manifest.tables:
-            self._find(manifest.epoch, f"its {len(rows)} rows are not the {manifest.rows} that its manifest counts by table")
+            self._find(
+                manifest.epoch, f"its {len(rows)} rows are not the {manifest.rows} that its manifest counts by table"
+            )
         outside = len(rows) - len(rows.between(manifest.watermark_low, manifest.watermark_high))
         if outside:
             self._find(manifest.epoch, f"{outside} of its rows were committed outside its range")

@@ -262,9 +262,7 @@ async def _compare(
             report.incomplete = metrics.incomplete_transactions
 
 
-async def _planned(
-    request: AuditRequest, stream: OpenStream, spool: AuditedSpool, totals: AuditTotals
-) -> AuditReport:
+async def _planned(request: AuditRequest, stream: OpenStream, spool: AuditedSpool, totals: AuditTotals) -> AuditReport:
     """The range and the spans that are audited, in a report that is still empty."""
     span, notes = _requested(request, stream, spool)
     span = await _retained(span, stream, notes)

@@ -105,7 +105,9 @@ class VerifyReport:
             for (table, kind, columns), count in sorted(self.counts.items())
         ]
         if show_keys:
-            lines += [f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first]
+            lines += [
+                f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first
+            ]
         rows = f"{self.source_rows.total()} rows in Spanner, {self.replica_rows.total()} in the destination"
         lines.append(
             f"verified {self.destination} as of {format_rfc3339(self.timestamp)}: {len(self.tables)} tables, {rows};"
@@ -181,11 +183,9 @@ def _timestamp(at: str | None, stream: VerifiedStream, replica: Replica) -> int:
         except ValueError as error:
             raise ConfigurationError([f"--at: {error}"]) from None
         if timestamp > replica.delivered:
+            reached = format_rfc3339(replica.delivered)
             raise ConfigurationError(
-                [
-                    f"--at: the sink has delivered what was committed up to {format_rfc3339(replica.delivered)}:"
-                    " give that timestamp or an earlier one, or wait"
-                ]
+                [f"--at: the sink has delivered what was committed up to {reached}: give that, or wait"]
             )
     return timestamp - timestamp % 1000
 
@@ -203,9 +203,7 @@ def _changes(replica: Replica, tables: Mapping[str, TableSchema], timestamp: int
         kinds = pc.struct_field(batch.column("source_metadata"), "mod_type").to_pylist()
         texts = batch.column("payload").cast(pa.binary()).to_pylist()
         names = batch.column("object").to_pylist()
-        for time, sequence, index, kind, text, name in zip(
-            times, sequences, indexes, kinds, texts, names, strict=True
-        ):
+        for time, sequence, index, kind, text, name in zip(times, sequences, indexes, kinds, texts, names, strict=True):
             if time > timestamp:
                 continue
             try:

@@ -19,7 +19,9 @@ def rows(records: Sequence[DataChangeRecord], *, epoch: int = 1) -> ComparableRo
     return ComparableRows.of([_ENVELOPE.build(Changes.of(records), SchemaRegistry(), epoch)])[0]
 
 
-def transaction(name: str, *, at: int = 0, records: int = 1, mods: int = 2, table: str = "Singers") -> list[DataChangeRecord]:
+def transaction(
+    name: str, *, at: int = 0, records: int = 1, mods: int = 2, table: str = "Singers"
+) -> list[DataChangeRecord]:
     """The records of a transaction, committed ``at`` nanoseconds after the first."""
     return [
         record(

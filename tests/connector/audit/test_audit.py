@@ -306,9 +306,7 @@ def test_a_sample_reads_some_minutes_only(tmp_path: Path) -> None:
     assert len(report.spans) > 1
 
 
-def test_the_command_prints_a_report_and_ends_with_1_if_there_are_findings(
-    spool: Path, server: ScriptedServer
-) -> None:
+def test_the_command_prints_a_report_and_ends_with_1_if_there_are_findings(spool: Path, server: ScriptedServer) -> None:
     done = run("audit", spool, host=server.host)
     assert (done.code, done.out.decode().count("\n")) == (0, 1), done.err
     assert " INFO auditing " in done.err
@@ -338,7 +336,6 @@ def test_campaign_of_a_million_mods(tmp_path: Path) -> None:
         report = audited(healthy, server)
         assert report.findings.total == 0, report.to_text()
         assert report.totals.mods > 950_000
-        print(report.to_text())
         copytree(healthy, tmp_path / "damaged")
         altered(tmp_path / "damaged", lambda rows: without_transaction(rows, a_transaction(rows)))
         assert only(audited(tmp_path / "damaged", server)).kind is Kind.MISSING

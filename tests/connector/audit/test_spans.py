@@ -47,9 +47,7 @@ def test_what_is_left_out_is_exactly_the_gaps(start: int, end: int, gaps: list[t
     for low, high in gaps:
         spans = list(without(spans, low, max(low, high)))
     covered = [at for span in spans for at in range(span.start, span.end + 1)]
-    assert covered == [
-        at for at in range(start, end + 1) if not any(low < at <= max(low, high) for low, high in gaps)
-    ]
+    assert covered == [at for at in range(start, end + 1) if not any(low < at <= max(low, high) for low, high in gaps)]
 
 
 @pytest.mark.parametrize("text", ["10", "0%", "101%", "-1%", "%", "ten%", "1e1%", "0.0000001%"])

@@ -96,8 +96,6 @@ def test_a_payload_that_is_no_object_is_refused_without_its_value() -> None:
         parsed(b'"secret"')
 
 
-@pytest.mark.parametrize(
-    ("size", "count"), [(0, 1), (1, 1), (BUCKET_BYTES + 1, 2), (10**15, MOST_BUCKETS)]
-)
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (1, 1), (BUCKET_BYTES + 1, 2), (10**15, MOST_BUCKETS)])
 def test_buckets_are_of_about_equal_size_and_never_too_many(size: int, count: int) -> None:
     assert buckets_for(size) == count
