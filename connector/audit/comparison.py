@@ -51,7 +51,7 @@ class _Pairs:
 
     def unequal(self) -> Bools:
         """For each transaction whether its rows are not the same columns on both sides, in the same order."""
-        unequal = self._expected.counts != self._found.counts
+        unequal: Bools = self._expected.counts != self._found.counts
         one, other = self._expected.of(~unequal), self._found.of(~unequal)
         unequal[self._expected.codes[one[_unequal(self._expected.rows, one, self._found.rows, other)]]] = True
         return unequal

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -159,11 +160,11 @@ def verify(config: Config, stream: VerifiedStream, *, at: str | None, emulator_h
         wanted = Buckets(Path(folder, "spanner"), count)
         host = config.source.emulator_host or emulator_host
         with closing(SourceRows(config.source, host, stream.dialect, timestamp)) as source:
-            for name, table in sorted(tables.items()):
-                for row in source.rows(table):
-                    report.source_rows[name] += 1
+            for watched in sorted(tables.values(), key=attrgetter("table")):
+                for row in source.rows(watched):
+                    report.source_rows[row.table] += 1
                     wanted.add(row)
-                _log.info("read", table=name, rows=report.source_rows[name])
+                _log.info("table read", table=watched.table, rows=report.source_rows[watched.table])
         wanted.flush()
         for number in range(count):
             rows = rows_after(held.rows(number))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.emulator
 def test_an_audit_of_the_official_emulator(dialect: str, database: MakeDatabase, tmp_path: Path) -> None:
     sample = database(dialect=dialect)
     workload = Workload(sample, seed=3)
-    workload.run(seconds=3, rate=200)
+    workload.run(mods=400)
     mods = workload.committed
     span = {
         "start": format_rfc3339(mods[0].commit_timestamp_ns),

@@ -44,7 +44,7 @@ def test_verify_compares_every_row_and_prints_keys_only_on_request(
 ) -> None:
     sample = database(dialect=dialect)
     workload = Workload(sample, seed=3)
-    workload.run(seconds=3, rate=200)
+    workload.run(mods=400)
     mods = workload.committed
     config = delivered(tmp_path, sample, mods[0].commit_timestamp_ns, mods[-1].commit_timestamp_ns)
     done = run("verify", config)
