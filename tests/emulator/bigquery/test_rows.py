@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -267,19 +268,21 @@ def test_a_request_is_small_and_has_rows_and_at_first_a_schema(caller: Caller) -
 def test_a_connection_receives_the_schema_with_new_columns(caller: Caller) -> None:
     table = caller.make("t", ID)
     stream = default(table)
+    first_answer = threading.Event()
 
     def requests() -> Iterator[AppendRowsRequest]:
         yield request(stream, message(id="int64"), {"id": 1})
+        assert first_answer.wait(30)  # gRPC takes requests before the earlier ones are answered
         found = caller.tables.get_table(caller.name("t"))
         found.schema = [ID, NAME]
         caller.tables.update_table(found, ["schema"])
         yield request(stream, message(id="int64"), {"id": 2})
         yield request(stream, PERSON, {"id": 3, "name": "c"})
 
-    updated = [
-        [field.name for field in answer.updated_schema.fields]
-        for answer in caller.write.append_rows(requests(), retry=None)
-    ]
+    updated = []
+    for answer in caller.write.append_rows(requests(), retry=None):
+        updated.append([field.name for field in answer.updated_schema.fields])
+        first_answer.set()
     assert updated == [[], ["id", "name"], []]
     assert caller.rows("t")[-2:] == [{"id": 2, "name": None}, {"id": 3, "name": "c"}]
 
