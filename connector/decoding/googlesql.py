@@ -17,12 +17,12 @@ from google.protobuf.struct_pb2 import ListValue
 
 from connector.core.byte_columns import text_array
 from connector.core.changes import Changes, Int64s
+from connector.core.value_texts import PADDING
 from connector.decoding.assembler import Assembler, Fields, are_same, repeated, timestamps
 from connector.decoding.chunks import PartialResultSets
 from connector.decoding.googlesql_frames import BOOL_BYTES, are_data_changes, mod_counts
 from connector.decoding.googlesql_walk import googlesql_column_types
 from connector.decoding.merging import merging
-from connector.decoding.mod_values import PADDING
 from connector.decoding.row_fields import integer
 
 _FIELDS = 13

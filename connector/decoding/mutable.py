@@ -17,10 +17,11 @@ from google.protobuf.message import DecodeError
 
 from connector.core.changes import Changes
 from connector.core.records import ColumnType
+from connector.core.value_texts import PADDING, varints
 from connector.decoding.assembler import Assembler, Fields
 from connector.decoding.chunks import strings
 from connector.decoding.message_class import Many, One, message_class
-from connector.decoding.mod_values import PADDING, payloads, varints
+from connector.decoding.mod_values import payloads
 from connector.decoding.mutable_walk import (
     RawProtoRecord,
     mod_type,

@@ -7,7 +7,6 @@ belong to a later version of the format, and are ignored. A record of an unknown
 
 from base64 import b64decode
 from collections.abc import Iterable
-from math import inf, isfinite
 
 import orjson
 from google.cloud.spanner_v1 import types
@@ -27,6 +26,7 @@ from connector.core.records import (
     column_type,
 )
 from connector.core.timestamps import SECOND
+from connector.core.value_texts import json_number
 from connector.decoding.message_class import message_class
 from connector.decoding.row_fields import STRING, UnknownRecordError, in_64_bits, remember, size, type_of
 
@@ -50,8 +50,6 @@ _Kinds = message_class("Record", {"Record": [(name, number, bytes) for name, num
 _MOD_TYPES = {number: name for name, number in _Data.pb().ModType.items() if number}
 _CAPTURES = {number: name for name, number in _Data.pb().ValueCaptureType.items() if number}
 """Names by number. 0 is left out: it means UNSPECIFIED, or a missing field."""
-
-_NOT_FINITE = {inf: "Infinity", -inf: "-Infinity"}
 
 
 class MutableWalk:
@@ -163,7 +161,7 @@ def proto_column_types(metadata: Iterable[_Data.ColumnMetadata]) -> tuple[Column
     Raises:
         UnknownRecordError: a column has no name or no type.
     """
-    return tuple(column_type(_name(c), _type(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
+    return tuple(column_type(_name(c), type_json(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
 
 
 def _name(column: _Data.ColumnMetadata) -> str:
@@ -172,7 +170,7 @@ def _name(column: _Data.ColumnMetadata) -> str:
     return str(column.name)
 
 
-def _type(found: types.Type) -> str:
+def type_json(found: types.Type) -> str:
     """Returns Spanner's type as JSON; a code that the library does not know stays a number."""
     return type_of(orjson.dumps(MessageToDict(found, preserving_proto_field_name=True)))
 
@@ -215,18 +213,18 @@ def proto_value(of: _Data.ModValue) -> object:
         UnknownRecordError: it is missing, or of a kind that no column has.
     """
     # Most values are strings. The string of every other kind is empty, so the kind is looked up only then.
-    return of.value.string_value or _json(of.value)
+    return of.value.string_value or json_value(of.value)
 
 
-def json_number(number: float) -> float | str:
-    """Returns a number as Spanner writes it in JSON, which cannot express infinity and NaN as numbers."""
-    return number if isfinite(number) else _NOT_FINITE.get(number, "NaN")
+def json_value(value: Value) -> object:
+    """Converts a value to what JSON is made of.
 
-
-def _json(value: Value) -> object:
+    Raises:
+        UnknownRecordError: it is missing, or of a kind that no column has.
+    """
     match value.WhichOneof("kind"):
         case "list_value":
-            return [_json(item) for item in value.list_value.values]
+            return [json_value(item) for item in value.list_value.values]
         case "null_value":
             return None
         case "number_value":

@@ -1,10 +1,21 @@
-"""Some rows of a table, as they came from Spanner, and their columns as JSON or as Arrow types."""
+"""Some rows of a table, as they came from Spanner, and their columns as JSON or as Arrow types. Pure."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
+from connector.core.changes import Int64s
+from connector.core.column_kinds import SpannerType
 from connector.core.records import ColumnType
+from connector.core.value_texts import equal_object_texts, member_names
+from connector.errors import EventError
+from connector.snapshot.arrow_types import arrow_array, arrow_schema
+from connector.snapshot.values import Values
+
+_NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class RowBlock:
@@ -18,25 +29,60 @@ class RowBlock:
     def __init__(self, columns: Sequence[ColumnType], values: Sequence[bytes]) -> None:
         self.columns = tuple(columns)
         self.rows = len(values) // len(self.columns)
+        self._raw = values
 
     @property
     def bytes(self) -> int:
         """Bytes of the values as Spanner sent them."""
-        raise NotImplementedError
+        return int(self._values.end[-1]) if self.rows else 0
 
     def payloads(self, names: Sequence[str]) -> pa.StringArray:
         """The text of a JSON object a row, with these columns in this order, in the encoding of change records.
 
         Raises:
             KeyError: the rows have no such column.
-            SpannerCdcError: a value is not of the documented format. The message contains no value.
+            EventError: a value is not of the documented format. The message contains no value.
         """
-        raise NotImplementedError
+        at = {column.name: number for number, column in enumerate(self.columns)}
+        wanted = np.array([at[name] for name in names], np.int64)
+        if not names or not self.rows:
+            return pa.repeat(pa.scalar("{}", pa.string()), self.rows)
+        fragment, first_name, fragments = self._fragments
+        try:
+            return equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
+        except _NOT_VALID as error:
+            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from error
 
     def typed(self) -> pa.RecordBatch:
-        """A column of an Arrow type for each column, those of :func:`connector.snapshot.typed_columns.arrow_schema`.
+        """A column of an Arrow type for each column: see :mod:`connector.snapshot.arrow_types`.
 
         Raises:
-            SpannerCdcError: a value is not of its column's type. The message contains no value.
+            EventError: a value is not of its column's type. The message contains no value.
         """
-        raise NotImplementedError
+        arrays = [self._typed(number, column) for number, column in enumerate(self.columns)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _typed(self, number: int, column: ColumnType) -> pa.Array:
+        try:
+            return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self.columns)))
+        except _NOT_VALID as error:
+            raise EventError(f"a value of column {column.name} is not of its type {column.type}") from error
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+    @cached_property
+    def _values(self) -> Values:
+        return Values.of(self._raw)
+
+    @cached_property
+    def _fragments(self) -> tuple[Int64s, int, pa.BinaryArray]:
+        """The fragment of each value, a row of them for each row; that of the first column's name; the fragments."""
+        try:
+            fragment, fragments = self._values.fragments()
+        except _NOT_VALID as error:
+            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from error
+        names = member_names([[column.name for column in self.columns]])
+        first_name = sum(map(len, fragments))
+        return fragment.reshape(self.rows, len(self.columns)), first_name, pa.concat_arrays([*fragments, names])

@@ -29,18 +29,18 @@ from connector.spanner.transport import Transport
 SETUP_TIMEOUT = 20.0
 """Seconds that a call before reading may take."""
 
-_ENDPOINT = "spanner.googleapis.com:443"
+ENDPOINT = "spanner.googleapis.com:443"
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
-_VERSION = version("spanner-cdc-spark")
-_API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{_VERSION}"
-_STREAMING = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
-_CREATE = "/google.spanner.v1.Spanner/CreateSession"
+USER_AGENT = f"spanner-cdc-spark/{version('spanner-cdc-spark')}"
+API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{version('spanner-cdc-spark')}"
+STREAMING_SQL = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+CREATE_SESSION = "/google.spanner.v1.Spanner/CreateSession"
 
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _Metadata = types.ResultSetMetadata.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _Session = types.Session.pb()
-_PRIORITIES = {"low": 1, "medium": 2, "high": 3}
+PRIORITIES = {"low": 1, "medium": 2, "high": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class SpannerClient:
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:
         """Finds the credentials and opens channels; closes every channel at the end."""
-        credentials = None if self.emulator_host else await asyncio.to_thread(_credentials)
-        host = self.emulator_host or self.endpoint or _ENDPOINT
-        self._transport = Transport(host, credentials, user_agent=f"spanner-cdc-spark/{_VERSION}")
+        credentials = None if self.emulator_host else await asyncio.to_thread(credentials_of_application)
+        host = self.emulator_host or self.endpoint or ENDPOINT
+        self._transport = Transport(host, credentials, user_agent=USER_AGENT)
         try:
             yield self
         finally:
@@ -148,10 +148,10 @@ class SpannerClient:
         """
         session = await self._current_session()
         request = self._request(session, sql, parameters)
-        headers = self._headers("session", session)
+        headers = call_headers(self.database, "session", session)
         assert self._transport is not None
         try:
-            async with self._transport.streaming(_STREAMING, request, headers, behind=behind) as take:
+            async with self._transport.streaming(STREAMING_SQL, request, headers, behind=behind) as take:
                 while messages := await take():
                     yield messages
         except grpc.RpcError as error:
@@ -162,7 +162,7 @@ class SpannerClient:
     def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> bytes:
         request = _ExecuteSqlRequest(session=session, sql=sql)
         request.transaction.single_use.read_only.strong = True
-        request.request_options.priority = _PRIORITIES[self.rpc_priority]
+        request.request_options.priority = PRIORITIES[self.rpc_priority]
         for name, parameter in parameters.items():
             if parameter.value is None:
                 request.params.fields[name].null_value = 0
@@ -175,25 +175,39 @@ class SpannerClient:
     async def _current_session(self) -> str:
         async with self._session_lock:
             if self._session is None:
-                request = _CreateSessionRequest(database=self.database)
-                request.session.multiplexed = True
-                if self.database_role:
-                    request.session.creator_role = self.database_role
+                request = create_session_request(self.database, self.database_role)
                 assert self._transport is not None
-                headers = self._headers("database", self.database)
-                answer = await self._transport.unary(_CREATE, request.SerializeToString(), headers, SETUP_TIMEOUT)
-                self._session = str(_Session.FromString(answer).name)
+                headers = call_headers(self.database, "database", self.database)
+                answer = await self._transport.unary(CREATE_SESSION, request, headers, SETUP_TIMEOUT)
+                self._session = session_name(answer)
             return self._session
 
-    def _headers(self, parameter: str, resource: str) -> tuple[tuple[str, str], ...]:
-        return (
-            ("google-cloud-resource-prefix", self.database),
-            ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
-            ("x-goog-api-client", _API_CLIENT),
-        )
+
+def create_session_request(database: str, database_role: str | None) -> bytes:
+    """The request for a multiplexed session."""
+    request = _CreateSessionRequest(database=database)
+    request.session.multiplexed = True
+    if database_role:
+        request.session.creator_role = database_role
+    encoded: bytes = request.SerializeToString()
+    return encoded
 
 
-def _credentials() -> grpc.ChannelCredentials:
+def session_name(answer: bytes) -> str:
+    """The name in the response to :func:`create_session_request`."""
+    return str(_Session.FromString(answer).name)
+
+
+def call_headers(database: str, parameter: str, resource: str) -> tuple[tuple[str, str], ...]:
+    """The headers of a call, which name the resource that routes it."""
+    return (
+        ("google-cloud-resource-prefix", database),
+        ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
+        ("x-goog-api-client", API_CLIENT),
+    )
+
+
+def credentials_of_application() -> grpc.ChannelCredentials:
     """The application default credentials, which add the token and the quota project's header to each call."""
     try:
         found, _ = google.auth.default(scopes=_SCOPES)

@@ -13,7 +13,15 @@ from enum import Enum
 import grpc
 
 from connector.core.timestamps import parse
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, UnreachableError
+from connector.errors import (
+    ConfigurationError,
+    DataLostError,
+    SnapshotLostError,
+    SpannerCdcError,
+    StreamError,
+    UnreachableError,
+    VersionRetentionError,
+)
 
 
 class Action(Enum):
@@ -50,12 +58,22 @@ _BROKEN_TRANSPORT = re.compile(
 _TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
 _SESSION = re.compile(r"session not found|/sessions/", re.IGNORECASE)
 _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
+_TOO_STALE = re.compile(r"maximum timestamp staleness|garbage.?collected|version.?retention", re.IGNORECASE)
+_SNAPSHOT_GONE = re.compile(
+    r"session not found|partition.?token|(read-only )?transaction\b.*\b(not found|not exist|expired|invalid|closed)|"
+    r"invalid transaction",
+    re.IGNORECASE | re.DOTALL,
+)
 _EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][0-9:]+))")
 
 
 def classify(error: grpc.RpcError) -> CallError:
     """Classifies the error of a call. A CANCELLED is the server's: a call cancelled here never raises an RpcError."""
-    code, message = error.code(), error.details() or ""
+    return classified(error.code(), error.details() or "")
+
+
+def classified(code: grpc.StatusCode, message: str) -> CallError:
+    """Classifies an error by its code and its message."""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
         action = Action.STOP  # this client's own limit: a retry would exceed it again
     elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
@@ -135,6 +153,39 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
             hint="What was sealed is kept. A new change stream needs a new spool and a new source.start.",
         )
     return StreamError(f"cannot read {where} ({found})")
+
+
+def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
+    """The error to report for rows as of a timestamp that cannot be read.
+
+    Args:
+        found: the classified error.
+        what: what was read: the database or the table, and the timestamp.
+    """
+    codes = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+    if found.code is grpc.StatusCode.FAILED_PRECONDITION and _TOO_STALE.search(found.message):
+        return VersionRetentionError(
+            f"the database no longer keeps the rows of {what} ({found})",
+            hint="Read as of a later timestamp, or raise the database's version_retention_period before the next one.",
+        )
+    is_gone = found.code in codes and _SNAPSHOT_GONE.search(found.message)
+    if is_gone or (found.action is Action.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND):
+        return SnapshotLostError(
+            f"{what} can no longer be read: the transaction is gone ({found})",
+            hint="Divide the table into partitions again.",
+        )
+    if found.action is not Action.STOP:
+        return UnreachableError(
+            f"Spanner does not return the rows of {what} ({found})",
+            hint="Check the network, source.endpoint, or the emulator's address.",
+        )
+    if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return StreamError(
+            f"permission denied on {what} ({found})",
+            hint="Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them;"
+            " Data Boost needs spanner.databases.useDataBoost, too.",
+        )
+    return StreamError(f"cannot read {what} ({found})")
 
 
 def _earliest(message: str) -> int | None:

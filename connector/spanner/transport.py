@@ -88,7 +88,7 @@ class Transport:
     def __init__(self, host: str, credentials: grpc.ChannelCredentials | None, *, user_agent: str) -> None:
         self._host = host
         self._credentials = credentials
-        self._options = (*_OPTIONS, ("grpc.primary_user_agent", user_agent))
+        self._user_agent = user_agent
         self._awaited: list[_Held[grpc.aio.Channel]] = []
         self._pumped: list[_Held[grpc.Channel]] = []
         self._pumps: set[Pump] = set()
@@ -150,16 +150,21 @@ class Transport:
             await awaited.channel.close()
 
     def _open_awaited(self) -> grpc.aio.Channel:
-        options = (*self._options, *_AWAITED)
+        options = (*_OPTIONS, *_AWAITED, ("grpc.primary_user_agent", self._user_agent))
         if self._credentials is None:
             return grpc.aio.insecure_channel(self._host, options=options)
         return grpc.aio.secure_channel(self._host, self._credentials, options=options)
 
     def _open_pumped(self) -> grpc.Channel:
-        options = (*self._options, *_PUMPED)
-        if self._credentials is None:
-            return grpc.insecure_channel(self._host, options=options)
-        return grpc.secure_channel(self._host, self._credentials, options=options)
+        return blocking_channel(self._host, self._credentials, user_agent=self._user_agent)
+
+
+def blocking_channel(host: str, credentials: grpc.ChannelCredentials | None, *, user_agent: str) -> grpc.Channel:
+    """A channel whose streams are iterated by threads; arguments as of :class:`Transport`."""
+    options = (*_OPTIONS, *_PUMPED, ("grpc.primary_user_agent", user_agent))
+    if credentials is None:
+        return grpc.insecure_channel(host, options=options)
+    return grpc.secure_channel(host, credentials, options=options)
 
 
 @contextmanager

@@ -33,7 +33,8 @@ _MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 class Scenario:
     """A change stream's history, and the names and settings under which it is served.
 
-    `tables` are the database's tables at the end of the history; `retention` is in nanoseconds.
+    `tables` are the database's tables at the end of the history; `retention` is that of the change
+    stream, `version_retention` that of the rows' old versions; both are in nanoseconds.
     """
 
     seed: int
@@ -47,6 +48,7 @@ class Scenario:
     database: str = "scripted-database"
     change_stream: str = "Everything"
     retention: int = 86_400 * SECOND
+    version_retention: int = 3_600 * SECOND
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
     """What was committed, if a model of the contents was kept; None if only the history is known."""
 

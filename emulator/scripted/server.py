@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 from google.cloud.spanner_admin_instance_v1 import InstanceConfig, ListInstanceConfigsResponse
 from google.cloud.spanner_v1 import types
+from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 
 from emulator.scenario.scenario import Scenario
@@ -27,9 +28,13 @@ from emulator.scripted.framing import Framing
 from emulator.scripted.relay import Relay
 from emulator.scripted.spanner import ResetError, ScriptedSpanner, SessionExpiredError
 from emulator.scripted.stream_query import ScriptedError, invalid, reads_change_stream
+from emulator.scripted.table_reads import TableReads
 from emulator.scripted.wire import element, field
 
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+_ReadRequest = types.ReadRequest.pb()
+_BeginTransactionRequest = types.BeginTransactionRequest.pb()
+_PartitionQueryRequest = types.PartitionQueryRequest.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _BatchCreateSessionsRequest = types.BatchCreateSessionsRequest.pb()
 _BatchCreateSessionsResponse = types.BatchCreateSessionsResponse.pb()
@@ -47,13 +52,19 @@ _NOT_STRONG = (
 )
 _MANY = 1_000_000
 _Unary = Callable[[bytes], bytes]
+_Streaming = Callable[[bytes], tuple[str, AsyncGenerator[bytes]]]
+"""Takes a request; returns its session and the messages of the answer."""
 
 
 class ScriptedServer:
-    """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has the counters and the fault plan."""
+    """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has the counters and the fault plan.
 
-    def __init__(self, engine: ScriptedSpanner, host: str, relay: Relay | None) -> None:
+    `tables` serves the rows of its tables.
+    """
+
+    def __init__(self, engine: ScriptedSpanner, tables: TableReads, host: str, relay: Relay | None) -> None:
         self.engine = engine
+        self.tables = tables
         self.host = host
         self._relay = relay
 
@@ -87,7 +98,8 @@ class ScriptedServer:
         """Serve in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
         engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
-        handler = _Handler(engine)
+        tables = TableReads(engine)
+        handler = _Handler(engine, tables)
         options = (
             ("grpc.max_concurrent_streams", max_streams_per_connection),
             ("grpc.max_send_message_length", -1),
@@ -103,11 +115,11 @@ class ScriptedServer:
         clock.start()
         try:
             if not engine.faults.may_reset:
-                yield cls(engine, f"127.0.0.1:{port}", None)
+                yield cls(engine, tables, f"127.0.0.1:{port}", None)
             else:
                 async with Relay.before(port) as relay:
                     handler.reset = relay.reset
-                    yield cls(engine, f"127.0.0.1:{relay.port}", relay)
+                    yield cls(engine, tables, f"127.0.0.1:{relay.port}", relay)
         finally:
             await server.stop(grace=None)
             engine.close()
@@ -172,8 +184,9 @@ class ScriptedServer:
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
     """Spanner's methods, on raw bytes."""
 
-    def __init__(self, engine: ScriptedSpanner) -> None:
+    def __init__(self, engine: ScriptedSpanner, tables: TableReads) -> None:
         self._engine = engine
+        self._tables = tables
         self._sessions = _Sessions(engine.scenario)
         self.reset: Callable[[int], bool] = lambda _: False
         sessions, service = self._sessions, "/google.spanner.v1.Spanner/"
@@ -183,34 +196,62 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
             f"{service}GetSession": sessions.get,
             f"{service}DeleteSession": sessions.delete,
             f"{service}ExecuteSql": self._execute_sql,
+            f"{service}BeginTransaction": self._in_session(_BeginTransactionRequest, tables.begin),
+            f"{service}PartitionQuery": self._in_session(_PartitionQueryRequest, tables.partition_query),
             "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceConfigs": self._list_instance_configs,
         }
-        self._streaming = f"{service}ExecuteStreamingSql"
+        self._streaming: Mapping[str, _Streaming] = {
+            f"{service}ExecuteStreamingSql": self._execute_streaming_sql,
+            f"{service}StreamingRead": self._streaming_read,
+        }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Find a method's handler; a method without one is UNIMPLEMENTED."""
-        if details.method == self._streaming:
-            return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
+        if details.method in self._streaming:
+            return grpc.unary_stream_rpc_method_handler(self._answering_with(self._streaming[details.method]))
         known = self._unary.get(details.method)
         return None if known is None else grpc.unary_unary_rpc_method_handler(_answering(known))
 
-    async def _execute_streaming_sql(self, request: bytes, context: grpc.aio.ServicerContext) -> None:
+    def _answering_with(self, stream: _Streaming) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[None]]:
+        async def answer(request: bytes, context: grpc.aio.ServicerContext) -> None:
+            session = ""
+            try:
+                session, found = stream(request)
+                async with aclosing(found) as messages:
+                    async for message in messages:
+                        await context.write(message)
+            except SessionExpiredError as error:
+                self._sessions.forget(session)
+                details = f"Session not found: {session}" if session else error.message
+                await context.abort(error.code, details)
+            except ResetError as error:
+                self.reset(_port(context.peer()))
+                await context.abort(error.code, error.message)  # if there was no connection to reset
+            except ScriptedError as error:
+                await context.abort(error.code, error.message)
+
+        return answer
+
+    def _execute_streaming_sql(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         node = _ExecuteSqlRequest.FromString(request)
-        try:
-            self._sessions.check(node.session)
-            if reads_change_stream(node.sql):
-                _check_stream(node)
-            async with aclosing(self._engine.execute(node.sql, _parameters(node))) as messages:
-                async for message in messages:
-                    await context.write(message)
-        except SessionExpiredError:
-            self._sessions.forget(node.session)
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"Session not found: {node.session}")
-        except ResetError as error:
-            self.reset(_port(context.peer()))
-            await context.abort(error.code, error.message)  # if there was no connection to reset
-        except ScriptedError as error:
-            await context.abort(error.code, error.message)
+        self._sessions.check(node.session)
+        if node.transaction.id:
+            return node.session, self._tables.execute(request)
+        if reads_change_stream(node.sql):
+            _check_stream(node)
+        return node.session, self._engine.execute(node.sql, _parameters(node))
+
+    def _streaming_read(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
+        session = _ReadRequest.FromString(request).session
+        self._sessions.check(session)
+        return session, self._tables.read(request)
+
+    def _in_session(self, kind: type[Message], method: _Unary) -> _Unary:
+        def answer(request: bytes) -> bytes:
+            self._sessions.check(kind.FromString(request).session)
+            return method(request)
+
+        return answer
 
     def _execute_sql(self, request: bytes) -> bytes:
         node = _ExecuteSqlRequest.FromString(request)

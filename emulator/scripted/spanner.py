@@ -51,7 +51,7 @@ _TIMESTAMP = attrgetter("timestamp")
 _ANNOUNCEMENTS = (Children, PartitionStart, PartitionEnd)
 _NOT_AFTER_MESSAGES = (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN, FaultKind.OMISSION)
 """Faults that are not injected after a number of messages, but in other places."""
-_ERRORS = {
+ERRORS = {
     FaultKind.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "The service is currently unavailable."),
     FaultKind.ABORTED: (grpc.StatusCode.ABORTED, "Transaction was aborted."),
     FaultKind.RESOURCE_EXHAUSTED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'Reads'."),
@@ -192,7 +192,7 @@ class ScriptedSpanner:
                         return
                 if breaks:
                     query_fault.strike()
-                    raise ScriptedError(*_ERRORS[FaultKind.BREAK_BETWEEN_CHILDREN])
+                    raise ScriptedError(*ERRORS[FaultKind.BREAK_BETWEEN_CHILDREN])
         for message in frames.end():
             yield message
 
@@ -265,7 +265,7 @@ class ScriptedSpanner:
                 raise too_old(query.start, query.start + 1)
             case FaultKind.EXPIRED_PARTITION:
                 raise expired_partition()
-        code, message = _ERRORS[fault.kind]
+        code, message = ERRORS[fault.kind]
         raise ScriptedError(code, fault.message or message)
 
 

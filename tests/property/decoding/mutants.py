@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
+from connector.core import value_texts
 from connector.decoding import mod_values, mutable
 
 Mutant = Callable[[], AbstractContextManager[object]]
@@ -15,15 +16,15 @@ Mutant = Callable[[], AbstractContextManager[object]]
 
 
 def nothing_below_a_space_is_escaped() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "_FIRST_PLAIN", 0)
+    return patch.object(value_texts, "_FIRST_PLAIN", 0)
 
 
 def backslashes_are_not_escaped() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "_BACKSLASH", ord('"'))
+    return patch.object(value_texts, "_BACKSLASH", ord('"'))
 
 
 def numbers_that_are_not_finite_are_null() -> AbstractContextManager[object]:
-    return patch.object(mod_values, "json_number", float)
+    return patch.object(value_texts, "json_number", float)
 
 
 def enumerations_have_any_number() -> AbstractContextManager[object]:

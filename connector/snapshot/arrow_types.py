@@ -1,0 +1,155 @@
+"""The Arrow type of each kind of column, and the conversion of encoded values to it. Pure.
+
+The types are those that Spark and Arrow have for all values: a TIMESTAMP has microseconds, for nanoseconds in 64 bits
+do not reach the years that Spanner has. The digits after them are dropped.
+"""
+
+from binascii import a2b_base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from orjson import loads
+
+from connector.core.byte_columns import bytes_of, ends_of
+from connector.core.column_kinds import ColumnKind, SpannerType
+from connector.core.records import ColumnType
+from connector.core.timestamps import parse
+from connector.core.value_texts import BOOL_TAG, STRING_TAG, Bytes, doubles, is_flag, is_number
+from connector.snapshot.values import Values, slices, texts
+
+_STRING = pa.string()
+_NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+_MICROSECONDS = len("2024-01-01T00:00:00.123456")
+_NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_EQUALS = ord("=")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowType:
+    """An Arrow type, and the conversion of values to it; it raises a ValueError if one is not valid."""
+
+    type: pa.DataType
+    convert: Callable[[Values], pa.Array]
+
+
+def _casting(kind: pa.DataType) -> ArrowType:
+    return ArrowType(kind, lambda values: texts(values).cast(kind))
+
+
+def _booleans(values: Values) -> pa.Array:
+    if not bool(is_flag(values.data, values.tag, values.at, values.end).all()):
+        raise ValueError("a value is not a boolean")
+    return pa.array((values.tag == BOOL_TAG) & (values.data[values.at] == 1), pa.bool_(), mask=values.is_null)
+
+
+def _floats(values: Values) -> pa.Array:
+    number, null = is_number(values.tag, values.at, values.end), values.is_null
+    found = np.zeros(len(values))
+    found[number] = doubles(values.data, values.at[number])
+    rest = np.flatnonzero(~(number | null))
+    if len(rest):
+        found[rest] = [_NOT_FINITE[text] for text in texts(values.taken(rest)).to_pylist()]
+    return pa.array(found, pa.float64(), mask=null, from_pandas=False)
+
+
+def _binary(values: Values) -> pa.Array:
+    encoded = texts(values)
+    sizes = np.diff(ends_of(encoded), prepend=0)
+    content = bytes(bytes_of(encoded))
+    if bool((sizes % 4).any()):
+        raise ValueError("a value is not base64")
+    data = np.frombuffer(a2b_base64(content.replace(b"=", b"A")), np.uint8)
+    characters = np.frombuffer(content, np.uint8)
+    stop = (sizes // 4 * 3).cumsum()
+    if len(data) != int(stop[-1] if len(stop) else 0):
+        raise ValueError("a value is not base64")
+    found = slices(data, stop - sizes // 4 * 3, stop - _padding(characters, sizes))
+    if not encoded.null_count:
+        return found
+    validity = pa.py_buffer(np.packbits(~values.is_null, bitorder="little"))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [validity, *found.buffers()[1:]])
+
+
+def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":
+    """How many equals signs each text ends with, two at most."""
+    stop = sizes.cumsum()
+    some = sizes > 0
+    found = np.zeros(len(sizes), np.int64)
+    last, before = characters[stop[some] - 1] == _EQUALS, characters[stop[some] - 2] == _EQUALS
+    found[some] = last.astype(np.int64) + (last & before)
+    return found
+
+
+def _timestamps(values: Values) -> pa.Array:
+    found = texts(values)
+    if not bool(pc.all(pc.ends_with(found, "Z")).as_py() in (True, None)):
+        return pa.array([None if text is None else parse(text) // 1000 for text in found.to_pylist()], _UTC)
+    digits = pc.ascii_rtrim(pc.binary_slice(found.cast(pa.binary()), 0, _MICROSECONDS).cast(_STRING), "Z")
+    return digits.cast(_NAIVE).cast(_UTC)
+
+
+def _anything(values: Values) -> pa.Array:
+    """Strings as they are, other values as JSON."""
+    fragment, fragments = values.fragments()
+    found = pa.concat_arrays(fragments).take(pa.array(fragment)).to_pylist()
+    strings, nulls = (values.tag == STRING_TAG).tolist(), values.is_null.tolist()
+    kinds = zip(found, strings, nulls, strict=True)
+    return pa.array(
+        [None if null else loads(text) if string else text.decode() for text, string, null in kinds], _STRING
+    )
+
+
+_TEXT = ArrowType(_STRING, texts)
+_INTEGER = _casting(pa.int64())
+_BYTES = ArrowType(pa.binary(), _binary)
+
+ARROW_TYPES: Mapping[ColumnKind, ArrowType] = {
+    ColumnKind.BOOL: ArrowType(pa.bool_(), _booleans),
+    ColumnKind.INT64: _INTEGER,
+    ColumnKind.FLOAT32: ArrowType(pa.float32(), lambda values: _floats(values).cast(pa.float32(), safe=False)),
+    ColumnKind.FLOAT64: ArrowType(pa.float64(), _floats),
+    ColumnKind.NUMERIC: _casting(pa.decimal128(38, 9)),
+    ColumnKind.PG_NUMERIC: _TEXT,
+    ColumnKind.STRING: _TEXT,
+    ColumnKind.BYTES: _BYTES,
+    ColumnKind.DATE: _casting(pa.date32()),
+    ColumnKind.TIMESTAMP: ArrowType(_UTC, _timestamps),
+    ColumnKind.JSON: _TEXT,
+    ColumnKind.UUID: _TEXT,
+    ColumnKind.INTERVAL: _TEXT,
+    ColumnKind.ENUM: _INTEGER,
+    ColumnKind.PROTO: _BYTES,
+    ColumnKind.UNKNOWN: ArrowType(_STRING, _anything),
+}
+
+
+def arrow_schema(columns: Sequence[ColumnType]) -> pa.Schema:
+    """The Arrow types of columns; an array is a list."""
+    return pa.schema([pa.field(column.name, _type(SpannerType.parse(column.type))) for column in columns])
+
+
+def arrow_array(column_type: SpannerType, values: Values) -> pa.Array:
+    """The values of a column.
+
+    Raises:
+        DecodeError, KeyError, ValueError: a value is not of the column's type.
+    """
+    kind = ARROW_TYPES[column_type.kind]
+    if not column_type.is_array:
+        return kind.convert(values)
+    null = values.is_null
+    some = np.flatnonzero(~null)
+    lists = values.lists(some)
+    counts = np.zeros(len(values), np.int64)
+    counts[some] = lists.counts
+    offsets = pa.array(np.append(0, counts.cumsum()).astype(np.int32))
+    mask = pa.array(null) if null.any() else None
+    return pa.ListArray.from_arrays(offsets, kind.convert(lists.elements), mask=mask)
+
+
+def _type(column_type: SpannerType) -> pa.DataType:
+    kind = ARROW_TYPES[column_type.kind].type
+    return pa.list_(kind) if column_type.is_array else kind

@@ -1,0 +1,197 @@
+"""Encoded values of columns, located in the bytes of a block. Pure.
+
+Spanner sends the value of a column as a google.protobuf.Value: a message with one field, whose tag tells the kind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.struct_pb2 import Value
+
+from connector.core.changes import Int64s
+from connector.core.value_texts import (
+    LIST_TAG,
+    NULL_TAG,
+    PADDING,
+    STRING_TAG,
+    Bytes,
+    is_flag,
+    value_fragments,
+    varints,
+)
+from connector.decoding.message_class import message_class
+from connector.decoding.mutable_walk import json_value
+
+Bools = npt.NDArray[np.bool_]
+
+_ListValue = message_class("List", {"List": [("values", 1, bytes)]})
+"""A google.protobuf.ListValue whose values stay bytes; joined ones parse as their concatenation."""
+
+_COMMA = pa.scalar(b",", pa.binary())
+_LARGEST = (1 << 21) - 1
+"""Lengths up to this one have at most three bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values, as offsets in ``data``.
+
+    Attributes:
+        raw: the bytes of each value.
+        data: the bytes of all values of the block, followed by padding.
+        tag: each value's tag; 0 where there is none.
+        begin: the offset of each value.
+        at: the offset after the tag.
+        end: the offset after the value.
+    """
+
+    raw: Sequence[bytes]
+    data: Bytes
+    tag: Bytes
+    begin: Int64s
+    at: Int64s
+    end: Int64s
+
+    @classmethod
+    def of(cls, raw: Sequence[bytes]) -> Self:
+        """Locates values, each given as its bytes."""
+        data = np.frombuffer(bytearray(b"".join([*raw, PADDING])), np.uint8)
+        sizes = np.fromiter(map(len, raw), np.int64, len(raw))
+        end = sizes.cumsum()
+        begin = end - sizes
+        return cls(raw, data, np.where(sizes > 0, data[begin], np.uint8(0)), begin, begin + 1, end)
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def taken(self, indexes: Int64s) -> "Values":
+        """The values with these indexes, which are in order."""
+        some = (self.tag[indexes], self.begin[indexes], self.at[indexes], self.end[indexes])
+        return Values([self.raw[index] for index in indexes.tolist()], self.data, *some)
+
+    def column(self, number: int, columns: int) -> "Values":
+        """The values of a column, given its number and how many columns the rows have."""
+        every = slice(number, None, columns)
+        some = (self.tag[every], self.begin[every], self.at[every], self.end[every])
+        return Values(self.raw[every], self.data, *some)
+
+    @property
+    def is_null(self) -> Bools:
+        """Which values are NULL."""
+        found: Bools = is_flag(self.data, self.tag, self.at, self.end) & (self.tag == NULL_TAG)
+        return found
+
+    def fragments(self) -> tuple[Int64s, list[pa.BinaryArray]]:
+        """The fragment of each value's JSON text, and the fragments, as of :func:`value_fragments`.
+
+        Raises:
+            DecodeError, ValueError: a value is not of the documented format.
+        """
+        return value_fragments(self.data.copy(), self.tag, self.begin, self.at, self.end, self._uncommon)
+
+    def _uncommon(self, indexes: Int64s) -> list[object]:
+        """The values with these indexes as what JSON is made of."""
+        found: list[object] = [None] * len(indexes)
+        tag = self.tag[indexes]
+        length, start = varints(self.data, self.at[indexes])
+        escaped = (tag == STRING_TAG) & (start + length == self.end[indexes])
+        begins = (start - self.begin[indexes]).tolist()
+        for number in np.flatnonzero(escaped).tolist():
+            found[number] = self.raw[indexes[number]][begins[number] :].decode()
+        for number in np.flatnonzero(~escaped & (tag != LIST_TAG)).tolist():
+            found[number] = json_value(Value.FromString(self.raw[indexes[number]]))
+        lists = np.flatnonzero(tag == LIST_TAG)
+        if len(lists):
+            for number, text in zip(lists.tolist(), self.lists(indexes[lists]).json(), strict=True):
+                found[number] = orjson.Fragment(text)
+        return found
+
+    def lists(self, indexes: Int64s) -> "Lists":
+        """The elements of the lists with these indexes.
+
+        Raises:
+            DecodeError, ValueError: a value is not a list.
+        """
+        length, start = varints(self.data, self.at[indexes])
+        sizes = self.end[indexes] - start
+        if not bool(((self.tag[indexes] == LIST_TAG) & (length == sizes)).all()):
+            raise ValueError("a value is not a list")
+        begins = (start - self.begin[indexes]).tolist()
+        contents = [self.raw[index][begin:] for index, begin in zip(indexes.tolist(), begins, strict=True)]
+        elements: list[bytes] = list(_ListValue.FromString(b"".join(contents)).values)
+        counts = _counts(elements, sizes)
+        if counts is None:  # unknown fields, or huge elements
+            parsed = [list(_ListValue.FromString(content).values) for content in contents]
+            elements = [element for some in parsed for element in some]
+            counts = np.fromiter(map(len, parsed), np.int64, len(parsed))
+        return Lists(Values.of(elements), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The elements of lists, one list after the other, and how many each has."""
+
+    elements: Values
+    counts: Int64s
+
+    @property
+    def offsets(self) -> pa.Array:
+        """Where each list begins among the elements, and where the last one ends."""
+        return pa.array(np.append(0, self.counts.cumsum()).astype(np.int32))
+
+    def json(self) -> list[bytes]:
+        """The text of each list as a JSON array."""
+        fragment, fragments = self.elements.fragments()
+        texts = pa.concat_arrays(fragments).take(pa.array(fragment))
+        joined: list[bytes] = pc.binary_join(pa.ListArray.from_arrays(self.offsets, texts), _COMMA).to_pylist()
+        return [b"[%b]" % text for text in joined]
+
+
+def _counts(elements: Sequence[bytes], sizes: Int64s) -> Int64s | None:
+    """How many elements each list has, found from where the elements must end; None if they do not end there."""
+    if not len(sizes):
+        return sizes
+    lengths = np.fromiter(map(len, elements), np.int64, len(elements))
+    if int(lengths.max(initial=0)) > _LARGEST:
+        return None
+    headers = 2 + (lengths >= 1 << 7).astype(np.int64) + (lengths >= 1 << 14)
+    ends = np.append(0, (headers + lengths).cumsum())
+    stops = sizes.cumsum()
+    last = np.searchsorted(ends, stops)
+    if int(stops[-1]) != int(ends[-1]) or not np.array_equal(ends[last], stops):
+        return None
+    return np.diff(last, prepend=0)
+
+
+def texts(values: Values) -> pa.StringArray:
+    """The values as text; NULL stays null.
+
+    Raises:
+        ValueError: a value is neither a string nor NULL.
+    """
+    null = values.is_null
+    length, start = varints(values.data, values.at)
+    if not bool((null | ((values.tag == STRING_TAG) & (start + length == values.end) & (length >= 0))).all()):
+        raise ValueError("a value is not a string")
+    stop = values.end
+    if null.any():
+        start, stop = np.where(null, values.begin, start), np.where(null, values.begin, stop)
+    whole = slices(values.data, start, stop)
+    if not null.any():
+        return whole.cast(pa.string())
+    validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [validity, *whole.buffers()[1:]]).cast(pa.string())
+
+
+def slices(data: Bytes, start: Int64s, stop: Int64s) -> pa.BinaryArray:
+    """The bytes between these offsets; slices are in order and do not overlap."""
+    places = np.stack((start, stop), axis=1).ravel()
+    offsets = np.append(places, len(data)).astype(np.int32)
+    every = pa.BinaryArray.from_buffers(pa.binary(), len(places), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return every.take(pa.array(np.arange(0, len(places), 2)))

@@ -1,0 +1,106 @@
+"""Calls to Spanner for threads instead of asyncio: one channel, whose streams are iterated where they are needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, Self
+
+from connector.spanner.client import (
+    CREATE_SESSION,
+    ENDPOINT,
+    SETUP_TIMEOUT,
+    USER_AGENT,
+    call_headers,
+    create_session_request,
+    credentials_of_application,
+    session_name,
+)
+from connector.spanner.transport import blocking_channel
+
+
+class DatabaseAddress(Protocol):
+    """Names a database and says how to reach it; a :class:`connector.config.SourceConfig` does."""
+
+    @property
+    def project(self) -> str:
+        """The project's id."""
+
+    @property
+    def instance(self) -> str:
+        """The instance's id."""
+
+    @property
+    def database(self) -> str:
+        """The database's id."""
+
+    @property
+    def database_role(self) -> str | None:
+        """A role of fine-grained access control."""
+
+    @property
+    def endpoint(self) -> str | None:
+        """A regional or private endpoint of the service."""
+
+    @property
+    def emulator_host(self) -> str | None:
+        """An emulator's address; it takes precedence over that of the environment."""
+
+
+class BlockingClient:
+    """A database's connection for one thread at a time.
+
+    Args:
+        source: the database, its endpoint and its database role.
+        emulator_host: the environment's, or None; that of ``source`` takes precedence.
+
+    Raises:
+        SpannerCdcError: there are no credentials.
+    """
+
+    def __init__(self, source: DatabaseAddress, emulator_host: str | None) -> None:
+        self.database = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
+        self._role = source.database_role
+        emulator = source.emulator_host or emulator_host
+        credentials = None if emulator else credentials_of_application()
+        self.host = emulator or source.endpoint or ENDPOINT
+        self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
+        self._session: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all calls and closes the channel."""
+        self.channel.close()
+
+    def session(self) -> str:
+        """The name of the multiplexed session, which the first call creates.
+
+        Raises:
+            grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
+        """
+        if self._session is None:
+            request = create_session_request(self.database, self._role)
+            headers = call_headers(self.database, "database", self.database)
+            create = self.channel.unary_unary(CREATE_SESSION)
+            self._session = session_name(create(request, metadata=headers, timeout=SETUP_TIMEOUT))
+        return self._session
+
+    def forget_session(self) -> None:
+        """Lets the next call of :meth:`session` create another one."""
+        self._session = None
+
+    @contextmanager
+    def streaming(self, method: str, session: str, request: bytes) -> Iterator[Iterator[bytes]]:
+        """The messages of a call while the context is open; leaving it cancels the call.
+
+        Iterating them raises grpc.RpcError if the call fails. While nothing is iterated, gRPC's flow control stops the
+        server.
+        """
+        call = self.channel.unary_stream(method)(request, metadata=call_headers(self.database, "session", session))
+        try:
+            yield call
+        finally:
+            call.cancel()

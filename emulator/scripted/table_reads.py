@@ -1,0 +1,262 @@
+"""Serves the rows of a scripted database's tables as of a timestamp: partitioned queries, and reads by key.
+
+A read-only transaction at a timestamp divides a query into partitions, each a part of the rows in the order of the key.
+A query of a partition, or of all rows, is a series of serialized google.spanner.v1.PartialResultSet. It is the same
+each time, so that a resume token is the number of messages before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import grpc
+import orjson
+from google.cloud.spanner_v1 import types
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Value as ProtoValue
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from emulator.scenario.capture import reported_columns
+from emulator.scenario.contents_at import Rows, contents_at
+from emulator.scenario.history import ReportedColumn
+from emulator.scripted.fault_plan import FaultInQuery, FaultKind
+from emulator.scripted.framing import Frames
+from emulator.scripted.spanner import ERRORS, ResetError, ScriptedSpanner, SessionExpiredError
+from emulator.scripted.stream_query import ScriptedError, invalid
+from emulator.scripted.wire import NULL, boolean, field, listed, text
+from emulator.workload.journal import Row
+from emulator.workload.tables import Table, quoted
+from emulator.workload.values import Value
+
+_BeginTransactionRequest = types.BeginTransactionRequest.pb()
+_ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
+_PartitionQueryRequest = types.PartitionQueryRequest.pb()
+_PartitionResponse = types.PartitionResponse.pb()
+_ReadRequest = types.ReadRequest.pb()
+_ResultSetMetadata = types.ResultSetMetadata.pb()
+_Transaction = types.Transaction.pb()
+_Type = types.Type.pb()
+
+_NAME = r"[`\"][^`\"]+[`\"]"
+_SELECT = re.compile(rf"SELECT (\*|{_NAME}(?:, {_NAME})*) FROM ({_NAME}(?:\.{_NAME})?)( LIMIT 0)?")
+_KEPT = 4
+"""Timestamps whose contents are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Some columns of a table; ``limit`` is 0 or None."""
+
+    table: Table
+    columns: tuple[ReportedColumn, ...]
+    limit: int | None = None
+
+
+class TableReads:
+    """Reads of an engine's scenario; `partitions` is how many each query is divided into, and may be changed.
+
+    `reads` counts the queries by partition token, those of all rows by the table's name.
+    """
+
+    def __init__(self, engine: ScriptedSpanner, *, partitions: int = 4) -> None:
+        self._engine = engine
+        self._scenario = engine.scenario
+        self.partitions = partitions
+        self.reads: Counter[str] = Counter()
+        self._transactions: dict[bytes, tuple[str, int]] = {}
+        self._numbers = itertools.count(1)
+        self._contents: dict[int, Rows] = {}
+
+    def begin(self, request: bytes) -> bytes:
+        """Begin a read-only transaction; takes and returns serialized messages, as the other methods do."""
+        node = _BeginTransactionRequest.FromString(request)
+        timestamp = self._timestamp(node.options.read_only)
+        identity = f"snapshot-{next(self._numbers)}".encode()
+        self._transactions[identity] = node.session, timestamp
+        answer = _Transaction(id=identity)
+        answer.read_timestamp.seconds, answer.read_timestamp.nanos = divmod(timestamp, SECOND)
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    def partition_query(self, request: bytes) -> bytes:
+        """Divide a query into partitions."""
+        node = _PartitionQueryRequest.FromString(request)
+        self._check_kept(self._begun(node.session, node.transaction.id))
+        query = self._query(node.sql)
+        tokens = [f"{query.table.name}/{number}/{self.partitions}" for number in range(self.partitions)]
+        answer = _PartitionResponse(partitions=[{"partition_token": token.encode()} for token in tokens])
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    async def execute(self, request: bytes) -> AsyncGenerator[bytes]:
+        """Yield the rows of a query in a transaction, or those of one of its partitions.
+
+        Raises:
+            ScriptedError: the call ends with this error.
+        """
+        node = _ExecuteSqlRequest.FromString(request)
+        timestamp = self._begun(node.session, node.transaction.id)
+        query, token = self._query(node.sql), node.partition_token.decode()
+        self._check_kept(timestamp)
+        rows = self._contents_at(timestamp)[query.table.name]
+        if token:
+            table, number, count = token.rsplit("/", 2)
+            if table != query.table.name:
+                raise invalid("Invalid partition token: it belongs to another query.")
+            rows = rows[len(rows) * int(number) // int(count) : len(rows) * (int(number) + 1) // int(count)]
+        async for message in self._answer(query, rows, token or query.table.name, node.session, node.resume_token):
+            yield message
+
+    async def read(self, request: bytes) -> AsyncGenerator[bytes]:
+        """Yield the rows with the keys of a request, each once, in the order of the keys' JSON texts.
+
+        Raises:
+            ScriptedError: the call ends with this error.
+        """
+        node = _ReadRequest.FromString(request)
+        timestamp = self._timestamp(node.transaction.single_use.read_only)
+        self._check_kept(timestamp)
+        table = self._table(node.table)
+        query = _Query(table, self._columns(table, node.columns))
+        keys = {orjson.dumps([_plain(value) for value in key.values]) for key in node.key_set.keys}
+        rows = [
+            row
+            for row in self._contents_at(timestamp)[table.name]
+            if orjson.dumps([row[column.name] for column in table.key]) in keys
+        ]
+        async for message in self._answer(query, rows, table.name, node.session, node.resume_token):
+            yield message
+
+    async def _answer(
+        self, query: _Query, rows: Sequence[Row], name: str, session: str, resume_token: bytes
+    ) -> AsyncGenerator[bytes]:
+        self.reads[name] += 1
+        query_fault = self._engine.faults.next(name)
+        width = len(query.columns)
+        frames = replace(self._engine.framing, tokens=0.0).of_query(_metadata(query), name, columns=width)
+        sent = 0
+        try:
+            for number, message in enumerate(_messages(frames, query, rows), 1):
+                if number <= int(resume_token or 0):
+                    continue
+                self._inject(query_fault, sent, session)
+                yield message if frames.open else message + field(4, str(number).encode())
+                sent += 1
+            self._inject(query_fault, sent, session)
+        finally:
+            query_fault.over()
+
+    def _inject(self, query_fault: FaultInQuery, sent: int, session: str) -> None:
+        """End the call with the query's fault if it is due."""
+        fault = query_fault.fault
+        if fault is None or sent < fault.after or fault.kind not in (*ERRORS, *_ENDING):
+            return
+        query_fault.strike()
+        if fault.kind is FaultKind.SESSION_EXPIRED:
+            raise SessionExpiredError(session)
+        if fault.kind is FaultKind.CONNECTION_RESET:
+            raise ResetError
+        code, message = ERRORS[fault.kind]
+        raise ScriptedError(code, fault.message or message)
+
+    def _timestamp(self, read_only: types.TransactionOptions.ReadOnly) -> int:
+        if read_only.HasField("read_timestamp"):
+            return int(read_only.read_timestamp.seconds) * SECOND + int(read_only.read_timestamp.nanos)
+        if read_only.strong:
+            return self._engine.clock.now()
+        raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "Only strong reads and reads at a timestamp are scripted.")
+
+    def _begun(self, session: str, transaction: bytes) -> int:
+        """Return the timestamp of a transaction."""
+        owner, timestamp = self._transactions.get(transaction, ("", 0))
+        if owner != session:
+            raise invalid("Invalid transaction: it was not begun in this session.")
+        return timestamp
+
+    def _check_kept(self, timestamp: int) -> None:
+        if timestamp < self._engine.clock.now() - self._scenario.version_retention:
+            raise ScriptedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Read-only transaction timestamp {format_rfc3339(timestamp)}"
+                " has exceeded the maximum timestamp staleness",
+            )
+
+    def _contents_at(self, timestamp: int) -> Rows:
+        if timestamp not in self._contents:
+            if len(self._contents) >= _KEPT:
+                self._contents.clear()
+            self._contents[timestamp] = contents_at(self._scenario, timestamp)
+        return self._contents[timestamp]
+
+    def _query(self, sql: str) -> _Query:
+        match = _SELECT.fullmatch(sql)
+        if match is None:
+            raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, f"A statement like this is not scripted: {sql}")
+        names, table_name, limit = match.groups()
+        dialect = self._scenario.dialect
+        for table in self._scenario.tables:
+            if quoted(table.name, dialect) == table_name:
+                wanted = [] if names == "*" else [name[1:-1] for name in names.split(", ")]
+                return _Query(table, self._columns(table, wanted), 0 if limit else None)
+        raise invalid(f"Table not found: {table_name}")
+
+    def _table(self, name: str) -> Table:
+        for table in self._scenario.tables:
+            if table.name == name:
+                return table
+        raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Table not found: {name}")
+
+    def _columns(self, table: Table, names: Sequence[str]) -> tuple[ReportedColumn, ...]:
+        """Return the columns with these names in their order, or all."""
+        every = [column.name for column in table.columns]
+        known: Mapping[str, ReportedColumn] = {
+            column.name: column for column in reported_columns(table, self._scenario.dialect, every)
+        }
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Column not found in table {table.name}: {unknown[0]}")
+        return tuple(known[name] for name in names or every)
+
+
+_ENDING = (FaultKind.SESSION_EXPIRED, FaultKind.CONNECTION_RESET)
+"""Faults that end a query, beside those with an error of their own."""
+
+
+def _messages(frames: Frames, query: _Query, rows: Sequence[Row]) -> Iterator[bytes]:
+    at_once = 256
+    for first in range(0, 0 if query.limit == 0 else len(rows), at_once):
+        some = rows[first : first + at_once]
+        yield from frames.messages([_encoded(row.get(column.name)) for row in some for column in query.columns])
+    yield from frames.end()
+
+
+def _metadata(query: _Query) -> bytes:
+    described = _ResultSetMetadata()
+    for column in query.columns:
+        scalar = _Type(code=column.code, type_annotation=column.annotation or 0)
+        kind = _Type(code="ARRAY", array_element_type=scalar) if column.array else scalar
+        described.row_type.fields.add(name=column.name).type_.CopyFrom(kind)
+    encoded: bytes = described.SerializeToString()
+    return encoded
+
+
+def _encoded(value: Value) -> bytes:
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return boolean(value)
+        case str():
+            return text(value)
+        case list():
+            return listed(map(_encoded, value))
+    encoded: bytes = ProtoValue(number_value=value).SerializeToString()
+    return encoded
+
+
+def _plain(value: ProtoValue) -> object:
+    return MessageToDict(value)

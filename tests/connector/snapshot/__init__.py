@@ -1,0 +1,1 @@
+"""Tests of reading tables as of a timestamp."""

@@ -1,0 +1,225 @@
+"""Every row of a partition is read once, whatever breaks; what cannot be read again is one clear line."""
+
+from dataclasses import replace
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from connector.core.timestamps import SECOND
+from connector.errors import (
+    EventError,
+    SnapshotLostError,
+    StreamError,
+    UnreachableError,
+    VersionRetentionError,
+)
+from connector.snapshot import reading, result_rows
+from connector.snapshot.partitions import Snapshot, SnapshotPartition
+from connector.snapshot.queries import TableQuery
+from connector.snapshot.reading import read_keys, read_partition
+from emulator import Fault, FaultKind, FaultPlan
+from emulator.scripted.framing import Framing
+from tests.connector.snapshot.scripted import (
+    TABLE,
+    contents,
+    middle,
+    partitions,
+    read,
+    rows_of,
+    serving,
+    source_of,
+)
+
+TRANSIENT = [
+    FaultKind.UNAVAILABLE,
+    FaultKind.ABORTED,
+    FaultKind.RESOURCE_EXHAUSTED,
+    FaultKind.DEADLINE_EXCEEDED,
+    FaultKind.INTERNAL,
+    FaultKind.CANCELLED,
+    FaultKind.CONNECTION_RESET,
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_LONGEST_PAUSE", 0.01)
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_the_rows_of_every_table_are_read_once_however_they_are_framed(seed: int, dialect: str) -> None:
+    with serving(seed=seed, dialect=dialect, framing=Framing.drawn(seed)) as server:
+        at = middle(server)
+        for table in server.engine.scenario.tables:
+            found = partitions(server, TableQuery(table.name), at)
+            assert len(found) == server.tables.partitions
+            assert read(server, found) == contents(server, table.name, at)
+
+
+def test_columns_are_read_in_the_wanted_order() -> None:
+    with serving() as server:
+        at = middle(server)
+        (first, *_) = partitions(server, TableQuery(TABLE, ("Required", "Id", "JsonArray")), at)
+        assert [column.name for column in first.columns] == ["Required", "Id", "JsonArray"]
+        assert [list(row) for row in read(server, [first])] == [["Required", "Id", "JsonArray"]] * len(
+            read(server, [first])
+        )
+
+
+@pytest.mark.parametrize("kind", TRANSIENT)
+def test_a_reading_that_breaks_off_is_resumed_and_no_row_comes_twice(
+    kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1)
+    faults = FaultPlan()
+    for number in range(4):
+        for after in (0, 1, 3):
+            faults.rule(Fault(kind, after=after), token=f"{TABLE}/{number}/4")
+    with serving(faults=faults, framing=Framing(seed=5, rows=3, chunked=0.4)) as server:
+        found = partitions(server, TableQuery(TABLE), at := middle(server))
+        assert read(server, found) == contents(server, TABLE, at)
+        assert faults.struck[kind.value] >= 8
+        assert server.tables.reads[f"{TABLE}/0/4"] > 2
+
+
+def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4")
+    monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(reading, "_ResumeToken", WithoutTokens)
+    with serving(faults=faults) as server:
+        found = partitions(server, TableQuery(TABLE), at := middle(server))
+        assert read(server, found) == contents(server, TABLE, at)
+
+
+def test_beyond_the_bound_rows_are_passed_on_and_a_broken_reading_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4")
+    monkeypatch.setattr(reading, "MOST_HELD", 10)
+    monkeypatch.setattr(reading, "_ResumeToken", WithoutTokens)
+    with serving(faults=faults) as server:
+        found = partitions(server, TableQuery(TABLE), at := middle(server))
+        with pytest.raises(UnreachableError, match=r"cannot be resumed .*Read it again"):
+            read(server, found)
+        assert read(server, found) == contents(server, TABLE, at)
+
+
+class WithoutTokens:
+    """Messages of a server that sends no resume tokens."""
+
+    resume_token = ()
+
+    @classmethod
+    def FromString(cls, _: bytes) -> "WithoutTokens":  # noqa: N802
+        return cls()
+
+
+def test_transient_errors_without_progress_end_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE), times=1_000)
+    with serving() as server:
+        found = partitions(server, TableQuery(TABLE), middle(server))
+        server.engine.faults = faults
+        monkeypatch.setattr(reading, "PATIENCE", 0.1)
+        with pytest.raises(UnreachableError, match="does not return the rows of a partition"):
+            read(server, found)
+
+
+def test_a_lost_session_transaction_or_token_is_a_lost_snapshot() -> None:
+    faults = FaultPlan()
+    with serving(faults=faults) as server:
+        first, *_ = partitions(server, TableQuery(TABLE), middle(server))
+        for lost in (replace(first, session=f"{first.session}0"), replace(first, transaction=b"another")):
+            with pytest.raises(SnapshotLostError, match="Divide the table into partitions again"):
+                read(server, [lost])
+        faults.rule(Fault(FaultKind.SESSION_EXPIRED, after=1))
+        with pytest.raises(SnapshotLostError, match="Session not found"):
+            read(server, [first])
+
+
+def test_versions_that_are_no_longer_kept_are_one_clear_line() -> None:
+    with serving() as server:
+        first, *_ = partitions(server, TableQuery(TABLE), middle(server))
+        server.engine.clock.origin += server.engine.scenario.version_retention
+        with pytest.raises(VersionRetentionError, match="no longer keeps the rows") as caught:
+            read(server, [first])
+        assert caught.value.exit_code == 3
+        with pytest.raises(VersionRetentionError, match=f"table {TABLE} as of"):
+            partitions(server, TableQuery(TABLE), middle(server))
+        with pytest.raises(VersionRetentionError):
+            list(by_key(server, ['{"Id":"x"}'], middle(server)))
+
+
+def test_a_missing_table_is_one_clear_line() -> None:
+    with serving() as server, pytest.raises(StreamError, match="cannot read table Missing as of"):
+        partitions(server, TableQuery("Missing"), middle(server))
+
+
+def test_a_partition_is_the_same_after_its_way_through_json() -> None:
+    with serving() as server:
+        for partition in partitions(server, TableQuery(TABLE), middle(server)):
+            assert SnapshotPartition.from_json(partition.to_json()) == partition
+
+
+def test_partitions_are_read_after_the_snapshot_was_closed_and_blocks_have_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1_000)
+    with serving(framing=Framing.plain(rows=40)) as server:
+        found = partitions(server, TableQuery(TABLE), at := middle(server))
+        blocks = [block for one in found for block in read_partition(source_of(server), server.host, one)]
+        assert sum(block.rows for block in blocks) == len(contents(server, TABLE, at))
+        assert len(blocks) > 4
+        assert all(block.rows == 1 or block.bytes < 10_000 for block in blocks)
+
+
+def by_key(server: object, keys: list[str], at: int, *columns: str) -> list[dict[str, object]]:
+    query = TableQuery(TABLE, columns or ("Id", "Required"))
+    found = read_keys(source_of(server), server.host, query, pa.array(keys, pa.string()), ["Id"], at)  # type: ignore[arg-type, attr-defined]
+    return [row for block in found for row in rows_of(block)]
+
+
+def test_rows_are_read_by_key_as_of_a_timestamp_and_missing_ones_are_omitted() -> None:
+    with serving() as server:
+        at = middle(server)
+        rows = contents(server, TABLE, at)
+        keys = [orjson.dumps({"Id": row["Id"]}).decode() for row in rows]
+        found = by_key(server, [*keys, '{"Id":"missing"}', *keys[:3]], at)
+        assert found == [{"Id": row["Id"], "Required": row["Required"]} for row in rows]
+        assert by_key(server, [], at) == []
+        early = by_key(server, keys, server.engine.scenario.history.origin)
+        assert len(early) < len(rows)
+
+
+def test_a_lost_session_is_replaced_where_rows_are_read_by_key() -> None:
+    faults = FaultPlan().rule(Fault(FaultKind.SESSION_EXPIRED)).rule(Fault(FaultKind.UNAVAILABLE, after=1))
+    with serving(faults=faults) as server:
+        at = middle(server)
+        rows = contents(server, TABLE, at)
+        keys = [orjson.dumps({"Id": row["Id"]}).decode() for row in rows]
+        assert [row["Id"] for row in by_key(server, keys, at)] == [row["Id"] for row in rows]
+        assert faults.struck.total() == 2
+
+
+def test_a_query_of_rows_by_key_has_no_condition() -> None:
+    with serving() as server, pytest.raises(ValueError, match="without a condition"):
+        list(read_keys(source_of(server), server.host, TableQuery(TABLE, (), "TRUE"), pa.array(["{}"]), [], 1 * SECOND))
+
+
+def test_an_address_without_a_server_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connector.snapshot.partitions.PATIENCE", 0.5)
+    with serving() as server:
+        source = source_of(server)
+    with pytest.raises(UnreachableError, match="Check the network"):
+        Snapshot.open(source, "127.0.0.1:1", 1 * SECOND)
+
+
+def test_a_value_that_is_not_valid_stops_the_reading_without_naming_it() -> None:
+    with serving() as server:
+        blocks = read_partition(
+            source_of(server), server.host, partitions(server, TableQuery(TABLE, ("Id",)), middle(server))[0]
+        )
+        block = next(blocks)
+        block._raw = [b"\x1a\x7f"] * block.rows
+        with pytest.raises(EventError, match="cannot be converted to JSON: "):
+            block.payloads(["Id"])
+        blocks.close()
