@@ -102,7 +102,7 @@ class ComparingSink:
         kept = self._keeps(changes)
         if not kept.mods:
             return ComparableRows.none()
-        return ComparableRows.of([self._envelope.build(kept, self._registry, 0)])[0]
+        return ComparableRows.of(self._envelope.build(kept, self._registry, 0))[0]
 
 
 def _slices(epoch: Epoch) -> Iterator[tuple[Changes, int]]:

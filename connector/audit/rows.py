@@ -6,6 +6,7 @@ schema key (it holds what was known of the table until then), and the order of a
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -75,24 +76,38 @@ class ComparableRows:
         return cls(_EMPTY, np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch]) -> tuple["ComparableRows", bool]:
-        """The rows of segments or of an epoch that was read, and whether they were in the order of their timestamps.
+    def of(cls, batch: pa.RecordBatch) -> tuple["ComparableRows", bool]:
+        """The rows of a segment or of an epoch that was read, and whether they were in the order of their timestamps.
 
-        Those that were not are put into that order.
+        If they were not, they are put into that order.
 
         Raises:
             NotComparableError: these are not the columns of an epoch, or a row has no commit timestamp.
             pa.ArrowInvalid: a commit timestamp is not a number.
         """
-        parts = []
-        for batch in batches:
-            if not batch.schema.equals(SCHEMA):
-                raise NotComparableError("its columns are not those of an epoch")
-            flat = _flat(batch)
-            if flat["time"].null_count:
-                raise NotComparableError("a row has no commit timestamp")
-            parts.append(pa.RecordBatch.from_pydict(flat))
-        return cls._in_order(parts)
+        if not batch.schema.equals(SCHEMA):
+            raise NotComparableError("its columns are not those of an epoch")
+        flat = _flat(batch)
+        if flat["time"].null_count:
+            raise NotComparableError("a row has no commit timestamp")
+        return cls._in_order([pa.RecordBatch.from_pydict(flat)])
+
+    @classmethod
+    def parts(cls, batches: Iterable[pa.RecordBatch]) -> tuple[tuple["ComparableRows", ...], bool]:
+        """The rows of an epoch in parts, one after the other, and whether they were in the order of their timestamps.
+
+        If they were not, they are put into that order. Parts need half the memory of the whole.
+
+        Raises:
+            NotComparableError, pa.ArrowInvalid: as :meth:`of` does.
+        """
+        found = [cls.of(batch) for batch in batches]
+        parts = tuple(part for part, _ in found if len(part))
+        if all(in_order for _, in_order in found) and all(
+            before.times[-1] <= after.times[0] for before, after in pairwise(parts)
+        ):
+            return parts, True
+        return (cls.joined(parts),), False
 
     @classmethod
     def joined(cls, parts: Iterable["ComparableRows"]) -> "ComparableRows":

@@ -5,11 +5,12 @@ The spool may be live: nothing is locked, and epochs that its daemon prunes mean
 
 from array import array
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.audit.findings import EpochFinding, Findings
@@ -25,11 +26,11 @@ from connector.spool.summaries import EpochSummary
 
 @dataclass(frozen=True, slots=True)
 class AuditedEpoch:
-    """The rows of an epoch; None where it cannot be compared: it is pruned, damaged, or a gap."""
+    """The rows of an epoch, in order; None where it cannot be compared: it is pruned, damaged, or a gap."""
 
     low: int
     high: int
-    rows: ComparableRows | None
+    parts: tuple[ComparableRows, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,15 @@ class AuditedSpool:
             self._find(number, "its manifest was replaced by one with another range")
             return AuditedEpoch(low, high, None)
         try:
-            batches = [batch for file in manifest.files for batch in self._spool.batches(file)]
-            rows, in_order = ComparableRows.of(batches)
-        except (SpoolError, ValueError, KeyError, OSError) as error:  # Arrow's errors are ValueErrors and OSErrors
+            batches = (batch for file in manifest.files for batch in self._spool.batches(file))
+            parts, in_order = ComparableRows.parts(batches)
+        except (SpoolError, pa.ArrowException, ValueError, KeyError, OSError) as error:
             if not self._is_pruned(number):
                 self._find(number, _text(error))
             return AuditedEpoch(low, high, None)
         self.epochs += 1
-        self._check(manifest, rows, in_order=in_order)
-        return AuditedEpoch(low, high, rows.between(low, high).filtered(self._keeps))
+        self._check(manifest, parts, in_order=in_order)
+        return AuditedEpoch(low, high, tuple(part.between(low, high).filtered(self._keeps) for part in parts))
 
     def _manifest(self, number: int) -> Manifest | None:
         """The manifest of an epoch; None if it is pruned, or if there is a finding."""
@@ -173,7 +174,7 @@ class AuditedSpool:
         self.pruned += 1
         return True
 
-    def _check(self, manifest: Manifest, rows: ComparableRows, *, in_order: bool) -> None:
+    def _check(self, manifest: Manifest, parts: tuple[ComparableRows, ...], *, in_order: bool) -> None:
         """Compares an epoch with what its manifest says of it."""
         if manifest.spool_id != self._header.spool_id:
             self._find(manifest.epoch, f"it belongs to spool {manifest.spool_id}, not {self._header.spool_id}")
@@ -181,15 +182,17 @@ class AuditedSpool:
             self._find(manifest.epoch, f"it is of change stream {manifest.source}")
         if not in_order:
             self._find(manifest.epoch, "its rows are not in commit order")
-        tables = {one["values"]: one["counts"] for one in pc.value_counts(rows.column("object")).to_pylist()}
-        if len(rows) != manifest.rows or tables != manifest.tables:
-            self._find(
-                manifest.epoch, f"its {len(rows)} rows are not the {manifest.rows} that its manifest counts by table"
-            )
-        outside = len(rows) - len(rows.between(manifest.watermark_low, manifest.watermark_high))
+        rows, tables = sum(map(len, parts)), Counter[str]()
+        for part in parts:
+            counts = pc.value_counts(part.column("object")).to_pylist()
+            tables.update({one["values"]: one["counts"] for one in counts})
+        if rows != manifest.rows or tables != manifest.tables:
+            self._find(manifest.epoch, f"its {rows} rows are not the {manifest.rows} that its manifest counts by table")
+        outside = rows - sum(len(part.between(manifest.watermark_low, manifest.watermark_high)) for part in parts)
         if outside:
             self._find(manifest.epoch, f"{outside} of its rows were committed outside its range")
-        strangers = int(np.count_nonzero(rows.column("epoch").fill_null(-1).to_numpy() != manifest.epoch))
+        numbers = [part.column("epoch").fill_null(-1).to_numpy() for part in parts]
+        strangers = sum(int(np.count_nonzero(of_part != manifest.epoch)) for of_part in numbers)
         if strangers:
             self._find(manifest.epoch, f"{strangers} of its rows have the number of another epoch")
 
@@ -218,8 +221,8 @@ class SpanRows:
                 break
             self._held.append(epoch)
             self._read_to = max(self._read_to, epoch.high)
-        rows = [one.rows.between(self._taken_to, high) for one in self._held if one.rows is not None]
-        left_out = tuple((one.low, one.high) for one in self._held if one.rows is None)
+        rows = [part.between(self._taken_to, high) for one in self._held for part in one.parts or ()]
+        left_out = tuple((one.low, one.high) for one in self._held if one.parts is None)
         while self._held and self._held[0].high <= high:
             self._held.popleft()
         self._taken_to = high

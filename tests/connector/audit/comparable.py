@@ -16,7 +16,7 @@ def rows(records: Sequence[DataChangeRecord], *, epoch: int = 1) -> ComparableRo
     """The records as the rows of an epoch; their order is kept, where timestamps do not contradict it."""
     if not records:
         return ComparableRows.none()
-    return ComparableRows.of([_ENVELOPE.build(Changes.of(records), SchemaRegistry(), epoch)])[0]
+    return ComparableRows.of(_ENVELOPE.build(Changes.of(records), SchemaRegistry(), epoch))[0]
 
 
 def transaction(

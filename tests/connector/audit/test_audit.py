@@ -51,7 +51,9 @@ def server() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def healthy(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("healthy") / "spool"
-    return spools.read_into(path, server)
+    for seconds in range(2, 12, 2):  # at least five epochs, however fast it is read
+        spools.read_into(path, server, end=ORIGIN + seconds * SECOND)
+    return path
 
 
 @pytest.fixture

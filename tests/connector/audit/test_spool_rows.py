@@ -21,7 +21,7 @@ def epochs_of(times: list[int], damaged: set[int]) -> list[AuditedEpoch]:
         low = AT - 1 + number * LENGTH
         inside = [at for at in times if low < AT + at <= low + LENGTH]
         records = [one for at in inside for one in transaction(f"tx{at}", at=at)]
-        made.append(AuditedEpoch(low, low + LENGTH, None if number in damaged else rows(records)))
+        made.append(AuditedEpoch(low, low + LENGTH, None if number in damaged else (rows(records),)))
     return made
 
 

@@ -6,12 +6,15 @@ from pathlib import Path
 import orjson
 import pytest
 
+from connector.core.timestamps import SECOND
 from emulator import Workload
 from tests.connector.verify.delivering import delivered, files
 from tests.integration.commands import run
 from tests.integration.servers import MakeDatabase
 
 pytestmark = pytest.mark.emulator
+
+MARGIN = SECOND // 1000
 
 Event = dict[str, dict[str, object]]
 
@@ -83,3 +86,38 @@ def test_a_timestamp_that_is_not_delivered_yet_is_refused(database: MakeDatabase
     done = run("verify", config, "--at", "now")
     assert done.code == 2
     assert "the sink has delivered what was committed up to" in done.complaint
+
+
+ROWS = 500_000
+ALTERED = 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_campaign_of_half_a_million_rows(database: MakeDatabase, tmp_path: Path) -> None:
+    sample = database()
+    sample.run_ddl("CREATE TABLE Measures (Id INT64 NOT NULL, Name STRING(MAX), Value FLOAT64) PRIMARY KEY (Id)")
+    commits = []
+    for first in range(0, ROWS, 5000):
+        with sample.database.batch() as batch:
+            rows = [(number, f"name-{number}", number / 7) for number in range(first, first + 5000)]
+            batch.insert("Measures", ("Id", "Name", "Value"), rows)
+        commits.append(int(batch.committed.timestamp() * 1_000_000) * 1000)
+    config = delivered(tmp_path, sample, commits[0] - SECOND, commits[-1] + MARGIN)
+    done = run("verify", config, timeout=900)
+    assert (done.code, f"{ROWS} rows in Spanner, {ROWS} in the" in done.out.decode()) == (0, True), done.err
+
+    altered = set()
+    for path in files(tmp_path)[:: max(1, len(files(tmp_path)) // ALTERED)]:
+        lines = path.read_bytes().splitlines()
+        for number in range(0, len(lines), max(1, len(lines) // ALTERED)):
+            if len(altered) == ALTERED:
+                break
+            event = orjson.loads(lines[number])
+            event["payload"]["Name"] += "!"
+            altered.add(event["payload"]["Id"])
+            lines[number] = orjson.dumps(event)
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    done = run("verify", config, "--json", "--show-keys", timeout=900)
+    found = {json.loads(row["key"])[0] for row in json.loads(done.out)["first_rows"]}
+    assert (done.code, len(found), found) == (1, ALTERED, altered)
