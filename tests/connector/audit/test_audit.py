@@ -19,6 +19,7 @@ from connector.errors import ConfigurationError, DataLostError, SpoolError, Spoo
 from connector.spool.gaps import restart_at
 from connector.spool.manifest import crc32c
 from connector.spool.reading import Spool, manifest_path
+from connector.spool.writing import sole_writer
 from emulator import ScriptedServer
 from emulator.scenario.scenario import steady
 from tests.connector.api import spools
@@ -247,6 +248,16 @@ def test_a_range_that_is_not_valid_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         audited(healthy, server, start=start, end=end)
+
+
+def test_an_audit_needs_no_lock_and_writes_nothing(healthy: Path, server: ScriptedServer) -> None:
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in healthy.rglob("*") if path.is_file()}
+
+    before = contents()
+    with sole_writer(Spool.at(healthy)):  # as its daemon holds it
+        assert audited(healthy, server).findings.total == 0
+    assert contents() == before
 
 
 def test_a_place_without_a_spool_is_refused(tmp_path: Path, server: ScriptedServer) -> None:

@@ -41,11 +41,11 @@ def rewritten(path: Path, number: int, event: Event | None) -> None:
     path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+@pytest.mark.parametrize(("dialect", "capture_type"), [("googlesql", "NEW_ROW"), ("postgresql", "OLD_AND_NEW_VALUES")])
 def test_verify_compares_every_row_and_prints_keys_only_on_request(
-    dialect: str, database: MakeDatabase, tmp_path: Path
+    dialect: str, capture_type: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
-    sample = database(dialect=dialect)
+    sample = database(dialect=dialect, value_capture_type=capture_type)
     workload = Workload(sample, seed=3)
     workload.run(mods=400)
     mods = workload.committed
