@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer
 import asyncio
 import functools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -42,6 +43,8 @@ _THREADS_TIMEOUT = 1.0
 
 _AUDIT_DRAIN = 30 * SECOND
 """Nanoseconds that an audit has to end after a stop."""
+
+_PRIORITY = click.Choice(["low", "medium", "high"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,10 @@ def _fail(message: str, code: int, *, verbose: bool) -> None:
         click.echo(log.whereabouts(error) if error else "", err=True, nl=False)
     click.echo(f"spanner-cdc: {message}", err=True)
     sys.exit(code)
+
+
+def _print(report: object, text: str, *, as_json: bool) -> None:
+    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
 
 
 def _database(command: Command) -> Command:
@@ -226,7 +233,7 @@ def discover_command(*, common: _Common, as_json: bool, **source: object) -> Non
     """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
     streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
-    click.echo(orjson.dumps(streams, option=orjson.OPT_INDENT_2) if as_json else reports.streams_text(streams))
+    _print(streams, reports.streams_text(streams), as_json=as_json)
 
 
 @cli.command("check")
@@ -270,7 +277,7 @@ def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str |
         click.echo(f"forgot consumer {forgotten}")
         return
     report = reports.spool_report(spool)
-    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else reports.spool_text(report))
+    _print(report, reports.spool_text(report), as_json=as_json)
 
 
 def _restarted(spool: Spool, timestamp: str) -> str:
@@ -292,13 +299,7 @@ def _restarted(spool: Spool, timestamp: str) -> str:
 @click.option("--from", "start", metavar="TIMESTAMP", help="First commit timestamp; default: the first that is kept.")
 @click.option("--to", "end", metavar="TIMESTAMP", help="Last commit timestamp; default: the spool's watermark.")
 @click.option("--sample", metavar="PERCENT", help="Share of the minutes to read, such as 10%; drawn by hash.")
-@click.option(
-    "--rpc-priority",
-    type=click.Choice(["low", "medium", "high"]),
-    default="low",
-    show_default=True,
-    help="Priority of the queries.",
-)
+@click.option("--rpc-priority", type=_PRIORITY, default="low", show_default=True, help="Priority of the queries.")
 @click.option("--database-role", help="Database role, for fine-grained access control.")
 @click.option("--endpoint", help="Regional or private endpoint of Spanner.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -314,11 +315,13 @@ def audit_command(*, common: _Common, target: str, as_json: bool, **options: str
     planned: list[AuditReport] = []
     work = audit(request, stop, emulator_host=common.emulator_host, planned=planned.append)
     try:
-        code = asyncio.run(_until_stopped(stop, work))
+        asyncio.run(_until_stopped(stop, work))
     finally:
         for report in planned:
-            click.echo(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2) if as_json else report.to_text())
-    sys.exit(code or (1 if any(report.findings.total for report in planned) else 0))
+            _print(report.to_json(), report.to_text(), as_json=as_json)
+    if stop.requested:  # 0 would say that nothing is wrong
+        sys.exit(INTERRUPTED)
+    sys.exit(1 if any(report.findings.total for report in planned) else 0)
 
 
 @cli.command("verify")
@@ -333,13 +336,11 @@ def verify_command(*, common: _Common, config: Path, at: str | None, show_keys: 
     Compares every row that the sink has delivered with Spanner's tables as of one timestamp. The exit code is 1 if
     any row differs.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
     loaded, host = load(config), common.emulator_host
     stream = asyncio.run(verified_stream(loaded, emulator_host=host))
     report = verify(loaded, stream, at=at, emulator_host=host)
-    if as_json:
-        click.echo(orjson.dumps(report.to_json(show_keys=show_keys), option=orjson.OPT_INDENT_2))
-    else:
-        click.echo(report.to_text(show_keys=show_keys))
+    _print(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
     sys.exit(1 if report.total else 0)
 
 

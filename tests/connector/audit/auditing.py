@@ -9,12 +9,15 @@ from connector.reader.stopping import Stop
 from emulator import ScriptedServer
 
 
-def audited(target: Path, server: ScriptedServer, **options: str | None) -> AuditReport:
-    """The report of an audit that has run to its end."""
+def audited(target: Path, server: ScriptedServer, *, stopped: bool = False, **options: str | None) -> AuditReport:
+    """The report of an audit that has run to its end, or was stopped before it read anything."""
     reports: list[AuditReport] = []
     given = {"start": None, "end": None, "sample": None, "rpc_priority": "low", **options}
     request = audit_request(str(target), **given)  # type: ignore[arg-type]
-    work = audit(request, Stop(drain_timeout=SECOND), emulator_host=server.host, planned=reports.append)
+    stop = Stop(drain_timeout=SECOND)
+    if stopped:
+        stop.request()
+    work = audit(request, stop, emulator_host=server.host, planned=reports.append)
     asyncio.run(work)
     (report,) = reports
     return report

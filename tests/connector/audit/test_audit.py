@@ -260,6 +260,12 @@ def test_an_audit_needs_no_lock_and_writes_nothing(healthy: Path, server: Script
     assert contents() == before
 
 
+def test_an_audit_that_is_stopped_does_not_say_that_nothing_is_wrong(healthy: Path, server: ScriptedServer) -> None:
+    report = audited(healthy, server, stopped=True)
+    assert (report.reached, report.totals.mods) == (None, 0)
+    assert report.to_text().endswith("nothing was compared")
+
+
 def test_a_place_without_a_spool_is_refused(tmp_path: Path, server: ScriptedServer) -> None:
     with pytest.raises(SpoolError, match="there is no spool at"):
         audited(tmp_path / "nothing", server)
