@@ -69,7 +69,7 @@ class AuditedSpool:
         pruned: how many were pruned before they could be read.
 
     Raises:
-        SpoolError: it has no epochs, or its folder cannot be read.
+        SpoolError: it has no epochs, or those of a backfill, or its folder cannot be read.
     """
 
     def __init__(self, spool: Spool, header: SpoolHeader, keeps: RecordFilter, findings: Findings) -> None:
@@ -82,6 +82,11 @@ class AuditedSpool:
         if not self._index.numbers:
             raise SpoolError(
                 f"the spool at {spool.path} has no epochs yet", hint="Audit it once its daemon has sealed some."
+            )
+        if self.high <= self.low:
+            raise SpoolError(
+                f"the spool at {spool.path} holds rows as of one timestamp, not changes: a backfill has read them",
+                hint="`spanner-cdc verify CONFIG` compares what was delivered with Spanner's rows.",
             )
         self._check_neighbours()
 

@@ -266,6 +266,16 @@ def test_an_audit_that_is_stopped_does_not_say_that_nothing_is_wrong(healthy: Pa
     assert report.to_text().endswith("nothing was compared")
 
 
+def test_a_spool_of_rows_as_of_one_timestamp_is_refused(spool: Path, server: ScriptedServer) -> None:
+    stored = Spool.at(spool)
+    first = stored.manifest(1)
+    stored.storage.delete(*(manifest_path(epoch) for epoch in range(2, stored.latest() + 1)))
+    at = first.model_copy(update={"watermark_low": first.watermark_high})
+    stored.storage.replace(manifest_path(1), at.to_json())
+    with pytest.raises(SpoolError, match="a backfill has read them"):
+        audited(spool, server)
+
+
 def test_a_place_without_a_spool_is_refused(tmp_path: Path, server: ScriptedServer) -> None:
     with pytest.raises(SpoolError, match="there is no spool at"):
         audited(tmp_path / "nothing", server)
