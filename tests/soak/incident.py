@@ -31,8 +31,8 @@ OLD_COPIES = frozenset((Incident.OLD_SPOOL, Incident.OLD_CHECKPOINT))
 
 ROUND = len(Incident) + _WITHOUT
 
-_LATE = re.compile(r"is late: Spanner had proved that everything up to")
-_UNREAD = re.compile(r"were delivered without it, and it is not read again")
+_LATE = re.compile(r"is late: Spanner had proved that everything up to|a transaction is incomplete")
+_UNREAD = re.compile(r"were delivered without it|a transaction is incomplete")
 _OTHER_COPY = re.compile(r"is another copy|was put back from an older|The checkpoint is an older copy")
 
 
@@ -54,6 +54,6 @@ def explains(incident: Incident | None, line: str) -> bool:
     return incident in OLD_COPIES and _OTHER_COPY.search(line) is not None
 
 
-def reports_loss(line: str) -> bool:
-    """Whether a line reports that epochs were delivered without a late record."""
-    return _UNREAD.search(line) is not None
+def reports_loss(text: str) -> bool:
+    """Whether a text reports that epochs were delivered without a late record."""
+    return _UNREAD.search(text) is not None

@@ -131,7 +131,7 @@ class ProcessRuns:
         self.counts["restarts: total"] += number > 0
         self._count(marks(folder), killed, run)
         text = log.read_text(errors="replace")
-        if self._is_explained(code, text):
+        if self._is_explained(code, text, killed):
             return False
         if " ERROR " in text:
             raise SeedError(f"an error was logged in {log}: {_tail(text, 'ERROR')}")
@@ -141,19 +141,25 @@ class ProcessRuns:
             raise SeedError(f"spanner-cdc ended with code {code}, see {log}: {_tail(text)}")
         return False
 
-    def _is_explained(self, code: int, text: str) -> bool:
+    def _is_explained(self, code: int, text: str, killed: str) -> bool:
         """Whether a run has ended with code 1 and a line that names the seed's incident.
+
+        A run that was killed has logged such a line, perhaps, and could not print it as its last one.
 
         Raises:
             ExplainedEndError: no run can follow it.
         """
-        lines = [line for line in _complaints(text) if explains(self._plan.incident, line)]
-        if code != 1 or not lines:
+        lines = [line for line in (text.splitlines() if killed else _complaints(text)) if self._names_incident(line)]
+        unexpected = [line for line in text.splitlines() if " ERROR " in line and not self._names_incident(line)]
+        if (code != 1 and not killed) or not lines or unexpected:
             return False
         self.explained = True
-        if self._plan.incident in OLD_COPIES or reports_loss(lines[0]):
+        if self._plan.incident in OLD_COPIES or reports_loss(text):
             raise ExplainedEndError(lines[0])
         return True
+
+    def _names_incident(self, line: str) -> bool:
+        return explains(self._plan.incident, line)
 
     def _until_its_end(
         self, process: subprocess.Popen[bytes], run: ProcessRun, folder: Path, log: Path, check: Callable[[], None]

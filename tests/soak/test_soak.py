@@ -14,7 +14,7 @@ from emulator import FaultKind
 from emulator.scripted.stream_query import WINDOW
 from tests.soak.faults.late_server import LateServer
 from tests.soak.faults.process_faults import SEAL_POINTS
-from tests.soak.incident import PAUSES, ROUND, Incident, explains, incident_of
+from tests.soak.incident import PAUSES, ROUND, Incident, explains, incident_of, reports_loss
 from tests.soak.keyless import TABLE
 from tests.soak.plan import EVERY_SPARK_SEED, Plan
 from tests.soak.process_runs import SeedError, StallDetector
@@ -111,6 +111,8 @@ def test_a_seed_without_progress_is_reported_as_stalled(tmp_path: Path, monkeypa
     ("incident", "line", "explained"),
     [
         (Incident.OUT_OF_ORDER, "a data change record at T is late: Spanner had proved that everything up to U", True),
+        (Incident.OUT_OF_ORDER, "ERROR a transaction is incomplete server_transaction_id=x", True),
+        (None, "ERROR a transaction is incomplete server_transaction_id=x", False),
         (Incident.OLD_SPOOL, "the checkpoint ends with epoch 7, but the spool at s is another copy: its epoch", True),
         (Incident.OLD_CHECKPOINT, "It was put back from an older one.", True),
         (Incident.OLD_SPOOL, "is late: Spanner had proved that everything up to", False),
@@ -122,3 +124,15 @@ def test_only_a_line_that_names_the_incident_explains_an_end(
     incident: Incident | None, line: str, explained: bool
 ) -> None:
     assert explains(incident, line) is explained
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("is late: ... Epochs up to T were delivered without it. It is stored as a dead letter in late/", True),
+        ("is late: ... Epochs up to T were delivered without it, and it is not read again.", True),
+        ("is late: ... No epoch past it was delivered. Start the reader again: it reads all of it again.", False),
+    ],
+)
+def test_a_line_that_reports_a_loss_is_known(line: str, loss: bool) -> None:
+    assert reports_loss(line) is loss
