@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from connector.config.replicas import Replica
 from connector.config.sections import EnvelopeConfig
+from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
 from connector.spool.consumers import find
 from connector.spool.manifest import watermark_of
@@ -49,6 +50,10 @@ class FilesReplica(Replica):
                 hint="Verify once it has; a minute's files are written when the watermark has passed it.",
             )
         self.delivered = watermark_of(consumer.at)
+        self._has_schema_names = sink.object == "schema_table"
+        header = stored.header()
+        unnamed = [header.default_schema] if header.default_schema else [header.source.database, "public"]
+        self._unnamed_schemas = pa.array(unnamed, pa.string())
         self._root = absolute(sink.path)
         self.name = f"files below {self._root}"
         self._files = files_below(self._root)
@@ -59,6 +64,17 @@ class FilesReplica(Replica):
         wanted = pa.array(sorted(tables), pa.string())
         for file in self._files:
             for batch in read_file(file.path):
-                rows = batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
+                named = self._with_table_names(batch)
+                rows = named.filter(pc.is_in(named.column("object"), value_set=wanted))
                 if rows.num_rows:
                     yield rows
+
+    def _with_table_names(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with Spanner's names of their tables as objects."""
+        if not self._has_schema_names:
+            return rows
+        schemas, tables = (pc.struct_field(rows.column("source_metadata"), name) for name in ("schema", "table"))
+        qualified = pc.binary_join_element_wise(schemas, tables, ".")
+        names = pc.if_else(pc.is_in(schemas, value_set=self._unnamed_schemas), tables, qualified)
+        at = SCHEMA.get_field_index("object")
+        return rows.set_column(at, SCHEMA.field(at), names)

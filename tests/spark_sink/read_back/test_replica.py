@@ -1,5 +1,6 @@
 """The files of the sink as `spanner-cdc verify` reads them; what it cannot compare exactly is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from connector.spool.consumers import record as record_consumer
 from spark_sink.errors import SinkError
 from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.files.replica import FilesReplica
-from tests.spark_sink.files.written import written, written_as
+from tests.spark_sink.files.written import BY_MINUTE, written, written_as
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 DATASTREAM = EnvelopeConfig()
@@ -38,6 +39,16 @@ def test_the_changes_of_some_tables_are_read_up_to_what_the_sink_has_delivered(
     assert found.delivered == spool.spool.manifest(1).watermark_high
     assert [batch.column("object").to_pylist() for batch in found.changes({"Singers"})] == [["Singers", "Singers"]]
     assert list(found.changes({"Others"})) == []
+
+
+def test_tables_have_spanners_names_where_files_name_them_otherwise(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 5, [1, 2]), record(START + 6, [3], table="music.Albums"))
+    written(spool, tmp_path / "out", replace(BY_MINUTE, object_names="schema_table"))
+    delivered(spool)
+    sink = FilesConfig(path=str(tmp_path / "out"), object="schema_table")
+    found = FilesReplica(sink, spool.path, DATASTREAM)
+    names = [batch.column("object").to_pylist() for batch in found.changes({"Singers", "music.Albums"})]
+    assert sorted(names) == [["Singers", "Singers"], ["music.Albums"]]
 
 
 def test_gzipped_files_are_read_and_count_as_ten_times_their_size(spool: SpoolMaker, tmp_path: Path) -> None:
