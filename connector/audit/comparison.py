@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from connector.audit.findings import Finding, Kind
 from connector.audit.rows import FIELDS, Bools, ComparableRows
-from connector.audit.transaction import differing, whole
+from connector.audit.transaction import IDENTITY, differing, whole
 from connector.core.changes import Int64s, integers
 
 
@@ -24,19 +24,21 @@ def differences(expected: ComparableRows, found: ComparableRows) -> Iterator[Fin
         found: what the spool holds, of the same range of commit time.
 
     Yields:
-        A finding for each transaction that is not the same; by commit timestamp, those that are only in the spool last.
+        A finding for each transaction that is not the same: those that are missing, those that are only in the spool,
+        those that differ, each by commit timestamp; then those that are in another order.
     """
     if len(expected) == len(found) and all(
         expected.column(name).equals(found.column(name)) for name in ("time", *FIELDS)
     ):
         return
     pairs = _Pairs(expected, found)
-    unequal = pairs.unequal()
-    for code in np.flatnonzero(unequal).tolist():
+    yield from pairs.alone()
+    equal = pairs.equal()
+    for code in np.flatnonzero(pairs.on_both & ~equal).tolist():
         finding = pairs.finding(code)
         if finding is not None:
             yield finding
-    yield from pairs.misordered(~unequal)
+    yield from pairs.misordered(equal)
 
 
 class _Pairs:
@@ -48,22 +50,23 @@ class _Pairs:
         codes = integers(both.indices)
         self._expected.number(codes[: len(expected)], len(both.dictionary))
         self._found.number(codes[len(expected) :], len(both.dictionary))
+        self.on_both: Bools = (self._expected.counts > 0) & (self._found.counts > 0)
 
-    def unequal(self) -> Bools:
-        """For each transaction whether its rows are not the same columns on both sides, in the same order."""
-        unequal: Bools = self._expected.counts != self._found.counts
-        one, other = self._expected.of(~unequal), self._found.of(~unequal)
-        unequal[self._expected.codes[one[_unequal(self._expected.rows, one, self._found.rows, other)]]] = True
-        return unequal
+    def alone(self) -> Iterator[Finding]:
+        """The transactions that only one side has."""
+        yield from self._expected.whole(Kind.MISSING, self._found.counts == 0, epoch=False)
+        yield from self._found.whole(Kind.EXTRA, self._expected.counts == 0, epoch=True)
+
+    def equal(self) -> Bools:
+        """For each transaction whether both sides have it, with the same texts in the same order."""
+        equal: Bools = self.on_both & (self._expected.counts == self._found.counts)
+        one, other = self._expected.of(equal), self._found.of(equal)
+        equal[self._expected.codes[one[_unequal(self._expected.rows, one, self._found.rows, other)]]] = False
+        return equal
 
     def finding(self, code: int) -> Finding | None:
         """What is found of a transaction; None if it is the same, though written in another way."""
-        expected, found = self._expected.rows_of(code), self._found.rows_of(code)
-        if not found:
-            return whole(Kind.MISSING, expected, epoch=False)
-        if not expected:
-            return whole(Kind.EXTRA, found, epoch=True)
-        return differing(expected, found)
+        return differing(self._expected.rows_of(code), self._found.rows_of(code))
 
     def misordered(self, equal: Bools) -> Iterator[Finding]:
         """The transactions, of those that are equal, that the spool holds before one that was committed earlier."""
@@ -93,6 +96,15 @@ class _Side:
     def of(self, transactions: Bools) -> Int64s:
         """The rows of these transactions, one transaction after the other by their numbers."""
         return self._grouped[transactions[self.codes[self._grouped]]]
+
+    def whole(self, kind: Kind, transactions: Bools, *, epoch: bool) -> Iterator[Finding]:
+        """The finding of each of these transactions that this side has; ``epoch``: it is the spool."""
+        rows = self.rows.rows(self.of(transactions), IDENTITY)
+        start = 0
+        for count in self.counts[transactions].tolist():
+            if count:
+                yield whole(kind, rows[start : start + count], epoch=epoch)
+            start += count
 
     def rows_of(self, code: int) -> list[dict[str, object]]:
         """The rows of a transaction."""

@@ -4,7 +4,7 @@ Left out is what may differ between two reads: when a record was received, the n
 schema key (it holds what was known of the table until then), and the order of a key's columns.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -152,9 +152,10 @@ class ComparableRows:
         tables, tags = self.column("object"), self.column("transaction_tag")
         return self.kept(_mask(tables, keeps.keeps) & _mask(tags, keeps.keeps_tag))
 
-    def rows(self, indexes: Int64s) -> list[dict[str, object]]:
-        """Some rows, by field."""
-        rows: list[dict[str, object]] = self.batch.take(pa.array(indexes)).to_pylist()
+    def rows(self, indexes: Int64s, fields: Sequence[str] = ()) -> list[dict[str, object]]:
+        """Some rows, by field; all fields, or those that are named."""
+        batch = self.batch.select(list(fields)) if fields else self.batch
+        rows: list[dict[str, object]] = batch.take(pa.array(indexes)).to_pylist()
         return rows
 
     @property

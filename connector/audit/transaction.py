@@ -10,6 +10,9 @@ from connector.audit.findings import MOST_MODS, Kind, ModDifference, Transaction
 from connector.audit.rows import FIELDS, JSON_FIELDS
 
 Row = Mapping[str, object]
+IDENTITY = ("time", "server_transaction_id", "object", "epoch")
+"""The fields that :func:`whole` needs."""
+
 _Place = tuple[str, str, int]
 """Which mod of a transaction a row is: table, record sequence, index of the mod."""
 

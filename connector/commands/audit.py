@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector.audit.comparing_sink import AuditTotals, ComparingSink
-from connector.audit.findings import Findings
+from connector.audit.findings import Findings, Kind
 from connector.audit.spans import Span, parse_share, sampled, without
 from connector.audit.spool_rows import AuditedSpool
 from connector.commands.threads import finished_in_thread
@@ -36,6 +36,11 @@ RETENTION_MARGIN = 10 * MINUTE
 
 _SEAL_INTERVAL = SECOND // 10
 
+_FILTERS = (
+    "if the spool was written with source.tables or source.skip_transaction_tags, audit its configuration file:"
+    " a spool does not know its filters"
+)
+
 _log = Log(__name__)
 
 
@@ -49,6 +54,8 @@ class AuditRequest:
     start: str | None = None
     end: str | None = None
     sample: str | None = None
+    knows_filters: bool = True
+    """Whether a configuration was given; a spool does not know the filters that it was written with."""
 
 
 @dataclass(slots=True)
@@ -121,6 +128,8 @@ class AuditReport:
             f" {format_rfc3339(gap.watermark_high)} is not in the spool: {gap.reason}"
             for gap in self.gaps
         ]
+        if found.counts[Kind.MISSING] and not self.request.knows_filters:
+            lines.append(f"note: {_FILTERS}")
         if self.late.count:
             lines.append(f"late: {self.late.count} late records are dead letters of the spool; its epochs lack them")
         if self.pruned:
@@ -166,7 +175,8 @@ def audit_request(
     """
     _check_options(start, end, sample)
     given = {"endpoint": endpoint, "database_role": database_role}
-    if Path(target).is_file():
+    knows = Path(target).is_file()
+    if knows:
         config = load(target)
         spool = Spool.at(config.spool.path)
         header = _header(spool)
@@ -177,7 +187,7 @@ def audit_request(
         config = _config_of(header)
     more = {name: value for name, value in given.items() if value is not None}
     quiet = {"rpc_priority": rpc_priority, "workers": 1, "late_records": "stop"}
-    return AuditRequest(config.source.model_copy(update={**quiet, **more}), spool, header, start, end, sample)
+    return AuditRequest(config.source.model_copy(update={**quiet, **more}), spool, header, start, end, sample, knows)
 
 
 def _check_options(start: str | None, end: str | None, sample: str | None) -> None:

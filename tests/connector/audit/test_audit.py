@@ -293,7 +293,9 @@ def test_a_configuration_names_the_spool_and_filters_both_sides(tmp_path: Path) 
         report = audited(config, server)
         assert report.findings.total == 0, report.to_text()
         assert report.totals.mods == sum(mod.table == kept for mod in scenario.committed)
-        assert audited(path, server).findings.counts[Kind.MISSING] > 0  # all of the stream
+        by_path = audited(path, server)
+        assert by_path.findings.counts[Kind.MISSING] > 0  # all of the stream
+        assert "a spool does not know its filters" in by_path.to_text()
 
         other = written(tmp_path / "other.yaml", settings(server, spool=path, source={"change_stream": "Other"}))
         with pytest.raises(SpoolMismatchError):

@@ -107,7 +107,7 @@ def test_campaign_of_half_a_million_rows(database: MakeDatabase, tmp_path: Path)
     done = run("verify", config, timeout=900)
     assert (done.code, f"{ROWS} rows in Spanner, {ROWS} in the" in done.out.decode()) == (0, True), done.err
 
-    altered = set()
+    altered: set[int] = set()
     for path in files(tmp_path)[:: max(1, len(files(tmp_path)) // ALTERED)]:
         lines = path.read_bytes().splitlines()
         for number in range(0, len(lines), max(1, len(lines) // ALTERED)):
