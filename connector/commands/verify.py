@@ -33,6 +33,9 @@ from connector.verify.source_rows import SourceRows
 MOST_SHOWN = 1000
 """Rows that differ whose keys are kept; those beyond are counted."""
 
+LOGGED_ROWS = 500_000
+"""Rows after which progress is logged."""
+
 _log = Log(__name__)
 
 
@@ -154,8 +157,10 @@ def verify(config: Config, stream: VerifiedStream, *, at: str | None, emulator_h
     with tempfile.TemporaryDirectory(prefix="spanner-cdc-verify-") as folder:
         count = buckets_for(replica.bytes)
         held = Buckets(Path(folder, "destination"), count)
-        for change in _changes(replica, tables, timestamp):
+        for number, change in enumerate(_changes(replica, tables, timestamp), 1):
             held.add(change)
+            if number % LOGGED_ROWS == 0:
+                _log.info("reading the destination", changes=number)
         held.flush()
         wanted = Buckets(Path(folder, "spanner"), count)
         host = config.source.emulator_host or emulator_host
@@ -164,6 +169,8 @@ def verify(config: Config, stream: VerifiedStream, *, at: str | None, emulator_h
                 for row in source.rows(watched):
                     report.source_rows[row.table] += 1
                     wanted.add(row)
+                    if report.source_rows[row.table] % LOGGED_ROWS == 0:
+                        _log.info("reading Spanner", table=row.table, rows=report.source_rows[row.table])
                 _log.info("table read", table=watched.table, rows=report.source_rows[watched.table])
         wanted.flush()
         for number in range(count):

@@ -9,7 +9,7 @@ from connector.reader.stopping import Stop
 from emulator import ScriptedServer
 
 
-def audited(target: Path, server: ScriptedServer, *, stopped: bool = False, **options: str | None) -> AuditReport:
+def audited(target: Path | str, server: ScriptedServer, *, stopped: bool = False, **options: str | None) -> AuditReport:
     """The report of an audit that has run to its end, or was stopped before it read anything."""
     reports: list[AuditReport] = []
     given = {"start": None, "end": None, "sample": None, "rpc_priority": "low", **options}

@@ -260,6 +260,17 @@ def test_an_audit_needs_no_lock_and_writes_nothing(healthy: Path, server: Script
     assert contents() == before
 
 
+def test_a_spool_in_cloud_storage_is_audited(bucket: str, tmp_path: Path) -> None:
+    scenario = drawn(13)
+    path = f"{bucket}/a/spool"
+    with serving(scenario) as server:
+        config = written(tmp_path / "config.yaml", settings(server, spool=path))
+        assert run("read", config, host=server.host).code == 0
+        report = audited(path, server)
+    assert report.findings.total == 0, report.to_text()
+    assert report.totals.mods == len(scenario.committed)
+
+
 def test_an_audit_that_is_stopped_does_not_say_that_nothing_is_wrong(healthy: Path, server: ScriptedServer) -> None:
     report = audited(healthy, server, stopped=True)
     assert (report.reached, report.totals.mods) == (None, 0)
