@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import idle, latency, memory, rows, spark, wire, workers
+from benchmarks import idle, latency, memory, rows, snapshot, spark, wire, workers
 from benchmarks.measure import result
 from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
@@ -40,6 +40,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle-partitions": idle.idle,
     "latency": latency.commit_to_event,
     "seal-to-sink": latency.seal_to_sink,
+    "snapshot-read": snapshot.read,
     "memory": memory.growth,
 }
 

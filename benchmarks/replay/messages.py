@@ -15,6 +15,7 @@ from itertools import accumulate
 from google.protobuf.struct_pb2 import Value
 
 from benchmarks.replay.http2 import Buffer
+from benchmarks.replay.request import Request
 from benchmarks.replay.sample import Sample, prefixed
 from connector.core.timestamps import SECOND, format_rfc3339, parse
 from emulator.scripted.wire import field
@@ -77,6 +78,10 @@ class Replay:
         for index in range(min(blocks * self.partitions, _RENDERED)):
             block, partition = divmod(index, self.partitions)
             rendered(self.dialect, self.framing, partition, block)
+
+    def respond(self, request: Request) -> Iterator[Buffer]:
+        """Yields the response to a query."""
+        return self.answer(request.partition_token, request.start, request.end)
 
     def answer(self, token: str | None, start: int, end: int) -> Iterator[Buffer]:
         """Yields the response to a partition's query or to the initial one: messages with gRPC's prefixes."""

@@ -20,11 +20,16 @@ class Request:
     """A request: a query of a partition (None is the initial query), or a request about a session."""
 
     resource: str
-    is_query: bool
+    sql: bytes
     partition_token: str | None
     start: int
     end: int
     """The query's end in nanoseconds since 1970, inclusive; 0 without one."""
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it has a statement."""
+        return bool(self.sql)
 
     @classmethod
     def of(cls, message: bytes) -> "Request":
@@ -35,7 +40,7 @@ class Request:
             next((given[name] for name in names if name in given), "") for names in (_START, _END, _TOKEN)
         )
         resource = fields.get(_RESOURCE, b"").decode()
-        return cls(resource, _SQL in fields, token or None, *(parse(at) if at else 0 for at in (start, end)))
+        return cls(resource, fields.get(_SQL, b""), token or None, *(parse(at) if at else 0 for at in (start, end)))
 
 
 def _parameters(struct: bytes) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from benchmarks.replay.http2 import Buffer, Connection
-from benchmarks.replay.messages import Replay, Span
+from benchmarks.replay.messages import Span
 from benchmarks.replay.request import Request
 from benchmarks.replay.sample import prefixed
 from emulator.scripted.wire import field, number_field
@@ -22,19 +23,30 @@ _SENT_AT_ONCE = 256 * 1024
 _RECEIVED_AT_ONCE = 64 * 1024
 
 
+class Replayed(Protocol):
+    """What is replayed."""
+
+    def prepare(self, span: Span, /) -> None:
+        """Renders what is needed for a span, or some of it."""
+
+    def respond(self, request: Request, /) -> Iterator[Buffer]:
+        """Yields the response to a query: messages with gRPC's prefix, cut anywhere."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayServer:
     """A running server: its address and its process."""
 
     host: str
     pid: int
-    replay: Replay
+    replay: Replayed
 
 
 class _Client:
     """A client's socket, with the bytes that were not sent yet."""
 
-    def __init__(self, connected: socket.socket, replay: Replay) -> None:
+    def __init__(self, connected: socket.socket, replay: Replayed) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connected
@@ -69,16 +81,16 @@ def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
     return []
 
 
-def answer(replay: Replay, request: bytes) -> Iterator[Buffer]:
+def answer(replay: Replayed, request: bytes) -> Iterator[Buffer]:
     """Returns the response to a request."""
     parsed = Request.of(request)
     if not parsed.is_query:
         session = parsed.resource if "/sessions/" in parsed.resource else f"{parsed.resource}/sessions/replayed"
         return iter([prefixed(field(1, session.encode()) + number_field(6, 1))])
-    return replay.answer(parsed.partition_token, parsed.start, parsed.end)
+    return replay.respond(parsed)
 
 
-def serve(listener: socket.socket, replay: Replay, lifeline: multiprocessing.connection.Connection) -> None:
+def serve(listener: socket.socket, replay: Replayed, lifeline: multiprocessing.connection.Connection) -> None:
     """Serves until the other end of the lifeline is closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
@@ -106,7 +118,7 @@ def _turn(client: _Client, ready: int, selector: selectors.BaseSelector) -> bool
     return True
 
 
-def _run(replay: Replay, span: Span, lifeline: multiprocessing.connection.Connection) -> None:
+def _run(replay: Replayed, span: Span, lifeline: multiprocessing.connection.Connection) -> None:
     replay.prepare(span)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         lifeline.send(listener.getsockname()[1])
@@ -114,7 +126,7 @@ def _run(replay: Replay, span: Span, lifeline: multiprocessing.connection.Connec
 
 
 @contextmanager
-def replaying(replay: Replay, span: Span) -> Iterator[ReplayServer]:
+def replaying(replay: Replayed, span: Span) -> Iterator[ReplayServer]:
     """Runs a server while the context is open; it has rendered ``span`` before it accepts connections."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()

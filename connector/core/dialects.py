@@ -18,7 +18,8 @@ class Dialect:
 
     ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
     and heartbeat, in that order. ``default_schema`` is the name of the unnamed schema in events, or None where that is
-    the name of the database. ``quote`` is the mark around identifiers, and what stands for characters within them.
+    the name of the database. ``quote`` is the mark around identifiers, and what stands for characters within them,
+    ``base_table`` the hint after a table that makes Spanner scan the table and no index.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Dialect:
     types: Mapping[str, Mapping[str, object]]
     array: re.Pattern[str]
     quote: tuple[str, Mapping[str, str]]
+    base_table: str
 
     def query(self, change_stream: str, partition_mode: str) -> str:
         """The read function's statement; the name was checked to be an identifier."""
@@ -77,6 +79,7 @@ GOOGLESQL = Dialect(
     types=GOOGLESQL_TYPES,
     array=GOOGLESQL_ARRAY,
     quote=("`", {"\\": "\\\\", "`": "\\`"}),
+    base_table="@{FORCE_INDEX=_BASE_TABLE}",
 )
 
 POSTGRESQL = Dialect(
@@ -91,6 +94,7 @@ POSTGRESQL = Dialect(
     types=POSTGRESQL_TYPES,
     array=POSTGRESQL_ARRAY,
     quote=('"', {'"': '""'}),
+    base_table=" /*@ FORCE_INDEX=_BASE_TABLE */",
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

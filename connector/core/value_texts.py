@@ -19,6 +19,7 @@ import pyarrow as pa
 from connector.core.changes import Int64s
 
 Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
 
 PADDING = bytes(32)
 """Appended to bytes that are searched for fields: reading a truncated last field stays within it."""
@@ -33,6 +34,9 @@ _CLOSE, _EMPTY, _NULL, _FALSE = range(4)
 
 _BREAK = orjson.Fragment(b"\n")
 """Separates texts; no text contains it, for JSON escapes it."""
+
+_TWO_BYTES = 1 << 7
+"""From this one on a length has more than one byte."""
 
 _VARINT_BYTES = 4
 """Of the longest number that is read here: no length in a message from Spanner takes more bytes."""
@@ -55,24 +59,40 @@ def varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
     return numbers, ends
 
 
-def is_flag(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
-    """Whether each value is a NULL or a boolean, without unknown fields; arguments as of :func:`value_fragments`."""
-    bit = data[at]
-    found: npt.NDArray[np.bool_] = (tag == NULL_TAG) & (bit == 0) | (tag == BOOL_TAG) & (bit <= 1)
-    found &= end == at + 1
-    return found
-
-
 def doubles(data: Bytes, at: Int64s) -> npt.NDArray[np.float64]:
     """The numbers at these offsets."""
     found: npt.NDArray[np.float64] = data[at[:, None] + np.arange(_DOUBLE_BYTES)].view("<f8").ravel()
     return found
 
 
-def is_number(tag: Bytes, at: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
-    """Whether each value is a number; arguments as of :func:`value_fragments`."""
-    found: npt.NDArray[np.bool_] = (tag == NUMBER_TAG) & (end == at + _DOUBLE_BYTES)
+def are_nulls(data: Bytes, at: Int64s, end: Int64s) -> Bools:
+    """Whether values with the tag of a NULL have nothing else; arguments as of :func:`value_fragments`."""
+    found: Bools = (data[at] == 0) & (end == at + 1)
     return found
+
+
+def are_booleans(data: Bytes, at: Int64s, end: Int64s) -> Bools:
+    """Whether values with the tag of a boolean have nothing else; arguments as of :func:`value_fragments`."""
+    found: Bools = (data[at] <= 1) & (end == at + 1)
+    return found
+
+
+def are_numbers(at: Int64s, end: Int64s) -> Bools:
+    """Whether values with the tag of a number have nothing else; arguments as of :func:`value_fragments`."""
+    found: Bools = end == at + _DOUBLE_BYTES
+    return found
+
+
+def string_starts(data: Bytes, at: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
+    """Where the texts of strings begin, and which values that have the tag of a string are strings and nothing else."""
+    start, length = at + 1, end - at - 1
+    whole = data[at] == length  # of less than 128 bytes
+    whole &= length < _TWO_BYTES
+    if not whole.all():
+        others = np.flatnonzero(~whole)
+        lengths, start[others] = varints(data, at[others])
+        whole[others] = (lengths >= 0) & (start[others] + lengths == end[others])
+    return start, whole
 
 
 def json_number(number: float) -> float | str:
@@ -94,27 +114,42 @@ def value_fragments(
         others: returns the values with these indexes, of other kinds, as what JSON is made of.
     """
     fragment = np.full(len(begin), -1)
-    flags = np.flatnonzero(is_flag(data, tag, at, end))
-    fragment[flags] = np.where(tag[flags] == BOOL_TAG, _FALSE + data[at[flags]].astype(np.int64), _NULL)
-
-    numbers = np.flatnonzero(is_number(tag, at, end))
-    found = doubles(data, at[numbers]).tolist()
+    nulls = _those(np.flatnonzero(tag == NULL_TAG), lambda some: are_nulls(data, at[some], end[some]))
+    fragment[nulls] = _NULL
+    booleans = _those(np.flatnonzero(tag == BOOL_TAG), lambda some: are_booleans(data, at[some], end[some]))
+    fragment[booleans] = _FALSE + data[at[booleans]]
+    numbers = _those(np.flatnonzero(tag == NUMBER_TAG), lambda some: are_numbers(at[some], end[some]))
     fragment[numbers] = len(_CONSTANTS) + np.arange(len(numbers))
+    written = number_texts(doubles(data, at[numbers]))
 
     plain, start = _plain_strings(data, tag, at, end)
     rest = np.flatnonzero((fragment < 0) & ~plain)
     values = others(rest) if len(rest) else ()
     fragment[rest] = len(_CONSTANTS) + len(numbers) + np.arange(len(rest))
 
-    texts = [*_CONSTANTS, *dumped([*map(json_number, found), *values])]
+    texts = [*_CONSTANTS, *written, *dumped(values)]
     fragment[plain] = len(texts) + 2 * np.flatnonzero(plain)
     return fragment, [pa.array(texts, pa.binary()), _quoted(data, plain, begin, start, end)]
 
 
-def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:
+def _those(indexes: Int64s, are: Callable[[Int64s], Bools]) -> Int64s:
+    """The indexes for which ``are`` is true."""
+    return indexes[are(indexes)] if len(indexes) else indexes
+
+
+def number_texts(numbers: npt.NDArray[np.float64]) -> list[bytes]:
+    """The JSON texts of numbers, as of :func:`json_number`."""
+    if not len(numbers):
+        return []
+    if not bool(np.isfinite(numbers).all()):
+        return dumped(list(map(json_number, numbers.tolist())))
+    return orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+
+
+def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[Bools, Int64s]:
     """Returns which values are strings without characters that JSON escapes, and where their texts start."""
-    length, start = varints(data, at)
-    plain = (tag == STRING_TAG) & (length > 0) & (start + length == end)
+    start, plain = string_starts(data, at, end)
+    plain &= (tag == STRING_TAG) & (start < end)
     special = (data < _FIRST_PLAIN) | (data == _QUOTE) | (data == _BACKSLASH)
     texts = np.stack((start[plain], end[plain]), axis=1).ravel()
     if len(texts):
@@ -122,7 +157,7 @@ def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[np
     return plain, start
 
 
-def _quoted(data: Bytes, plain: npt.NDArray[np.bool_], begin: Int64s, start: Int64s, end: Int64s) -> pa.BinaryArray:
+def _quoted(data: Bytes, plain: Bools, begin: Int64s, start: Int64s, end: Int64s) -> pa.BinaryArray:
     """Returns two fragments of ``data`` for each value: its string in quotes, and the bytes up to the next one.
 
     The quotes overwrite the string's length before it, and the next field's tag or the padding after it.

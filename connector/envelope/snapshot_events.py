@@ -38,6 +38,8 @@ class SnapshotEnvelope:
         self._read_method = read_method
         self._timestamp = timestamp
         self._origin = f"{source.database_name}\0{source.change_stream}\0".encode()
+        self._known: tuple[str, int, dict[str, pa.Array]] | None = None
+        """The constants of the last table: its schema key, how many rows they have, and the columns."""
 
     def build(
         self,
@@ -58,9 +60,32 @@ class SnapshotEnvelope:
             epoch: the number of the epoch.
             read_timestamp: when the rows were received, nanoseconds since the epoch.
         """
-        rows, at, source = len(keys), self._timestamp, self._source
+        rows = len(keys)
+        constant = self._constants(rows, schema, schema_key)
+        metadata = pa.StructArray.from_arrays(
+            [constant[name] for name in SOURCE_METADATA.names], fields=list(SOURCE_METADATA)
+        )
+        columns = {
+            "uuid": self._uuids(schema.table, keys),
+            "read_timestamp": _repeated(read_timestamp // 1000, SCHEMA.field("read_timestamp").type, rows),
+            "source_metadata": metadata,
+            "payload": splice(keys, new_values),
+            "epoch": _repeated(epoch, pa.int64(), rows),
+        }
+        return pa.RecordBatch.from_arrays(
+            [columns[name] if name in columns else constant[f"/{name}"] for name in SCHEMA.names], schema=SCHEMA
+        )
+
+    def _constants(self, rows: int, schema: TableSchema, schema_key: str) -> dict[str, pa.Array]:
+        """The columns that are the same for every row of a table, those of the source metadata by their names alone."""
+        if self._known is None or self._known[0] != schema_key or self._known[1] < rows:
+            self._known = schema_key, rows, self._made(rows, schema, schema_key)
+        return {name: column.slice(0, rows) for name, column in self._known[2].items()}
+
+    def _made(self, rows: int, schema: TableSchema, schema_key: str) -> dict[str, pa.Array]:
+        at, source = self._timestamp, self._source
         named_schema, name = source.qualified(schema.table)
-        known: dict[str, object] = {
+        metadata: dict[str, object] = {
             "commit_timestamp": format_rfc3339(at),
             "snapshot": True,
             "project_id": source.project,
@@ -79,28 +104,20 @@ class SnapshotEnvelope:
             "primary_keys": list(schema.primary_keys),
             "is_deleted": False,
         }
-        times, zeros = np.full(rows, at, np.int64), np.zeros(rows, np.int64)
-        metadata = [_constant(known.get(field.name), field.type, rows) for field in SOURCE_METADATA]
-        columns = {
-            "stream_name": self._stream_name,
-            "read_method": self._read_method,
-            "object": schema.table,
-            "schema_key": schema_key,
-            "uuid": self._uuids(schema.table, keys),
-            "read_timestamp": read_timestamp // 1000,
-            "source_timestamp": at // 1000,
-            "sort_keys": sort_keys(times, pa.repeat(RECORD_SEQUENCE, rows), zeros),
-            "change_sequence_number": change_sequence_numbers(times, zeros, zeros),
-            "source_metadata": pa.StructArray.from_arrays(metadata, fields=list(SOURCE_METADATA)),
-            "payload": splice(keys, new_values),
-            "before": None,
-            "epoch": epoch,
+        time, zero = np.array([at], np.int64), np.zeros(1, np.int64)
+        event = {
+            "/stream_name": self._stream_name,
+            "/read_method": self._read_method,
+            "/object": schema.table,
+            "/schema_key": schema_key,
+            "/source_timestamp": at // 1000,
+            "/sort_keys": sort_keys(time, pa.array([RECORD_SEQUENCE]), zero)[0].as_py(),
+            "/change_sequence_number": change_sequence_numbers(time, zero, zero)[0].as_py(),
+            "/before": None,
         }
-        arrays = [
-            value if isinstance(value, pa.Array) else _constant(value, field.type, rows)
-            for value, field in zip(columns.values(), SCHEMA, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        kinds = {field.name: field.type for field in SOURCE_METADATA} | {f"/{f.name}": f.type for f in SCHEMA}
+        values = {field.name: metadata.get(field.name) for field in SOURCE_METADATA} | event
+        return {name: _repeated(value, kinds[name], rows) for name, value in values.items()}
 
     def _uuids(self, table: str, keys: pa.StringArray) -> pa.Array:
         """Version 8 UUIDs, derived from the database, the change stream, the table, the timestamp and the key."""
@@ -109,5 +126,5 @@ class SnapshotEnvelope:
         return uuid_texts(*version_8([blake2b(origin + name, digest_size=16).digest() for name in names]))
 
 
-def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+def _repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)

@@ -10,21 +10,30 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from google.protobuf.struct_pb2 import Value
 from orjson import loads
 
 from connector.core.byte_columns import bytes_of, ends_of
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.records import ColumnType
 from connector.core.timestamps import parse
-from connector.core.value_texts import BOOL_TAG, STRING_TAG, Bytes, doubles, is_flag, is_number
-from connector.snapshot.values import Values, slices, texts
+from connector.core.value_texts import (
+    BOOL_TAG,
+    NULL_TAG,
+    NUMBER_TAG,
+    STRING_TAG,
+    Bytes,
+    are_booleans,
+    are_numbers,
+    doubles,
+)
+from connector.snapshot.values import Values, cut, slices, texts, with_nulls
 
 _STRING = pa.string()
 _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _MICROSECONDS = len("2024-01-01T00:00:00.123456")
 _NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
-_EQUALS = ord("=")
+_EQUALS, _Z = ord("="), ord("Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +45,45 @@ class ArrowType:
 
 
 def _casting(kind: pa.DataType) -> ArrowType:
-    return ArrowType(kind, lambda values: texts(values).cast(kind))
+    """A type whose values are written in ASCII; a text that is not valid fails the cast."""
+    return ArrowType(kind, lambda values: cut(values).view(_STRING).cast(kind))
 
 
 def _booleans(values: Values) -> pa.Array:
-    if not bool(is_flag(values.data, values.tag, values.at, values.end).all()):
+    nulls, boolean = values.nulls(), values.tag == BOOL_TAG
+    known = boolean & are_booleans(values.data, values.at, values.end)
+    if not (known if nulls is None else known | nulls).all():
         raise ValueError("a value is not a boolean")
-    return pa.array((values.tag == BOOL_TAG) & (values.data[values.at] == 1), pa.bool_(), mask=values.is_null)
+    return pa.array(values.data[values.at] == 1, pa.bool_(), mask=nulls)
 
 
 def _floats(values: Values) -> pa.Array:
-    number, null = is_number(values.tag, values.at, values.end), values.is_null
+    nulls = values.nulls()
+    number = (values.tag == NUMBER_TAG) & are_numbers(values.at, values.end)
+    if number.all():
+        return pa.array(doubles(values.data, values.at))
     found = np.zeros(len(values))
     found[number] = doubles(values.data, values.at[number])
-    rest = np.flatnonzero(~(number | null))
+    rest = np.flatnonzero(~(number if nulls is None else number | nulls))
     if len(rest):
-        found[rest] = [_NOT_FINITE[text] for text in texts(values.taken(rest)).to_pylist()]
-    return pa.array(found, pa.float64(), mask=null, from_pandas=False)
+        raw = values.raw
+        found[rest] = [_NOT_FINITE[Value.FromString(raw[index]).string_value] for index in rest.tolist()]
+    return pa.array(found, pa.float64(), mask=nulls, from_pandas=False)
 
 
 def _binary(values: Values) -> pa.Array:
-    encoded = texts(values)
+    encoded, nulls = cut(values), values.nulls()
     sizes = np.diff(ends_of(encoded), prepend=0)
     content = bytes(bytes_of(encoded))
     if bool((sizes % 4).any()):
         raise ValueError("a value is not base64")
     data = np.frombuffer(a2b_base64(content.replace(b"=", b"A")), np.uint8)
-    characters = np.frombuffer(content, np.uint8)
     stop = (sizes // 4 * 3).cumsum()
     if len(data) != int(stop[-1] if len(stop) else 0):
         raise ValueError("a value is not base64")
-    found = slices(data, stop - sizes // 4 * 3, stop - _padding(characters, sizes))
-    if not encoded.null_count:
-        return found
-    validity = pa.py_buffer(np.packbits(~values.is_null, bitorder="little"))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [validity, *found.buffers()[1:]])
+    padding = _padding(np.frombuffer(content, np.uint8), sizes)
+    found = slices(data, stop - sizes // 4 * 3, stop - padding)
+    return found if nulls is None else with_nulls(found, nulls)
 
 
 def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":
@@ -84,22 +97,24 @@ def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typ
 
 
 def _timestamps(values: Values) -> pa.Array:
-    found = texts(values)
-    if not bool(pc.all(pc.ends_with(found, "Z")).as_py() in (True, None)):
-        return pa.array([None if text is None else parse(text) // 1000 for text in found.to_pylist()], _UTC)
-    digits = pc.ascii_rtrim(pc.binary_slice(found.cast(pa.binary()), 0, _MICROSECONDS).cast(_STRING), "Z")
-    return digits.cast(_NAIVE).cast(_UTC)
+    nulls = values.nulls()
+    zulu = values.data[values.end - 1] == _Z
+    if not (zulu if nulls is None else zulu | nulls).all():
+        return pa.array([None if text is None else parse(text) // 1000 for text in texts(values).to_pylist()], _UTC)
+    return cut(values, _MICROSECONDS, ending=1).view(_STRING).cast(_NAIVE).view(_UTC)
 
 
 def _anything(values: Values) -> pa.Array:
     """Strings as they are, other values as JSON."""
     fragment, fragments = values.fragments()
     found = pa.concat_arrays(fragments).take(pa.array(fragment)).to_pylist()
-    strings, nulls = (values.tag == STRING_TAG).tolist(), values.is_null.tolist()
-    kinds = zip(found, strings, nulls, strict=True)
-    return pa.array(
-        [None if null else loads(text) if string else text.decode() for text, string, null in kinds], _STRING
-    )
+    return pa.array([_text(*each) for each in zip(found, values.tag.tolist(), strict=True)], _STRING)
+
+
+def _text(json: bytes, tag: int) -> str | None:
+    if tag == NULL_TAG:
+        return None
+    return str(loads(json)) if tag == STRING_TAG else json.decode()
 
 
 _TEXT = ArrowType(_STRING, texts)
@@ -140,13 +155,13 @@ def arrow_array(column_type: SpannerType, values: Values) -> pa.Array:
     kind = ARROW_TYPES[column_type.kind]
     if not column_type.is_array:
         return kind.convert(values)
-    null = values.is_null
-    some = np.flatnonzero(~null)
+    nulls = values.nulls()
+    some = np.arange(len(values)) if nulls is None else np.flatnonzero(~nulls)
     lists = values.lists(some)
     counts = np.zeros(len(values), np.int64)
     counts[some] = lists.counts
     offsets = pa.array(np.append(0, counts.cumsum()).astype(np.int32))
-    mask = pa.array(null) if null.any() else None
+    mask = None if nulls is None else pa.array(nulls)
     return pa.ListArray.from_arrays(offsets, kind.convert(lists.elements), mask=mask)
 
 

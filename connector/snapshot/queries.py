@@ -20,7 +20,7 @@ class TableQuery:
     condition: str = ""
 
     def sql(self, dialect: Dialect) -> str:
-        """The statement; Spanner can partition it at the root of its plan."""
+        """The statement. A condition must not make Spanner use an index: a join with it cannot be partitioned."""
         columns = ", ".join(map(dialect.identifier, self.columns)) or "*"
-        where = f" WHERE {self.condition}" if self.condition else ""
+        where = f"{dialect.base_table} WHERE {self.condition}" if self.condition else ""
         return f"SELECT {columns} FROM {dialect.table(self.table)}{where}"

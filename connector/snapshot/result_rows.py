@@ -9,7 +9,7 @@ from connector.decoding.chunks import ValueAssembler
 from connector.decoding.mutable_walk import type_json
 from connector.snapshot.row_block import RowBlock
 
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES = 512 * 1024
 """Bytes of messages that make a block, unless a message or a row has more.
 
 Converting a block has a fixed cost, and larger ones exceed what the memory allocator keeps.

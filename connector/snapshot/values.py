@@ -1,6 +1,6 @@
 """Encoded values of columns, located in the bytes of a block. Pure.
 
-Spanner sends the value of a column as a google.protobuf.Value: a message with one field, whose tag tells the kind.
+Spanner sends the value of a column as a google.protobuf.Value: a message with one field, whose tag gives the kind.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,15 +19,15 @@ from connector.core.value_texts import (
     NULL_TAG,
     PADDING,
     STRING_TAG,
+    Bools,
     Bytes,
-    is_flag,
+    are_nulls,
+    string_starts,
     value_fragments,
     varints,
 )
 from connector.decoding.message_class import message_class
 from connector.decoding.mutable_walk import json_value
-
-Bools = npt.NDArray[np.bool_]
 
 _ListValue = message_class("List", {"List": [("values", 1, bytes)]})
 """A google.protobuf.ListValue whose values stay bytes; joined ones parse as their concatenation."""
@@ -43,7 +42,8 @@ class Values:
     """Values, as offsets in ``data``.
 
     Attributes:
-        raw: the bytes of each value.
+        raws: the bytes of each value of the block.
+        every: which of ``raws`` the values are.
         data: the bytes of all values of the block, followed by padding.
         tag: each value's tag; 0 where there is none.
         begin: the offset of each value.
@@ -51,7 +51,8 @@ class Values:
         end: the offset after the value.
     """
 
-    raw: Sequence[bytes]
+    raws: Sequence[bytes]
+    every: slice
     data: Bytes
     tag: Bytes
     begin: Int64s
@@ -65,26 +66,38 @@ class Values:
         sizes = np.fromiter(map(len, raw), np.int64, len(raw))
         end = sizes.cumsum()
         begin = end - sizes
-        return cls(raw, data, np.where(sizes > 0, data[begin], np.uint8(0)), begin, begin + 1, end)
+        tag = data[begin]
+        if not sizes.all():
+            tag[sizes == 0] = 0
+        return cls(raw, slice(None), data, tag, begin, begin + 1, end)
 
     def __len__(self) -> int:
         return len(self.begin)
 
-    def taken(self, indexes: Int64s) -> "Values":
-        """The values with these indexes, which are in order."""
-        some = (self.tag[indexes], self.begin[indexes], self.at[indexes], self.end[indexes])
-        return Values([self.raw[index] for index in indexes.tolist()], self.data, *some)
+    @property
+    def raw(self) -> Sequence[bytes]:
+        """The bytes of each value."""
+        return self.raws[self.every]
 
     def column(self, number: int, columns: int) -> "Values":
-        """The values of a column, given its number and how many columns the rows have."""
+        """The values of a column of the block, given its number and how many columns the rows have."""
         every = slice(number, None, columns)
-        some = (self.tag[every], self.begin[every], self.at[every], self.end[every])
-        return Values(self.raw[every], self.data, *some)
+        begin = np.ascontiguousarray(self.begin[every])
+        return Values(
+            self.raws, every, self.data, self.tag[every], begin, begin + 1, np.ascontiguousarray(self.end[every])
+        )
 
-    @property
-    def is_null(self) -> Bools:
-        """Which values are NULL."""
-        found: Bools = is_flag(self.data, self.tag, self.at, self.end) & (self.tag == NULL_TAG)
+    def nulls(self) -> Bools | None:
+        """Which values are NULL; None if none is.
+
+        Raises:
+            ValueError: a value is not of the documented format.
+        """
+        found: Bools = self.tag == NULL_TAG
+        if not found.any():
+            return None
+        if not are_nulls(self.data, self.at[found], self.end[found]).all():
+            raise ValueError("a value is not NULL alone")
         return found
 
     def fragments(self) -> tuple[Int64s, list[pa.BinaryArray]]:
@@ -97,15 +110,16 @@ class Values:
 
     def _uncommon(self, indexes: Int64s) -> list[object]:
         """The values with these indexes as what JSON is made of."""
+        raw = self.raw
         found: list[object] = [None] * len(indexes)
         tag = self.tag[indexes]
-        length, start = varints(self.data, self.at[indexes])
-        escaped = (tag == STRING_TAG) & (start + length == self.end[indexes])
+        start, escaped = string_starts(self.data, self.at[indexes], self.end[indexes])
+        escaped &= tag == STRING_TAG
         begins = (start - self.begin[indexes]).tolist()
         for number in np.flatnonzero(escaped).tolist():
-            found[number] = self.raw[indexes[number]][begins[number] :].decode()
+            found[number] = raw[indexes[number]][begins[number] :].decode()
         for number in np.flatnonzero(~escaped & (tag != LIST_TAG)).tolist():
-            found[number] = json_value(Value.FromString(self.raw[indexes[number]]))
+            found[number] = json_value(Value.FromString(raw[indexes[number]]))
         lists = np.flatnonzero(tag == LIST_TAG)
         if len(lists):
             for number, text in zip(lists.tolist(), self.lists(indexes[lists]).json(), strict=True):
@@ -122,8 +136,8 @@ class Values:
         sizes = self.end[indexes] - start
         if not bool(((self.tag[indexes] == LIST_TAG) & (length == sizes)).all()):
             raise ValueError("a value is not a list")
-        begins = (start - self.begin[indexes]).tolist()
-        contents = [self.raw[index][begin:] for index, begin in zip(indexes.tolist(), begins, strict=True)]
+        begins, raw = (start - self.begin[indexes]).tolist(), self.raw
+        contents = [raw[index][begin:] for index, begin in zip(indexes.tolist(), begins, strict=True)]
         elements: list[bytes] = list(_ListValue.FromString(b"".join(contents)).values)
         counts = _counts(elements, sizes)
         if counts is None:  # unknown fields, or huge elements
@@ -175,23 +189,48 @@ def texts(values: Values) -> pa.StringArray:
     Raises:
         ValueError: a value is neither a string nor NULL.
     """
-    null = values.is_null
-    length, start = varints(values.data, values.at)
-    if not bool((null | ((values.tag == STRING_TAG) & (start + length == values.end) & (length >= 0))).all()):
-        raise ValueError("a value is not a string")
+    return cut(values).cast(pa.string())
+
+
+def cut(values: Values, length: int | None = None, ending: int = 0) -> pa.BinaryArray:
+    """The values as the bytes of text, of which only the first ``length`` are taken; NULL stays null.
+
+    Args:
+        values: strings and NULL.
+        length: bytes of a text at most; None for all.
+        ending: bytes that are dropped at the end of each text.
+
+    Raises:
+        ValueError: a value is neither a string nor NULL.
+    """
+    nulls = values.nulls()
+    start, whole = string_starts(values.data, values.at, values.end)
+    whole &= values.tag == STRING_TAG
     stop = values.end
-    if null.any():
-        start, stop = np.where(null, values.begin, start), np.where(null, values.begin, stop)
-    whole = slices(values.data, start, stop)
-    if not null.any():
-        return whole.cast(pa.string())
-    validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [validity, *whole.buffers()[1:]]).cast(pa.string())
+    if nulls is not None:
+        whole |= nulls
+        start, stop = np.where(nulls, values.begin, start), np.where(nulls, values.begin, stop)
+    if not whole.all():
+        raise ValueError("a value is not a string")
+    if ending:
+        stop = np.maximum(stop - ending, start)
+    if length is not None:
+        stop = np.minimum(stop, start + length)
+    found = slices(values.data, start, stop)
+    return found if nulls is None else with_nulls(found, nulls)
 
 
 def slices(data: Bytes, start: Int64s, stop: Int64s) -> pa.BinaryArray:
     """The bytes between these offsets; slices are in order and do not overlap."""
-    places = np.stack((start, stop), axis=1).ravel()
-    offsets = np.append(places, len(data)).astype(np.int32)
-    every = pa.BinaryArray.from_buffers(pa.binary(), len(places), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return every.take(pa.array(np.arange(0, len(places), 2)))
+    offsets = np.empty(2 * len(start) + 1, np.int32)
+    offsets[:-1:2], offsets[1::2], offsets[-1] = start, stop, len(data)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), 2 * len(start), buffers).take(
+        pa.array(np.arange(0, 2 * len(start), 2))
+    )
+
+
+def with_nulls(found: pa.BinaryArray, nulls: Bools) -> pa.BinaryArray:
+    """The same array with nulls."""
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.BinaryArray.from_buffers(found.type, len(found), [validity, *found.buffers()[1:]])

@@ -85,7 +85,7 @@ class TableReads:
     def partition_query(self, request: bytes) -> bytes:
         """Divide a query into partitions."""
         node = _PartitionQueryRequest.FromString(request)
-        self._check_kept(self._begun(node.session, node.transaction.id))
+        self._check_kept(self._timestamp_of(node.session, node.transaction.id))
         query = self._query(node.sql)
         tokens = [f"{query.table.name}/{number}/{self.partitions}" for number in range(self.partitions)]
         answer = _PartitionResponse(partitions=[{"partition_token": token.encode()} for token in tokens])
@@ -99,14 +99,14 @@ class TableReads:
             ScriptedError: the call ends with this error.
         """
         node = _ExecuteSqlRequest.FromString(request)
-        timestamp = self._begun(node.session, node.transaction.id)
+        timestamp = self._timestamp_of(node.session, node.transaction.id)
         query, token = self._query(node.sql), node.partition_token.decode()
         self._check_kept(timestamp)
         rows = self._contents_at(timestamp)[query.table.name]
         if token:
-            table, number, count = token.rsplit("/", 2)
+            table, number, count = ([*token.rsplit("/", 2), "", ""])[:3]
             if table != query.table.name:
-                raise invalid("Invalid partition token: it belongs to another query.")
+                raise invalid("Invalid partition token.")
             rows = rows[len(rows) * int(number) // int(count) : len(rows) * (int(number) + 1) // int(count)]
         async for message in self._answer(query, rows, token or query.table.name, node.session, node.resume_token):
             yield message
@@ -170,11 +170,11 @@ class TableReads:
             return self._engine.clock.now()
         raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "Only strong reads and reads at a timestamp are scripted.")
 
-    def _begun(self, session: str, transaction: bytes) -> int:
+    def _timestamp_of(self, session: str, transaction: bytes) -> int:
         """Return the timestamp of a transaction."""
         owner, timestamp = self._transactions.get(transaction, ("", 0))
         if owner != session:
-            raise invalid("Invalid transaction: it was not begun in this session.")
+            raise invalid("Invalid transaction: it is not one of this session.")
         return timestamp
 
     def _check_kept(self, timestamp: int) -> None:

@@ -215,11 +215,8 @@ def test_an_address_without_a_server_is_one_clear_line(monkeypatch: pytest.Monke
 
 def test_a_value_that_is_not_valid_stops_the_reading_without_naming_it() -> None:
     with serving() as server:
-        blocks = read_partition(
-            source_of(server), server.host, partitions(server, TableQuery(TABLE, ("Id",)), middle(server))[0]
-        )
-        block = next(blocks)
+        first, *_ = partitions(server, TableQuery(TABLE, ("Id",)), middle(server))
+        (block,) = read_partition(source_of(server), server.host, first)
         block._raw = [b"\x1a\x7f"] * block.rows
         with pytest.raises(EventError, match="cannot be converted to JSON: "):
             block.payloads(["Id"])
-        blocks.close()

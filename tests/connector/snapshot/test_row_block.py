@@ -16,6 +16,7 @@ from connector.errors import EventError
 from connector.snapshot.arrow_types import ARROW_TYPES
 from connector.snapshot.row_block import RowBlock
 from tests.connector.snapshot.encoded import CASES, encoded
+from tests.property.effort import effort
 from tests.spark_sink.column_types import TYPE_OBJECTS
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -36,6 +37,7 @@ def test_every_kind_of_column_has_an_arrow_type() -> None:
     assert set(ARROW_TYPES) == set(CASES) == set(ColumnKind)
 
 
+@effort(80)
 @given(st.data())
 def test_payloads_are_the_json_of_the_values(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 5))

@@ -1,0 +1,122 @@
+"""Reading one partition of a table: by the connector, and by google-cloud-spanner's own ``process_query_batch``."""
+
+import time
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from itertools import islice
+
+import pyarrow as pa
+from google.cloud.spanner_v1.database import BatchSnapshot, Database
+
+from benchmarks.measure.envelope_dicts import envelope
+from benchmarks.replay.messages import START, Span
+from benchmarks.replay.rows import COLUMNS, TableReplay
+from connector.config import SourceConfig
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
+from connector.envelope.envelope import SCHEMA, Source
+from connector.envelope.snapshot_events import SnapshotEnvelope
+from connector.snapshot.partitions import SnapshotPartition
+from connector.snapshot.reading import read_partition
+from connector.snapshot.row_block import RowBlock
+from emulator import connect
+
+SOURCE = SourceConfig(project="p", instance="instance", database="d", change_stream="Everything")
+_KEY, *_VALUES = COLUMNS
+_TABLE = TableSchema.of(
+    "Accounts",
+    [ColumnType(name, f'{{"code":"{code}"}}', name == _KEY, at) for at, (name, code) in enumerate(COLUMNS.items(), 1)],
+)
+_ENVELOPE = SnapshotEnvelope(Source("p", "instance", "d", "Everything", "d"), stream_name=None, timestamp=START)
+_AT_ONCE = 5_000
+_RECORD: dict[str, object] = {
+    "commit_timestamp": format_rfc3339(START),
+    "record_sequence": "00000000",
+    "server_transaction_id": None,
+    "table_name": "Accounts",
+    "transaction_tag": None,
+    "is_system_transaction": False,
+    "number_of_records_in_transaction": None,
+    "number_of_partitions_in_transaction": None,
+    "is_last_record_in_transaction_in_partition": None,
+    "value_capture_type": "NEW_ROW",
+    "mod_type": "INSERT",
+}
+
+
+def to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows into typed Arrow columns; returns how many."""
+    return sum(block.typed().num_rows for block in _blocks(host, replay, span))
+
+
+def to_events(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows into the envelope's columns; returns how many."""
+    key = _TABLE.key
+    return sum(
+        _ENVELOPE.build(
+            block.payloads([_KEY]), block.payloads(_VALUES), _TABLE, key, 1, read_timestamp=time.time_ns()
+        ).num_rows
+        for block in _blocks(host, replay, span)
+    )
+
+
+def library_rows(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows as google-cloud-spanner returns them, each a list of Python values; returns how many."""
+    return sum(1 for _ in _library(host, replay, span))
+
+
+def library_to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows as google-cloud-spanner returns them, into Arrow columns; returns how many."""
+    return sum(_arrow(rows).num_rows for rows in _in_batches(_library(host, replay, span)))
+
+
+def library_to_events(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
+    """Reads rows as google-cloud-spanner returns them, into the envelope's columns; returns how many."""
+    return sum(
+        pa.RecordBatch.from_pylist([_event(row) for row in rows], schema=SCHEMA).num_rows
+        for rows in _in_batches(_library(host, replay, span))
+    )
+
+
+def _in_batches(rows: Iterator[list[object]]) -> Iterator[list[list[object]]]:
+    while some := list(islice(rows, _AT_ONCE)):
+        yield some
+
+
+def _event(row: list[object]) -> dict[str, object]:
+    return envelope(_RECORD, 0, {_KEY: row[0]}, dict(zip(_VALUES, map(_plain, row[1:]), strict=True)))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bytes():
+            return value.decode()
+        case Decimal() | date():
+            return str(value)
+    return value
+
+
+def _arrow(rows: list[list[object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values) for values in zip(*rows, strict=True)], names=list(COLUMNS))
+
+
+def _blocks(host: str, replay: TableReplay, span: Span) -> Iterator[RowBlock]:
+    session = "projects/p/instances/instance/databases/d/sessions/replayed"
+    partition = SnapshotPartition(session, b"transaction", replay.sql(span.mods), b"partition", ())
+    return read_partition(SOURCE, host, partition)
+
+
+def _library(host: str, replay: TableReplay, span: Span) -> Iterator[list[object]]:
+    batch = BatchSnapshot.from_dict(_database(host), {"session_id": "replayed", "transaction_id": b"transaction"})
+    query = {"sql": replay.sql(span.mods)}
+    rows: Iterator[list[object]] = iter(batch.process_query_batch({"partition": b"partition", "query": query}))
+    return rows
+
+
+@cache
+def _database(host: str) -> Database:
+    database: Database = connect(host, "p").instance("instance").database("d")
+    return database

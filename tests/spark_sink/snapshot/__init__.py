@@ -1,0 +1,1 @@
+"""Tests of the data source of a table's rows."""
