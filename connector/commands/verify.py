@@ -112,6 +112,8 @@ class VerifyReport:
             lines += [
                 f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first
             ]
+        if any(kind is RowKind.MISSING for _, kind, _ in self.counts):
+            lines.append("note: rows that have not changed since the spool began are delivered by a backfill only")
         rows = f"{self.source_rows.total()} rows in Spanner, {self.replica_rows.total()} in the destination"
         lines.append(
             f"verified {self.destination} as of {format_rfc3339(self.timestamp)}: {len(self.tables)} tables, {rows};"
