@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer
 import asyncio
 import functools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -20,14 +21,16 @@ import orjson
 from connector import log
 from connector.commands import dead_letters, reports
 from connector.commands import run as service
+from connector.commands.audit import AuditReport, audit, audit_request
 from connector.commands.backfill import BackfillOptions, backfill
 from connector.commands.check import check_sink, findings_of, warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
+from connector.commands.verify import verified_stream, verify
 from connector.config.loading import load, validated
 from connector.core.position import Position
-from connector.core.timestamps import format_rfc3339, parse
+from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
@@ -39,6 +42,11 @@ EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
+
+_AUDIT_DRAIN = 30 * SECOND
+"""Nanoseconds that an audit has to end after a stop."""
+
+_PRIORITY = click.Choice(["low", "medium", "high"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,10 @@ def _fail(message: str, code: int, *, verbose: bool) -> None:
         click.echo(log.whereabouts(error) if error else "", err=True, nl=False)
     click.echo(f"spanner-cdc: {message}", err=True)
     sys.exit(code)
+
+
+def _print(report: object, text: str, *, as_json: bool) -> None:
+    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
 
 
 def _database(command: Command) -> Command:
@@ -252,7 +264,7 @@ def discover_command(*, common: _Common, as_json: bool, **source: object) -> Non
     """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
     streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
-    click.echo(orjson.dumps(streams, option=orjson.OPT_INDENT_2) if as_json else reports.streams_text(streams))
+    _print(streams, reports.streams_text(streams), as_json=as_json)
 
 
 @cli.command("check")
@@ -296,7 +308,7 @@ def spool_command(*, common: _Common, path: str, as_json: bool, forgotten: str |
         click.echo(f"forgot consumer {forgotten}")
         return
     report = reports.spool_report(spool)
-    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else reports.spool_text(report))
+    _print(report, reports.spool_text(report), as_json=as_json)
 
 
 def _restarted(spool: Spool, timestamp: str) -> str:
@@ -313,6 +325,56 @@ def _restarted(spool: Spool, timestamp: str) -> str:
         " `spanner-cdc backfill CONFIG` reads the tables again, as of a timestamp after the gap; rows that were deleted"
         " within it stay"
     )
+
+
+@cli.command("audit")
+@click.argument("target", metavar="PATH|CONFIG")
+@click.option("--from", "start", metavar="TIMESTAMP", help="First commit timestamp; default: the first that is kept.")
+@click.option("--to", "end", metavar="TIMESTAMP", help="Last commit timestamp; default: the spool's watermark.")
+@click.option("--sample", metavar="PERCENT", help="Share of the minutes to read, such as 10%; drawn by hash.")
+@click.option("--rpc-priority", type=_PRIORITY, default="low", show_default=True, help="Priority of the queries.")
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_common
+def audit_command(*, common: _Common, target: str, as_json: bool, **options: str) -> None:
+    """Compares a spool with its change stream.
+
+    Reads a past range of the change stream again and compares it with the spool at PATH, or the one of CONFIG,
+    transaction by transaction. The exit code is 1 if anything is found. The daemon may run meanwhile.
+    """
+    request = audit_request(target, **options)
+    stop = Stop(drain_timeout=_AUDIT_DRAIN)
+    planned: list[AuditReport] = []
+    work = audit(request, stop, emulator_host=common.emulator_host, planned=planned.append)
+    try:
+        asyncio.run(_until_stopped(stop, work))
+    finally:
+        for report in planned:
+            _print(report.to_json(), report.to_text(), as_json=as_json)
+    if stop.requested:  # 0 would say that nothing is wrong
+        sys.exit(INTERRUPTED)
+    sys.exit(1 if any(report.findings.total for report in planned) else 0)
+
+
+@cli.command("verify")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--at", metavar="TIMESTAMP", help="Timestamp of the rows; default: the last one that is delivered.")
+@click.option("--show-keys", is_flag=True, help="Print the keys of rows that differ: they are values of your data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_common
+def verify_command(*, common: _Common, config: Path, at: str | None, show_keys: bool, as_json: bool) -> None:
+    """Compares the destination of CONFIG with Spanner.
+
+    Compares every row that the sink has delivered with Spanner's tables as of one timestamp. The exit code is 1 if
+    any row differs.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
+    loaded, host = load(config), common.emulator_host
+    stream = asyncio.run(verified_stream(loaded, emulator_host=host))
+    report = verify(loaded, stream, at=at, emulator_host=host)
+    _print(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
+    sys.exit(1 if report.total else 0)
 
 
 @cli.group("dead-letters")

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 from pydantic import field_validator
 
+from connector.config.replicas import Replica
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
@@ -126,6 +127,15 @@ class SinkType(ABC, Generic[C]):
     def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
         """Estimates the use of the destination's quotas, and what it costs; may call the destination."""
         return []
+
+    def replica(self, sink: C, spool: str, envelope: EnvelopeConfig) -> Replica:
+        """What the destination holds, for ``spanner-cdc verify``; may call the destination.
+
+        Raises:
+            ConfigurationError: destinations of this kind, or with these options, cannot be verified.
+            SpannerCdcError: the destination cannot be read, or nothing was delivered yet.
+        """
+        raise ConfigurationError([f"sink.type: a destination of type {sink.type} cannot be verified"])
 
 
 @cache

@@ -32,7 +32,7 @@ class RecordFilter:
             changes = changes.kept(tables[integers(changes.column("record_schema"))])
         if self._tags and len(changes):
             tags = changes.column("transaction_tag").dictionary_encode()
-            mask = np.array([not tag.startswith(self._tags) for tag in tags.dictionary.to_pylist()], np.bool_)
+            mask = np.array([self.keeps_tag(tag) for tag in tags.dictionary.to_pylist()], np.bool_)
             changes = changes.kept(mask[integers(tags.indices)])
         return changes
 
@@ -46,6 +46,10 @@ class RecordFilter:
         if self._include and not any(fnmatchcase(table, pattern) for pattern in self._include):
             return False
         return not any(fnmatchcase(table, pattern) for pattern in self._exclude)
+
+    def keeps_tag(self, tag: str) -> bool:
+        """Whether the events of transactions with this tag are kept."""
+        return not (self._tags and tag.startswith(self._tags))
 
     def unmatched(self, tables: Iterable[str]) -> list[str]:
         """The patterns that match no table: most likely typing errors."""

@@ -12,6 +12,7 @@ from spark_sink.files.config import FilesConfig, check_options
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
+    from connector.config.replicas import Replica
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
 
@@ -53,6 +54,12 @@ class FilesSink(SparkSinkType[FilesConfig]):
     def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""
         return sink.model_copy(update={"rotate_interval": 0})
+
+    def replica(self, sink: FilesConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+        """The files, read back."""
+        from spark_sink.files.replica import FilesReplica
+
+        return FilesReplica(sink, spool, envelope)
 
     def owns_dead_letters(self, name: str) -> bool:
         """By the form of the names."""

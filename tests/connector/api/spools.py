@@ -2,11 +2,13 @@
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import connector
 from connector.spool.reading import Spool as StoredSpool
 from connector.spool.reading import manifest_path
+from emulator import ScriptedServer
 from tests.connector.api.streams import drawn, serving, settings
 
 SCENARIO = drawn(seed=5)
@@ -15,7 +17,15 @@ SCENARIO = drawn(seed=5)
 def written_by_the_daemon(path: Path) -> Path:
     """Reads the whole scenario into a spool."""
     with serving(SCENARIO) as server:
-        asyncio.run(connector.read(connector.load_config(settings(server, spool=path))))
+        return read_into(path, server)
+
+
+def read_into(
+    path: Path, server: ScriptedServer, *, end: int | None = None, source: Mapping[str, object] | None = None
+) -> Path:
+    """Runs the daemon until it has read a server's stream into a spool, or until ``end`` in nanoseconds."""
+    config = settings(server, spool=path, end=end, source=source)
+    asyncio.run(connector.read(connector.load_config(config)))
     return path
 
 

@@ -1,0 +1,1 @@
+"""Compares what a destination holds with Spanner's rows as of one timestamp."""

@@ -1,0 +1,101 @@
+"""Rows after their changes, whatever order these come in, and how they differ from Spanner's."""
+
+from random import Random
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.verify.buckets import BUCKET_BYTES, MOST_BUCKETS, buckets_for
+from connector.verify.rows import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Columns,
+    Key,
+    RowChange,
+    RowKind,
+    differences,
+    key_of,
+    parsed,
+    rows_after,
+)
+from tests.property.effort import effort
+
+
+def change(at: int, kind: str, key: int = 1, **columns: object) -> RowChange:
+    return RowChange("Singers", key_of(["Id"], {"Id": key}), (at, 0, 0), kind, orjson.dumps({"Id": key, **columns}))
+
+
+def rows(*payloads: Columns) -> dict[Key, Columns]:
+    return {("Singers", key_of(["Id"], payload)): payload for payload in payloads}
+
+
+@effort(300)
+@given(
+    st.lists(st.tuples(st.sampled_from([INSERT, UPDATE, DELETE]), st.integers(0, 2), st.integers(0, 9)), max_size=20),
+    st.integers(0, 2**32),
+)
+def test_rows_are_those_after_the_last_change_whatever_order_the_changes_come_in(
+    plan: list[tuple[str, int, int]], seed: int
+) -> None:
+    expected: dict[Key, Columns] = {}
+    changes = []
+    for at, (kind, key, value) in enumerate(plan):
+        columns = {"Name" if value % 2 else "Age": value}
+        row = "Singers", key_of(["Id"], {"Id": key})
+        changes.append(change(at, kind, key, **columns))
+        if kind == DELETE:
+            expected.pop(row, None)
+        elif kind == INSERT:
+            expected[row] = {"Id": key, **columns}
+        else:
+            expected[row] = {**expected.get(row, {}), "Id": key, **columns}
+    shuffled = changes + changes[: len(changes) // 2]  # some are delivered twice
+    Random(seed).shuffle(shuffled)
+    assert rows_after(shuffled) == expected
+
+
+def test_each_row_that_differs_is_named_once() -> None:
+    source = rows({"Id": 1, "Name": "a"}, {"Id": 2, "Name": "b"}, {"Id": 3, "Name": None})
+    replica = rows({"Id": 1, "Name": "z"}, {"Id": 3}, {"Id": 4, "Name": "d"})
+    found = sorted(differences(source, replica), key=lambda one: one.key)
+    assert [(one.kind, one.key, one.columns) for one in found] == [
+        (RowKind.DIFFERENT, "[1]", ("Name",)),
+        (RowKind.MISSING, "[2]", ()),
+        (RowKind.EXTRA, "[4]", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (1, 1.0), (0, False), ("1", 1), (None, "null"), ([1], [True]), ({"a": 1}, {"a": 1.0})]
+)
+def test_values_of_different_kinds_differ(one: object, other: object) -> None:
+    (difference,) = differences(rows({"Id": 1, "Value": one}), rows({"Id": 1, "Value": other}))
+    assert difference.columns == ("Value",)
+
+
+def test_the_order_of_an_objects_members_is_no_difference() -> None:
+    one, other = parsed(b'{"Id":1,"J":{"a":1,"b":[2]}}'), parsed(b'{"J":{"b":[2],"a":1},"Id":1}')
+    assert list(differences(rows(one), rows(other))) == []
+
+
+def test_integers_beyond_64_bits_are_compared_by_all_their_digits() -> None:
+    one, other = parsed(b'{"Id":1,"J":100000000000000000000001}'), parsed(b'{"Id":1,"J":100000000000000000000002}')
+    assert len(list(differences(rows(one), rows(other)))) == 1
+    assert list(differences(rows(one), rows(one))) == []
+
+
+def test_a_column_that_spanner_no_longer_has_is_ignored() -> None:
+    assert list(differences(rows({"Id": 1}), rows({"Id": 1, "Old": "x"}))) == []
+
+
+def test_a_payload_that_is_no_object_is_refused_without_its_value() -> None:
+    with pytest.raises(ValueError, match=r"^a payload is not a JSON object$"):
+        parsed(b'"secret"')
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (1, 1), (BUCKET_BYTES + 1, 2), (10**15, MOST_BUCKETS)])
+def test_buckets_are_of_about_equal_size_and_never_too_many(size: int, count: int) -> None:
+    assert buckets_for(size) == count

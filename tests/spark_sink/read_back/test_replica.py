@@ -1,0 +1,89 @@
+"""The files of the sink as `spanner-cdc verify` reads them; what it cannot compare exactly is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connector.config.sections import EnvelopeConfig
+from connector.config.sinks import sink_type
+from connector.errors import ConfigurationError
+from connector.spool.consumers import record as record_consumer
+from spark_sink.errors import SinkError
+from spark_sink.files.config import CONSUMER, FilesConfig
+from spark_sink.files.replica import FilesReplica
+from tests.spark_sink.files.written import BY_MINUTE, written, written_as
+from tests.spark_sink.spools import START, SpoolMaker, record
+
+DATASTREAM = EnvelopeConfig()
+
+
+def delivered(spool: SpoolMaker) -> None:
+    """The sink is done with all epochs."""
+    latest = spool.spool.latest()
+    identity = spool.spool.manifest(latest).identity
+    record_consumer(spool.spool, CONSUMER, latest, now=START, at=identity)
+
+
+def replica(spool: SpoolMaker, root: Path) -> FilesReplica:
+    return FilesReplica(FilesConfig(path=str(root)), spool.path, DATASTREAM)
+
+
+def test_the_changes_of_some_tables_are_read_up_to_what_the_sink_has_delivered(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.seal(record(START + 5, [1, 2]), record(START + 6, [3], table="music.Albums"))
+    written(spool, tmp_path / "out")
+    delivered(spool)
+    found = replica(spool, tmp_path / "out")
+    assert found.delivered == spool.spool.manifest(1).watermark_high
+    assert [batch.column("object").to_pylist() for batch in found.changes({"Singers"})] == [["Singers", "Singers"]]
+    assert list(found.changes({"Others"})) == []
+
+
+def test_tables_have_spanners_names_where_files_name_them_otherwise(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(record(START + 5, [1, 2]), record(START + 6, [3], table="music.Albums"))
+    written(spool, tmp_path / "out", replace(BY_MINUTE, object_names="schema_table"))
+    delivered(spool)
+    sink = FilesConfig(path=str(tmp_path / "out"), object="schema_table")
+    found = FilesReplica(sink, spool.path, DATASTREAM)
+    names = [batch.column("object").to_pylist() for batch in found.changes({"Singers", "music.Albums"})]
+    assert sorted(names) == [["Singers", "Singers"], ["music.Albums"]]
+
+
+def test_gzipped_files_are_read_and_count_as_ten_times_their_size(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2, rows=4)
+    paths = written_as(spool, tmp_path / "out", "jsonl", compressed=True)
+    delivered(spool)
+    found = replica(spool, tmp_path / "out")
+    assert found.bytes == 10 * sum(Path(path).stat().st_size for path in paths)
+    assert sum(batch.num_rows for batch in found.changes({"Singers"})) == 8
+
+
+def test_before_anything_is_delivered_there_is_nothing_to_compare(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    with pytest.raises(SinkError, match="the sink has delivered no epoch"):
+        replica(spool, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "envelope", "message"),
+    [
+        ({"format": "avro"}, DATASTREAM, r"sink\.format: only jsonl files"),
+        ({}, EnvelopeConfig(format="opencdc"), r"sink\.format: only jsonl files"),
+        ({"endpoint": "http://127.0.0.1:1"}, DATASTREAM, r"sink\.endpoint"),
+    ],
+)
+def test_files_that_cannot_be_compared_are_refused(
+    options: dict[str, str], envelope: EnvelopeConfig, message: str, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    sink = FilesConfig.model_validate({"path": str(tmp_path), **options})
+    with pytest.raises(ConfigurationError, match=message):
+        sink_type("files").replica(sink, spool.path, envelope)
+
+
+def test_a_destination_of_another_kind_is_refused(spool: SpoolMaker) -> None:
+    kind = sink_type("bigquery")
+    sink = kind.config_type.model_validate({"type": "bigquery", "dataset": "replica"})
+    with pytest.raises(ConfigurationError, match="a destination of type bigquery cannot be verified"):
+        kind.replica(sink, spool.path, DATASTREAM)
