@@ -101,7 +101,7 @@ async def due(
     source: SourceConfig, host: str, spool: Spool, header: SpoolHeader, *, period: str = "1h"
 ) -> Backfill | None:
     async with opened(source, emulator_host=host, started=True) as stream:
-        return due_at_start(spool, header, stream, RowVersions(period, {}))
+        return due_at_start(spool, header, stream, RowVersions(period, {}), lambda: stream.now)
 
 
 def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:

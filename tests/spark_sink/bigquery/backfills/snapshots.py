@@ -38,7 +38,7 @@ class Snapshot:
             stream,
             stream.header(),
             list(self._schemas.values()),
-            timestamp=self.timestamp,
+            timestamp=lambda: self.timestamp,
             why="command",
             dialect="GOOGLE_STANDARD_SQL",
             now=self.timestamp,
