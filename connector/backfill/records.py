@@ -100,7 +100,7 @@ def record(
     header: SpoolHeader,
     tables: Sequence[TableSchema],
     *,
-    after: int,
+    after: int | None = None,
     timestamp: int,
     why: Why,
     dialect: str,
@@ -114,7 +114,7 @@ def record(
         spool: the change stream's spool.
         header: its header.
         tables: the schemas of the tables, in the order in which they are to be read.
-        after: how many backfills the caller has found: it decides by them.
+        after: how many backfills the caller has found, if it has decided by them.
         timestamp: nanoseconds since the epoch, whole microseconds.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
@@ -128,9 +128,10 @@ def record(
     """
     taken = f"another process records a backfill in the spool at {spool.path}"
     with spool.storage.locked("backfills/recording.lock", taken):
-        number = after + 1
-        if len(backfills(spool)) != after:
+        known = len(backfills(spool))
+        if after not in (None, known):
             raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
+        number = known + 1
         own = spool_of(spool, number)
         for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
             spool.storage.put(schema_path(schema.key), schema.to_json())
