@@ -13,7 +13,7 @@ from connector.backfill.documents import (
     Why,
 )
 from connector.core.schemas import TableSchema
-from connector.errors import SpoolError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.writing import initialize
 from connector.storage.store import contents
@@ -117,6 +117,7 @@ def record(
     tables: Sequence[TableSchema],
     *,
     timestamp: Callable[[], int],
+    after: int | None = None,
     why: Why,
     dialect: str,
     now: int,
@@ -131,6 +132,7 @@ def record(
         tables: the schemas of the tables, in the order in which they are to be read.
         timestamp: chooses the timestamp by Spanner's clock, nanoseconds since the epoch, whole microseconds. It is
             called once the tables count as unfinished, so that a sink notes each later change that it delivers.
+        after: how many backfills the caller has found, if it has decided by them.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
         now: nanoseconds since the epoch.
@@ -138,12 +140,15 @@ def record(
         version_retention_period: of the database.
 
     Raises:
-        SpoolInUseError: another process records one at the same time.
+        SpoolInUseError: another process records one at the same time, or has done so since.
         SpoolError: the disk refuses.
     """
     taken = f"another process records a backfill in the spool at {spool.path}"
     with spool.storage.locked("backfills/recording.lock", taken):
-        number = len(backfills(spool)) + 1
+        known = len(backfills(spool))
+        if after not in (None, known):
+            raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
+        number = known + 1
         own = spool_of(spool, number)
         own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
         at = timestamp()

@@ -188,13 +188,17 @@ def progress(
         failure: why the tables that are not read completely cannot be read at present.
         lost: whether they cannot be read at this timestamp any more.
     """
+    by_table: dict[str, list[SealedPart]] = {}
+    for one in sealed:
+        by_table.setdefault(one.part.table, []).append(one)
     tables = []
     for table in document.tables:
         plan = plans.get(table.table)
-        own = [one for one in sealed if one.part.table == table.table and plan and one.part.plan == plan.plan]
+        parts = by_table.get(table.table, [])
+        own = [one for one in parts if plan and one.part.plan == plan.plan]
         planned = len(plan.partitions) if plan else 0
         is_read = plan is not None and len(own) == planned
-        last = max((one.epoch for one in sealed if one.part.table == table.table), default=0)
+        last = max((one.epoch for one in parts), default=0)
         state: State = "reading" if own else "planned"
         if is_read:
             state = "done" if last <= delivered else "read"

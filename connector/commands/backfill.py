@@ -124,7 +124,7 @@ def due_at_start(
     if unfinished is not None:
         document = _continued(spool, header, stream, versions, clock, unfinished)
         return document if document.tables else None
-    return None if known else _recorded(spool, header, stream, versions, clock, _kept(stream), why="start")
+    return None if known else _recorded(spool, header, stream, versions, clock, _kept(stream), after=0, why="start")
 
 
 def _due_by_command(
@@ -136,10 +136,11 @@ def _due_by_command(
     patterns: tuple[str, ...],
 ) -> Backfill:
     header = _header(spool, config, stream)
-    unfinished = _unfinished(backfills(spool))
+    known = backfills(spool)
+    unfinished = _unfinished(known)
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, versions, clock, tables, why="command")
+        return _recorded(spool, header, stream, versions, clock, tables, after=len(known), why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
@@ -181,7 +182,9 @@ def _continued(
         tables=", ".join(table.table for table in tables),
         omitted=", ".join(sorted(gone)),
     )
-    return _recorded(spool, header, stream, versions, clock, tables, why=one.document.why, continues=number)
+    return _recorded(
+        spool, header, stream, versions, clock, tables, after=number, why=one.document.why, continues=number
+    )
 
 
 def _recorded(
@@ -192,6 +195,7 @@ def _recorded(
     clock: Callable[[], int],
     tables: list[TableSchema],
     *,
+    after: int,
     why: Why,
     continues: int = 0,
 ) -> Backfill:
@@ -208,6 +212,7 @@ def _recorded(
         header,
         tables,
         timestamp=timestamp,
+        after=after,
         why=why,
         dialect=stream.dialect.name,
         continues=continues,

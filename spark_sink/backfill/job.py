@@ -97,7 +97,7 @@ class BackfillJob:
         self._parts: list[BackfillPart] = []
         self._largest = 0
         self._written: Progress | None = None
-        self._written_at = 0.0
+        self._written_at = self._pruned_at = 0.0
         self._failure = ""
         self._is_lost = False
         spark.dataSource.register(BackfillPartitions)
@@ -123,9 +123,15 @@ class BackfillJob:
         finally:
             self.report(now=True)
 
-    def report(self, *, now: bool = False) -> Progress:
+    def report(self, *, now: bool = False) -> None:
         """Deletes what was delivered, and reports the progress if it has changed; at intervals unless ``now``."""
+        clock, pause = time.monotonic(), self._own.storage.rewrite_interval
+        if not now and clock - self._pruned_at < max(_POLL, pause):
+            return
         delivered = self._writer.prune()
+        self._pruned_at = clock
+        if not now and clock - self._written_at < max(_REPORT_INTERVAL, pause):
+            return
         state = progress(
             self._document,
             self._plans.by_table,
@@ -135,12 +141,10 @@ class BackfillJob:
             failure=self._failure,
             lost=self._is_lost,
         )
-        interval = max(_REPORT_INTERVAL, self._own.storage.rewrite_interval)
-        is_news = self._written is None or (state.tables, state.lost) != (self._written.tables, self._written.lost)
-        if is_news and (now or time.monotonic() - self._written_at >= interval):
+        self._written_at = clock
+        if self._written is None or (state.tables, state.lost) != (self._written.tables, self._written.lost):
             write_progress(self._own, state)
-            self._written, self._written_at = state, time.monotonic()
-        return state
+            self._written = state
 
     def _left(self) -> list[Remaining]:
         return remaining(self._document, self._plans.by_table, self._writer.sealed)[1]
