@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
