@@ -1,10 +1,12 @@
-"""A database's dialect and clock, asked before a snapshot is chosen."""
+"""A database's dialect and clock, requested before the timestamp of a snapshot is chosen."""
 
 from dataclasses import dataclass
 from typing import Self
 
 from connector.config.values import resolve_timestamp
 from connector.core.dialects import Dialect
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
 from connector.spanner.blocking import DatabaseAddress
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import current_timestamp, dialect_of
@@ -19,17 +21,23 @@ class DatabaseNow:
 
     @classmethod
     async def of(cls, source: DatabaseAddress, *, at: str = "now") -> Self:
-        """Asks a database.
+        """Requests both from a database.
 
         Args:
             source: the database.
             at: ``now``, an offset such as ``-15m``, or an RFC 3339 timestamp.
 
         Raises:
+            ConfigurationError: the timestamp is in the future.
             SpannerCdcError: the database cannot be reached, or refuses the query.
         """
         name = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
         client = SpannerClient(name, source.emulator_host, source.endpoint, source.database_role)
         async with client.connected():
             now = await current_timestamp(client)
-            return cls(await dialect_of(client), resolve_timestamp(at, now // 1000 * 1000))
+            timestamp = resolve_timestamp(at, now // 1000 * 1000)
+            if timestamp > now:
+                raise ConfigurationError(
+                    [f"the timestamp {at} is in the future: it is {format_rfc3339(now)} in Spanner"]
+                )
+            return cls(await dialect_of(client), timestamp)

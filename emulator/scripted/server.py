@@ -200,39 +200,40 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
             f"{service}PartitionQuery": self._in_session(_PartitionQueryRequest, tables.partition_query),
             "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceConfigs": self._list_instance_configs,
         }
-        self._streaming: Mapping[str, _Streaming] = {
-            f"{service}ExecuteStreamingSql": self._execute_streaming_sql,
-            f"{service}StreamingRead": self._streaming_read,
-        }
+        self._streaming_sql, self._streaming_read = f"{service}ExecuteStreamingSql", f"{service}StreamingRead"
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Find a method's handler; a method without one is UNIMPLEMENTED."""
-        if details.method in self._streaming:
-            return grpc.unary_stream_rpc_method_handler(self._answering_with(self._streaming[details.method]))
+        if details.method == self._streaming_sql:
+            return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
+        if details.method == self._streaming_read:
+            return grpc.unary_stream_rpc_method_handler(self._read_by_key)
         known = self._unary.get(details.method)
         return None if known is None else grpc.unary_unary_rpc_method_handler(_answering(known))
 
-    def _answering_with(self, stream: _Streaming) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[None]]:
-        async def answer(request: bytes, context: grpc.aio.ServicerContext) -> None:
-            session = ""
-            try:
-                session, found = stream(request)
-                async with aclosing(found) as messages:
-                    async for message in messages:
-                        await context.write(message)
-            except SessionExpiredError as error:
-                self._sessions.forget(session)
-                details = f"Session not found: {session}" if session else error.message
-                await context.abort(error.code, details)
-            except ResetError as error:
-                self.reset(_port(context.peer()))
-                await context.abort(error.code, error.message)  # if there was no connection to reset
-            except ScriptedError as error:
-                await context.abort(error.code, error.message)
+    async def _execute_streaming_sql(self, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        await self._answer(self._rows_of_statement, request, context)
 
-        return answer
+    async def _read_by_key(self, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        await self._answer(self._rows_of_keys, request, context)
 
-    def _execute_streaming_sql(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
+    async def _answer(self, stream: _Streaming, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        session = ""
+        try:
+            session, found = stream(request)
+            async with aclosing(found) as messages:
+                async for message in messages:
+                    await context.write(message)
+        except SessionExpiredError as error:
+            self._sessions.forget(session)
+            await context.abort(error.code, f"Session not found: {session}" if session else error.message)
+        except ResetError as error:
+            self.reset(_port(context.peer()))
+            await context.abort(error.code, error.message)  # if there was no connection to reset
+        except ScriptedError as error:
+            await context.abort(error.code, error.message)
+
+    def _rows_of_statement(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         node = _ExecuteSqlRequest.FromString(request)
         self._sessions.check(node.session)
         if node.transaction.id:
@@ -241,7 +242,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
             _check_stream(node)
         return node.session, self._engine.execute(node.sql, _parameters(node))
 
-    def _streaming_read(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
+    def _rows_of_keys(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         session = _ReadRequest.FromString(request).session
         self._sessions.check(session)
         return session, self._tables.read(request)

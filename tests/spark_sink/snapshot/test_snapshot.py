@@ -71,6 +71,7 @@ def test_filters_go_to_spanner_or_stay_with_spark(spark: SparkSession, sample: S
     assert "Required" not in plan.partition("Filter (")[2].partition("\n")[0]
 
 
+@pytest.mark.parametrize("sample", ["googlesql"], indirect=True)
 def test_all_actions_on_a_dataframe_read_the_same_rows(spark: SparkSession, sample: SampleDatabase) -> None:
     df = load(spark, sample, "sales.Invoices", columns="InvoiceId")
     before = sorted(row.InvoiceId for row in df.collect())
@@ -84,12 +85,14 @@ def test_all_actions_on_a_dataframe_read_the_same_rows(spark: SparkSession, samp
         batch.delete("sales.Invoices", KeySet(keys=[[10**9]]))
 
 
+@pytest.mark.parametrize("sample", ["googlesql"], indirect=True)
 def test_a_missing_table_is_one_clear_line(spark: SparkSession, sample: SampleDatabase) -> None:
     with pytest.raises(PySparkException) as caught:
         load(spark, sample, "Missing")
     assert clear_line(caught.value).startswith("cannot read table Missing as of 2")
 
 
+@pytest.mark.parametrize("sample", ["googlesql"], indirect=True)
 def test_a_session_that_disables_pushdown_reads_without_it(spark: SparkSession, sample: SampleDatabase) -> None:
     spark.conf.set(PUSHDOWN, "false")
     try:
