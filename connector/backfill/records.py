@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from connector.backfill.documents import Backfill, BackfillTable, Progress, TablePlan, TableProgress, Why
 from connector.core.schemas import TableSchema
-from connector.errors import SpoolError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.writing import initialize
 from connector.storage.store import contents
@@ -100,6 +100,7 @@ def record(
     header: SpoolHeader,
     tables: Sequence[TableSchema],
     *,
+    after: int | None = None,
     timestamp: int,
     why: Why,
     dialect: str,
@@ -113,6 +114,7 @@ def record(
         spool: the change stream's spool.
         header: its header.
         tables: the schemas of the tables, in the order in which they are to be read.
+        after: how many backfills the caller has found, if it has decided by them.
         timestamp: nanoseconds since the epoch, whole microseconds.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
@@ -121,12 +123,15 @@ def record(
         version_retention_period: of the database.
 
     Raises:
-        SpoolInUseError: another process records one at the same time.
+        SpoolInUseError: another process records one at the same time, or has done so since.
         SpoolError: the disk refuses.
     """
     taken = f"another process records a backfill in the spool at {spool.path}"
     with spool.storage.locked("backfills/recording.lock", taken):
-        number = len(backfills(spool)) + 1
+        known = len(backfills(spool))
+        if after not in (None, known):
+            raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
+        number = known + 1
         own = spool_of(spool, number)
         for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
             spool.storage.put(schema_path(schema.key), schema.to_json())

@@ -115,17 +115,18 @@ def due_at_start(spool: Spool, header: SpoolHeader, stream: OpenStream, versions
     if unfinished is not None:
         document = _continued(spool, header, stream, versions, unfinished)
         return document if document.tables else None
-    return None if known else _recorded(spool, header, stream, versions, _kept(stream), why="start")
+    return None if known else _recorded(spool, header, stream, versions, _kept(stream), after=0, why="start")
 
 
 def _due_by_command(
     spool: Spool, config: Config, stream: OpenStream, versions: RowVersions, patterns: tuple[str, ...]
 ) -> Backfill:
     header = _header(spool, config, stream)
-    unfinished = _unfinished(backfills(spool))
+    known = backfills(spool)
+    unfinished = _unfinished(known)
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, versions, tables, why="command")
+        return _recorded(spool, header, stream, versions, tables, after=len(known), why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
@@ -162,7 +163,7 @@ def _continued(
         tables=", ".join(table.table for table in tables),
         omitted=", ".join(sorted(gone)),
     )
-    return _recorded(spool, header, stream, versions, tables, why=one.document.why, continues=number)
+    return _recorded(spool, header, stream, versions, tables, after=number, why=one.document.why, continues=number)
 
 
 def _recorded(
@@ -172,6 +173,7 @@ def _recorded(
     versions: RowVersions,
     tables: list[TableSchema],
     *,
+    after: int,
     why: Why,
     continues: int = 0,
 ) -> Backfill:
@@ -182,6 +184,7 @@ def _recorded(
         header,
         tables,
         timestamp=max(start_after(stream.now) - 1, least),
+        after=after,
         why=why,
         dialect=stream.dialect.name,
         continues=continues,

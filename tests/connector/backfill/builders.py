@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from connector.backfill.documents import Backfill, TablePlan
-from connector.backfill.records import record, spool_of, write_plan
+from connector.backfill.records import backfills, record, spool_of, write_plan
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import parse
 from connector.envelope.envelope import Source
@@ -35,6 +35,7 @@ def recorded(spool: Spool, header: SpoolHeader, *tables: str, at: int = T, conti
         spool,
         header,
         [schema(table) for table in tables],
+        after=len(backfills(spool)),
         timestamp=at,
         why="start",
         dialect="googlesql",

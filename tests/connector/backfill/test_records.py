@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from connector.backfill.documents import Progress, State, TableProgress
-from connector.backfill.records import backfills, find, healing, spool_of, unfinished_tables, write_progress
+from connector.backfill.records import (
+    backfills,
+    find,
+    healing,
+    record,
+    spool_of,
+    unfinished_tables,
+    write_progress,
+)
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.reading import Spool
 from tests.connector.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
@@ -90,3 +98,11 @@ def test_a_damaged_document_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "backfills/1/backfill.json").write_text('{"version": 1}')
     with pytest.raises(SpoolError, match=r"corrupt file .*backfills/1/backfill.json: it is not a valid backfill"):
         find(spool, 1)
+
+
+def test_of_two_processes_that_decided_by_the_same_backfills_one_records(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    with pytest.raises(SpoolInUseError, match="another process has recorded a backfill"):
+        record(spool, header, [schema("A")], after=0, timestamp=T, why="command", dialect="googlesql", now=T)
+    assert len(backfills(spool)) == 1

@@ -169,7 +169,7 @@ class Campaign:
 
     def await_progress(self) -> None:
         """Waits until something was sealed or delivered since the last kill, or for a while, and then a little more."""
-        deadline, before = time.monotonic() + 90, self._reached()
+        deadline, before = time.monotonic() + 240, self._reached()
         while self._reached() == before and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(self._random.uniform(0, 8))

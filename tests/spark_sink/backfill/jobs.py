@@ -74,7 +74,9 @@ def recorded(server: ScriptedServer, folder: Path) -> tuple[Spool, Backfill]:
     tables = asyncio.run(_tables(source, server.host))
     spool = Spool.at(folder)
     header = initialize(spool, source.name, at + 1, "now", tables, default_schema="d")
-    document = record(spool, header, tables, timestamp=at, why="start", dialect=dialect_of(server).name, now=at)
+    document = record(
+        spool, header, tables, after=0, timestamp=at, why="start", dialect=dialect_of(server).name, now=at
+    )
     return spool_of(spool, document.number), document
 
 
