@@ -41,7 +41,7 @@ _TRANSIENT_ERRORS = (
 )
 
 Start = Callable[[str | None], bigquery.LoadJob | bigquery.QueryJob]
-Before = Callable[[str], None]
+Before = Callable[[str], object]
 
 
 class Jobs:

@@ -23,10 +23,17 @@ MERGED_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A staging table that was loaded, and a condition in SQL that the keys of its lines meet."""
+    """A staging table that was loaded.
+
+    Attributes:
+        staging: its name.
+        bounds: a condition in SQL that the keys of its lines meet.
+        last: the largest change sequence number of its lines.
+    """
 
     staging: str
     bounds: str
+    last: str = ""
 
 
 def to_text(loads: Sequence[Load]) -> str:
@@ -81,7 +88,7 @@ class Loading:
         lines, fields = self._merger.lines(), self._merger.fields
         staging = staging_name(self._name, self._table, lines, fields)
         self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
-        self._loads.append(Load(staging, self._merger.bounds()))
+        self._loads.append(Load(staging, self._merger.bounds(), self._merger.last))
         self._merger, self._merged = RowMerger(self._table), 0
 
 

@@ -72,6 +72,11 @@ class RowMerger:
             self._change(values, mod_types[index], (uuids[index], timestamps[index] // _MICROSECOND, numbers[index]))
         return rejected
 
+    @property
+    def last(self) -> str:
+        """The largest change sequence number of the rows; empty where there are none."""
+        return max((row.last[2] for row in self._rows.values()), default="")
+
     def lines(self) -> bytes:
         """The rows as lines of JSON."""
         return b"\n".join(self._line(row) for row in self._rows.values())

@@ -3,7 +3,8 @@
 What is merged of the change stream while a backfill of its table is not done is noted in a table beside it
 (:mod:`spark_sink.bigquery.merging.changed_keys`) before it is merged; a backfill's rows are merged with these notes.
 The table of the notes is recorded in the change stream's spool before it is created, and dropped when the backfill is
-done. A backfill takes its timestamp after it is recorded: changes that were merged before that need no notes.
+done. What was merged before the backfill was recorded has no notes: if any of that was committed after the backfill's
+timestamp, the backfill ends with one line.
 """
 
 from collections.abc import Collection
@@ -23,6 +24,8 @@ from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.errors import SinkError
 
 _FOLDER = "bigquery/changed"
+_COMMIT = 16
+"""Characters of a change sequence number that are its commit timestamp."""
 
 
 class _Notes(BaseModel):
@@ -66,8 +69,9 @@ class StagedRows:
         path = f"{self.target.project}.{table.dataset}"
         into, staging, bounds = f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if self.prunes else ""
         sql = merge_statement(table, into, staging, bounds)
+        noted = self.of_backfill or table.source in self.unfinished
         # A staging table that is gone was merged by an earlier attempt.
-        if (self.of_backfill or table.source in self.unfinished) and client.find(table.dataset, load.staging):
+        if noted and client.find(table.dataset, load.staging):
             notes = self._notes(client, table)
             if self.of_backfill:
                 sql = backfill_statement(table, into, staging, f"{path}.{notes}", bounds)
@@ -75,7 +79,13 @@ class StagedRows:
                 noting = keep_statement(table, f"{path}.{notes}", staging)
                 client.merge(noting, table.dataset, notes, job_id=f"{load.staging}_keep")
         turns = Turns(self.spool, client, self.target.project, table)
-        client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=turns.take)
+
+        def take(job_id: str) -> None:
+            unnoted = turns.take(job_id, "" if noted else load.last)
+            if self.of_backfill:
+                _check_noted(table, load, unnoted)
+
+        client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=take)
         client.delete(table.dataset, load.staging)
 
     def drop_notes(self) -> None:
@@ -97,6 +107,21 @@ class StagedRows:
         self.spool.storage.put(f"{_FOLDER}/{name}.json", to_json(record))
         client.create(made)
         return made.name
+
+
+def _check_noted(table: BigQueryTable, load: Load, unnoted: str) -> None:
+    """Checks that all changes after the timestamp of a backfill's rows were noted when they were merged.
+
+    Raises:
+        SinkError: one was not: it was merged before the backfill was recorded, and committed after its timestamp.
+    """
+    if unnoted[:_COMMIT] > load.last[:_COMMIT]:
+        raise SinkError(
+            f"the backfill of table {table.source} cannot be merged: changes from after its timestamp were merged"
+            " before it was recorded, and its rows could restore what they deleted",
+            hint="Remove the newest folder in backfills/ of the spool, and run `spanner-cdc backfill` again: it reads"
+            " the tables at a new timestamp.",
+        )
 
 
 def stream_spool(spool: Spool) -> Spool:

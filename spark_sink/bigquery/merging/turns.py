@@ -8,14 +8,24 @@ still run in BigQuery; one that was named and never started is prevented.
 
 from hashlib import blake2b
 
-import orjson
+from pydantic import BaseModel, ConfigDict
 
 from connector.spool.manifest import VERSION
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, to_json
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.tables.table import BigQueryTable
 
 _FOLDER = "bigquery/turns"
+
+
+class _Turn(BaseModel):
+    """The job that has the turn, and the largest number that was merged without a note until then."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    job: str = ""
+    unnoted: str = ""
 
 
 class Turns:
@@ -32,35 +42,43 @@ class Turns:
     """
 
     def __init__(self, spool: Spool, client: BigQueryClient, project: str, table: BigQueryTable) -> None:
+        self._spool = spool
         self._storage = spool.storage
         self._client = client
         self._table = table
         name = f"{project}.{table.dataset}.{table.name}"
         self._folder = f"{_FOLDER}/{blake2b(name.encode(), digest_size=10).hexdigest()}"
 
-    def take(self, job_id: str) -> None:
+    def take(self, job_id: str, unnoted: str = "") -> str:
         """Returns when this job may be started: every job that was named before it has ended.
 
         It may be started again later, until another job is named.
+
+        Args:
+            job_id: of the job.
+            unnoted: the largest change sequence number that it merges, if its changes were not noted beside a backfill.
+
+        Returns:
+            The largest number that was merged without a note by now; empty where there is none.
 
         Raises:
             SinkError: BigQuery does not say whether the job before has ended.
         """
         while True:
             newest = self._newest()
-            before = self._job(newest)
-            if before == job_id:
-                return
-            if before:
-                self._client.settle(before, self._table.dataset, self._table.name)
-            if self._named(newest + 1, job_id):
-                return
+            before = self._turn(newest)
+            if before is not None and before.job == job_id:
+                return before.unnoted
+            if before is not None and before.job:
+                self._client.settle(before.job, self._table.dataset, self._table.name)
+            turn = _Turn(job=job_id, unnoted=max(unnoted, before.unnoted if before else ""))
+            if before is not None and self._named(newest + 1, turn):
+                return turn.unnoted
 
-    def _named(self, number: int, job_id: str) -> bool:
+    def _named(self, number: int, turn: "_Turn") -> bool:
         """Names a job under a number; returns whether it is the newest, because no other process was faster."""
-        data = orjson.dumps({"version": VERSION, "job": job_id})
         try:
-            self._storage.create(self._path(number), data)
+            self._storage.create(self._path(number), to_json(turn))
         except FileExistsError:
             return False
         if self._newest() != number:
@@ -74,14 +92,14 @@ class Turns:
         """The newest number; 0 before the first. It is never removed."""
         return max(map(_number, self._storage.list(self._folder)), default=0)
 
-    def _job(self, number: int) -> str:
-        """The job with a number; empty where there is none, or others have passed that number meanwhile."""
+    def _turn(self, number: int) -> "_Turn | None":
+        """The turn with a number, an empty one before the first; None where others have passed it meanwhile."""
         if not number:
-            return ""
+            return _Turn()
         try:
-            return str(orjson.loads(self._storage.read(self._path(number)).to_pybytes())["job"])
+            return self._spool.document(self._path(number), _Turn, "it names no job")
         except FileNotFoundError:
-            return ""
+            return None
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:020d}.json"

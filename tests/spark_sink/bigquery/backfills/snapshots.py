@@ -23,10 +23,11 @@ from tests.spark_sink.spools import SOURCE
 class Snapshot:
     """A backfill of the rows that a scenario's history has now."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, before: int = 0) -> None:
+        """The timestamp is so many nanoseconds before the last commit; its rows are wrong then."""
         self._scenario = scenario
         history = scenario.history
-        self.timestamp = history.at
+        self.timestamp = history.at - before
         self._left: list[tuple[str, Key, Row]] = [
             (table, key, deepcopy(row))
             for table in history.tables
