@@ -130,5 +130,5 @@ def test_of_two_processes_that_decided_by_the_same_backfills_one_records(tmp_pat
     spool, header = spool_with_start(tmp_path)
     recorded(spool, header, "A")
     with pytest.raises(SpoolInUseError, match="another process has recorded a backfill"):
-        record(spool, header, [schema("A")], after=0, timestamp=T, why="command", dialect="googlesql", now=T)
+        record(spool, header, [schema("A")], after=0, timestamp=lambda: T, why="command", dialect="googlesql", now=T)
     assert len(backfills(spool)) == 1
