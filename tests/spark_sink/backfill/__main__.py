@@ -258,12 +258,14 @@ def run(sample: SampleDatabase, folder: Path, *, rows: int, kills: int, seed: in
     expected, found = rows_of_database(database), rows_of_files(folder / "events")
     wrong = {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)}
     report(f"{len(expected)} rows in Spanner, {len(found)} by the files, {len(wrong)} differ")
-    missing = skipped(sample, folder, end) if wrong else set()
+    if not wrong:
+        return ""
+    missing = skipped(sample, folder, end)
     report(f"{len(missing)} commits are in no event, and a bounded re-read returns them")
     if len(wrong) <= len(missing) <= MOST_SKIPPED:
         report(f"the emulator has skipped {len(missing)} commits: {[format_rfc3339(at) for at in missing]}")
         return ""
-    return f"{len(wrong)} rows differ: {sorted(wrong)[:5]}" if wrong else ""
+    return f"{len(wrong)} rows differ: {sorted(wrong)[:5]}"
 
 
 def progress(folder: Path) -> str:
