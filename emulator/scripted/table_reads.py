@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 import grpc
 import orjson
@@ -144,11 +145,16 @@ class TableReads:
                 if number <= int(resume_token or 0):
                     continue
                 self._inject(query_fault, sent, session)
-                yield message if frames.open else message + field(4, str(number).encode())
+                yield message if frames.open or not self._has_token(name, number) else message + _token(number)
                 sent += 1
             self._inject(query_fault, sent, session)
         finally:
             query_fault.over()
+
+    def _has_token(self, name: str, number: int) -> bool:
+        """Draw whether a message has a resume token: a share of them, always the same ones."""
+        framing = self._engine.framing
+        return framing.tokens >= 1 or Random(f"{framing.seed}/{name}/{number}").random() < framing.tokens  # noqa: S311
 
     def _inject(self, query_fault: FaultInQuery, sent: int, session: str) -> None:
         """End the call with the query's fault if it is due."""
@@ -232,6 +238,10 @@ def _messages(frames: Frames, query: _Query, rows: Sequence[Row]) -> Iterator[by
         some = rows[first : first + at_once]
         yield from frames.messages([_encoded(row.get(column.name)) for row in some for column in query.columns])
     yield from frames.end()
+
+
+def _token(number: int) -> bytes:
+    return field(4, str(number).encode())
 
 
 def _metadata(query: _Query) -> bytes:

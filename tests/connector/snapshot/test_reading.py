@@ -58,6 +58,19 @@ def test_the_rows_of_every_table_are_read_once_however_they_are_framed(seed: int
             assert read(server, found) == contents(server, table.name, at)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_row_is_lost_or_comes_twice_whatever_is_drawn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1 if seed % 2 else 4_000)
+    faults = FaultPlan(seed, share=0.9, most=4, latest=3, kinds=TRANSIENT)
+    dialect = "googlesql" if seed % 3 else "postgresql"
+    with serving(seed=seed, dialect=dialect, faults=faults, framing=Framing.drawn(seed + 100)) as server:
+        at = middle(server)
+        for table in server.engine.scenario.tables:
+            found = partitions(server, TableQuery(table.name), at)
+            assert read(server, found) == contents(server, table.name, at)
+    assert faults.struck.total() > 5
+
+
 def test_columns_are_read_in_the_wanted_order() -> None:
     with serving() as server:
         at = middle(server)
@@ -87,8 +100,7 @@ def test_a_reading_that_breaks_off_is_resumed_and_no_row_comes_twice(
 def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4")
     monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(reading, "_ResumeToken", WithoutTokens)
-    with serving(faults=faults) as server:
+    with serving(faults=faults, framing=Framing(tokens=0.0)) as server:
         found = partitions(server, TableQuery(TABLE), at := middle(server))
         assert read(server, found) == contents(server, TABLE, at)
 
@@ -96,22 +108,11 @@ def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(mon
 def test_beyond_the_bound_rows_are_passed_on_and_a_broken_reading_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4")
     monkeypatch.setattr(reading, "MOST_HELD", 10)
-    monkeypatch.setattr(reading, "_ResumeToken", WithoutTokens)
-    with serving(faults=faults) as server:
+    with serving(faults=faults, framing=Framing(tokens=0.0)) as server:
         found = partitions(server, TableQuery(TABLE), at := middle(server))
         with pytest.raises(UnreachableError, match=r"cannot be resumed .*Read it again"):
             read(server, found)
         assert read(server, found) == contents(server, TABLE, at)
-
-
-class WithoutTokens:
-    """Messages of a server that sends no resume tokens."""
-
-    resume_token = ()
-
-    @classmethod
-    def FromString(cls, _: bytes) -> "WithoutTokens":  # noqa: N802
-        return cls()
 
 
 def test_transient_errors_without_progress_end_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
