@@ -203,7 +203,7 @@ def _recorded(
     least = -(-(header.start - 1) // _MICROSECOND) * _MICROSECOND
 
     def timestamp() -> int:
-        if spool.latest() == 0:  # no change can have been delivered
+        if spool.latest() == 0 and after == 0:  # no change can have been delivered
             return least
         return max(start_after(clock()) - 1, least)
 
