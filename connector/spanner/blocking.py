@@ -16,6 +16,9 @@ from connector.spanner.client import (
 )
 from connector.spanner.transport import blocking_channel
 
+STREAM_TIMEOUT = 3600.0
+"""Seconds that a call may take; a longer reading continues from its last resume token. No call waits for ever."""
+
 
 class DatabaseAddress(Protocol):
     """Names a database and says how to reach it; a :class:`connector.config.SourceConfig` does."""
@@ -96,10 +99,11 @@ class BlockingClient:
     def streaming(self, method: str, session: str, request: bytes) -> Iterator[Iterator[bytes]]:
         """The messages of a call while the context is open; leaving it cancels the call.
 
-        Iterating them raises grpc.RpcError if the call fails. While nothing is iterated, gRPC's flow control stops the
+        It ends with DEADLINE_EXCEEDED after :data:`STREAM_TIMEOUT`. Iterating them raises grpc.RpcError if the call fails. While nothing is iterated, gRPC's flow control stops the
         server.
         """
-        call = self.channel.unary_stream(method)(request, metadata=call_headers(self.database, "session", session))
+        headers = call_headers(self.database, "session", session)
+        call = self.channel.unary_stream(method)(request, metadata=headers, timeout=STREAM_TIMEOUT)
         try:
             yield call
         finally:

@@ -18,6 +18,7 @@ from connector.snapshot import reading, result_rows
 from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys, read_partition
+from connector.spanner.blocking import STREAM_TIMEOUT
 from emulator import Fault, FaultKind, FaultPlan
 from emulator.scripted.framing import Framing
 from tests.connector.snapshot.scripted import (
@@ -30,6 +31,7 @@ from tests.connector.snapshot.scripted import (
     serving,
     source_of,
 )
+from tests.peers.served import calls_to
 
 TRANSIENT = [
     FaultKind.UNAVAILABLE,
@@ -95,6 +97,15 @@ def test_a_reading_that_breaks_off_is_resumed_and_no_row_comes_twice(
         assert read(server, found) == contents(server, TABLE, at)
         assert faults.struck[kind.value] >= 8
         assert server.tables.reads[f"{TABLE}/0/4"] > 2
+
+
+def test_no_call_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = calls_to(monkeypatch)
+    with serving() as server:
+        read(server, partitions(server, TableQuery(TABLE), middle(server)))
+    deadlines = [call.deadline for call in calls]
+    assert deadlines
+    assert all(seconds is not None and seconds <= STREAM_TIMEOUT for seconds in deadlines)
 
 
 def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
