@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from connector.core.timestamps import format_rfc3339
 from connector.errors import SpannerCdcError
 from connector.reader.stopping import Stop
 from emulator import FaultPlan, Framing, Scenario, ScriptedServer
-from emulator.scripted.server import _Handler, _Streaming
+from emulator.scripted.server import _Handler
 from tests.emulator.scripted.scripted_stream import ORIGIN, at
 from tests.integration.commands import manifests
 from tests.integration.delivered import rows
@@ -75,18 +75,13 @@ class Call:
 def calls_to(patch: pytest.MonkeyPatch) -> list[Call]:
     """Records the streaming calls that servers of this process receive from now on."""
     noted: list[Call] = []
-    answering_with = _Handler._answering_with
+    answers = _Handler._execute_streaming_sql
 
-    def noting_with(self: _Handler, stream: _Streaming) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[None]]:
-        answer = answering_with(self, stream)
+    async def noting(self: _Handler, request: bytes, context: grpc.aio.ServicerContext) -> None:
+        noted.append(Call(context.time_remaining(), dict(context.invocation_metadata())))
+        await answers(self, request, context)
 
-        async def noting(request: bytes, context: grpc.aio.ServicerContext) -> None:
-            noted.append(Call(context.time_remaining(), dict(context.invocation_metadata())))
-            await answer(request, context)
-
-        return noting
-
-    patch.setattr(_Handler, "_answering_with", noting_with)
+    patch.setattr(_Handler, "_execute_streaming_sql", noting)
     return noted
 
 
