@@ -2,7 +2,7 @@
 
 import re
 
-from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.errors import SpannerCdcError, SpoolInUseError, UnreachableError
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.(\w+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -65,9 +65,18 @@ def is_own(error: BaseException) -> bool:
 
 def is_in_use(error: BaseException) -> bool:
     """Whether another process holds a lock that the sink needs; Spark may have wrapped the error."""
+    return _own_kind(error) == SpoolInUseError.__name__
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether Spanner has not answered for a while; Spark may have wrapped the error."""
+    return _own_kind(error) == UnreachableError.__name__
+
+
+def _own_kind(error: BaseException) -> str:
+    """The name of the connector's or a sink's error, also where Spark has wrapped it; else that of the exception."""
     found = _LINE.findall(_text(error))
-    kind = found[-1][0] if found else type(error).__name__
-    return kind == SpoolInUseError.__name__
+    return str(found[-1][0]) if found else type(error).__name__
 
 
 def is_permanent(error: BaseException) -> bool:

@@ -33,7 +33,7 @@ from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseEr
 from connector.log import whereabouts
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
@@ -95,7 +95,7 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
 
 def _code_of(error: Exception) -> int:
     """The exit code, which says whether a new process may succeed."""
-    if is_in_use(error):
+    if is_in_use(error) or is_unreachable(error):
         return TRANSIENT
     if isinstance(error, SpannerCdcError):
         return error.exit_code

@@ -1,6 +1,7 @@
 """Records backfills below a spool, and finds them: which there are, how far each is, which tables are not done."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from connector.backfill.documents import (
@@ -151,7 +152,11 @@ def record(
         number = known + 1
         own = spool_of(spool, number)
         own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
-        at = timestamp()
+        try:
+            at = timestamp()
+        except Exception:
+            own.storage.delete(_ANNOUNCEMENT)
+            raise
         for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
             spool.storage.put(schema_path(schema.key), schema.to_json())
         initialize(
@@ -175,6 +180,20 @@ def record(
         )
         own.storage.replace(_DOCUMENT, to_json(document))
     return document
+
+
+def withdraw(spool: Spool) -> None:
+    """Removes the announcement of a backfill whose recording was killed; nothing while a process records one.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    own = spool_of(spool, len(backfills(spool)) + 1)
+    if not own.storage.exists(_ANNOUNCEMENT):
+        return
+    with suppress(SpoolInUseError), spool.storage.locked("backfills/recording.lock", "a backfill is being recorded"):
+        if not own.storage.exists(_DOCUMENT):
+            own.storage.delete(_ANNOUNCEMENT)
 
 
 def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, TablePlan]:

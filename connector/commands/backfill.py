@@ -182,9 +182,10 @@ def _continued(
         tables=", ".join(table.table for table in tables),
         omitted=", ".join(sorted(gone)),
     )
-    return _recorded(
-        spool, header, stream, versions, clock, tables, after=number, why=one.document.why, continues=number
-    )
+    with sole_writer(one.spool):  # its process would deliver rows of the earlier timestamp beside those of the later
+        return _recorded(
+            spool, header, stream, versions, clock, tables, after=number, why=one.document.why, continues=number
+        )
 
 
 def _recorded(

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from connector.backfill.documents import Backfill
+from connector.backfill.records import withdraw
 from connector.commands.backfill import clock_of, due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.threads import finished_in_thread
@@ -88,6 +89,8 @@ async def read(
                 )
                 if due is not None:
                     on_backfill(due)
+            else:
+                await finished_in_thread(functools.partial(withdraw, spool))
             stream.warn_of_tables()
             if start.end is not None and start.end <= start.at.watermark and start.at.epoch > 0:
                 _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)

@@ -96,7 +96,7 @@ async def run(
         ),
         name="daemon",
     )
-    filling.add_done_callback(lambda task: _stop_if_failed(task, stop))
+    filling.add_done_callback(_log_failure)
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -122,6 +122,10 @@ async def run(
         await filling
 
 
-def _stop_if_failed(task: "asyncio.Task[None]", stop: Stop) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        stop.request()
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    """The stream continues without the backfill: its changes are retained for a limited time."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error(
+            "the backfill has ended with an error; the stream continues, and a restart continues the backfill",
+            error=error,
+        )

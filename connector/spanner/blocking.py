@@ -99,8 +99,8 @@ class BlockingClient:
     def streaming(self, method: str, session: str, request: bytes) -> Iterator[Iterator[bytes]]:
         """The messages of a call while the context is open; leaving it cancels the call.
 
-        It ends with DEADLINE_EXCEEDED after :data:`STREAM_TIMEOUT`. Iterating them raises grpc.RpcError if the call fails. While nothing is iterated, gRPC's flow control stops the
-        server.
+        It ends with DEADLINE_EXCEEDED after :data:`STREAM_TIMEOUT`. Iterating them raises grpc.RpcError if the call
+        fails. While nothing is iterated, gRPC's flow control stops the server.
         """
         headers = call_headers(self.database, "session", session)
         call = self.channel.unary_stream(method)(request, metadata=headers, timeout=STREAM_TIMEOUT)

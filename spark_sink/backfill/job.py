@@ -95,7 +95,7 @@ class BackfillJob:
         )
         self._cores = max(1, cores_of(spark))
         self._parts: list[BackfillPart] = []
-        self._largest = 0
+        self._largest = max((one.bytes for one in self._writer.sealed), default=0)
         self._written: Progress | None = None
         self._written_at = self._pruned_at = 0.0
         self._failure = ""

@@ -17,6 +17,7 @@ from typing import Self
 from connector.backfill.records import RecordedBackfill, find
 from connector.config.loading import Config, load
 from connector.errors import SpoolError
+from connector.spool.consumers import consumers
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from connector.storage.locations import absolute
@@ -52,6 +53,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
     if found is None:
         raise SpoolError(f"the spool at {spool.path} has no backfill {number}")
     own = config_of(config, found)
+    check_sink(found.spool, delivery_of(own).consumer)
     with running(own, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
         delivery = delivery_of(own)
         check = alone(own, delivery.consumer, events, held)
@@ -72,16 +74,34 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
 
 
 def config_of(config: Config, found: RecordedBackfill) -> Config:
-    """The configuration of the sink's query over a backfill's spool, with a checkpoint of its own."""
+    """The configuration of the sink's query over a backfill's spool, with a checkpoint of its own.
+
+    The checkpoint's name has the spool's id, so that a backfill which was removed leaves none to another one.
+    """
+    name = f"{found.document.number}-{found.spool.header().spool_id}"
     spark = config.spark.model_copy(
         update={
-            "checkpoint": f"{absolute(config.spark.checkpoint)}/backfills/{found.document.number}",
+            "checkpoint": f"{absolute(config.spark.checkpoint)}/backfills/{name}",
             "config": {"spark.scheduler.mode": "FAIR", **config.spark.config},
         }
     )
     sink = spark_sink_type(config).sink_of_backfill(config.sink)
     spool = config.spool.model_copy(update={"path": found.spool.path})
     return config.model_copy(update={"spark": spark, "sink": sink, "spool": spool})
+
+
+def check_sink(own: Spool, consumer: str) -> None:
+    """Checks that a backfill was not started for another sink, which has had rows that are deleted since.
+
+    Raises:
+        SpoolError: it was.
+    """
+    others = [known.consumer for known in consumers(own) if known.consumer != consumer]
+    if others:
+        raise SpoolError(
+            f"the backfill in {own.path} was started for sink.type {', '.join(others)}, not {consumer}",
+            hint=f"Let that sink finish it, or move {own.path} away and run `spanner-cdc backfill` again.",
+        )
 
 
 class Reading:

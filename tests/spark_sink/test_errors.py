@@ -10,7 +10,14 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 
 import connector
 import spark_sink
-from connector.errors import TRANSIENT, ConfigurationError, SpannerCdcError, SpoolInUseError, TakenOverError
+from connector.errors import (
+    TRANSIENT,
+    ConfigurationError,
+    SpannerCdcError,
+    SpoolInUseError,
+    TakenOverError,
+    UnreachableError,
+)
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
@@ -134,6 +141,8 @@ def test_a_lock_that_another_process_holds_is_retried() -> None:
     )
     assert is_in_use(wrapped)
     assert not is_in_use(PySparkException(WORKER))
+    unreachable = PySparkException(f"{WORKER}\nconnector.errors.UnreachableError: Spanner does not answer")
+    assert [_code_of(error) for error in (unreachable, UnreachableError("x"))] == [TRANSIENT, TRANSIENT]
     assert [_code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
     assert clear_line(wrapped) == held
 

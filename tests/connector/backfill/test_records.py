@@ -12,9 +12,10 @@ from connector.backfill.records import (
     record,
     spool_of,
     unfinished_tables,
+    withdraw,
     write_progress,
 )
-from connector.errors import SpoolError, SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError, UnreachableError
 from connector.spool.reading import Spool
 from tests.connector.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
 
@@ -96,6 +97,32 @@ def test_a_recording_that_was_killed_after_its_announcement_leaves_the_tables_un
         record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
     assert backfills(spool) == []
     assert unfinished_tables(spool) == {"A"}
+
+
+def test_what_a_killed_recording_has_announced_is_withdrawn_by_the_next_daemon(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        withdraw(spool)
+        assert unfinished_tables(spool) == {"A"}, "its process is alive"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert unfinished_tables(spool) == {"A"}
+    withdraw(spool)
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_tables_do_not_count_as_unfinished_if_the_timestamp_cannot_be_chosen(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        raise UnreachableError("Spanner does not answer")
+
+    with pytest.raises(UnreachableError):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert unfinished_tables(spool) == frozenset()
 
 
 def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
