@@ -90,6 +90,10 @@ class SnapshotLostError(StreamError):
     """A snapshot cannot be read any more: its session, its transaction or a partition token is gone."""
 
 
+class NoSuchTableError(StreamError):
+    """A table or a column does not exist as of the timestamp at which it was to be read."""
+
+
 class SpoolError(SpannerCdcError):
     """The spool cannot be used: a corrupt file, a disk that is full or read-only, a newer version."""
 

@@ -16,6 +16,7 @@ from connector.core.timestamps import parse
 from connector.errors import (
     ConfigurationError,
     DataLostError,
+    NoSuchTableError,
     SnapshotLostError,
     SpannerCdcError,
     StreamError,
@@ -63,6 +64,9 @@ _SNAPSHOT_GONE = re.compile(
     r"session not found|partition.?token|(read-only )?transaction\b.*\b(not found|not exist|expired|invalid|closed)|"
     r"invalid transaction",
     re.IGNORECASE | re.DOTALL,
+)
+_NO_SUCH_TABLE = re.compile(
+    r"\b(table|column|relation)\b.*(not found|does not exist)|unrecognized name", re.IGNORECASE | re.DOTALL
 )
 _EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][0-9:]+))")
 
@@ -185,6 +189,8 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
             hint="Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them;"
             " Data Boost needs spanner.databases.useDataBoost, too.",
         )
+    if found.code in codes and _NO_SUCH_TABLE.search(found.message):
+        return NoSuchTableError(f"cannot read {what} ({found})")
     return StreamError(f"cannot read {what} ({found})")
 
 

@@ -1,9 +1,9 @@
 """The rows of an epoch for the tasks of every sink: as they are in the spool, or whole (``source.complete_rows``)."""
 
 import os
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import orjson
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from connector.config.sections import SourceConfig
-from connector.errors import SnapshotLostError, SpannerCdcError, StreamError, VersionRetentionError
+from connector.errors import NoSuchTableError, VersionRetentionError
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys
 from connector.spool.manifest import SegmentFile
@@ -22,16 +22,11 @@ from spark_sink.sink.whole_rows import Found, Key, Read, Values, WholeRows, appl
 
 _FOLDER = "completed"
 
-_GONE_FOR = 60.0
-"""Seconds for which a column that a table does not have is not looked for."""
-
 _NEEDED = {
     *("project", "instance", "database", "change_stream", "database_role", "endpoint", "emulator_host"),
     *("rpc_priority", "skip_transaction_tags"),
 }
 """The options of the source by which rows are read."""
-
-_NO_SUCH_THING = (StreamError, SnapshotLostError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +141,16 @@ def _of(tables: Collection[str] | None, batch: pa.RecordBatch) -> pa.RecordBatch
     return batch.filter(pc.is_in(batch.column("object"), value_set=pa.array(sorted(tables), pa.string())))
 
 
-def _check_allowed(error: SpannerCdcError) -> None:
-    """Raises an error that does not say that something does not exist."""
-    if "permission denied" in str(error):
-        raise error
-
-
 @dataclass(slots=True)
 class SpannerRows:
     """Reads rows of tables by their keys; a table or a column that does not exist at a timestamp has no rows there."""
 
     completion: Completion
     _source: SourceConfig = field(init=False)
-    _gone: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
-    """By table and column: as of when it does not exist, and until when it is not looked for (monotonic seconds)."""
+    _suspects: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By table, the columns that it did not have lately; each is asked for alone first, because it may exist by now."""
+    _expired: int = 0
+    """The newest timestamp, in nanoseconds since 1970, of which Spanner was found to keep no rows any more."""
 
     def __post_init__(self) -> None:
         self._source = SourceConfig.model_validate_json(self.completion.source)
@@ -170,37 +161,42 @@ class SpannerRows:
         return bool(self._source.skip_transaction_tags)
 
     def read(self, read: Read) -> Found:
-        """The rows; empty where Spanner does not keep them any more."""
-        now = time.monotonic()
-        known = {name: self._gone[read.table, name] for name in read.columns if (read.table, name) in self._gone}
-        gone = {name: since for name, (since, until) in known.items() if since <= read.at and now < until}
-        wanted = tuple(name for name in read.columns if name not in gone)
+        """The rows; empty where Spanner does not keep them any more, or where the table does not exist.
+
+        Raises:
+            SpannerCdcError: any other error, which may pass: nothing follows from it.
+        """
+        if read.at <= self._expired:
+            return Found()
         try:
-            return Found(self._rows(read, wanted, read.keys), gone)
+            return self._read(read)
         except VersionRetentionError:
-            return Found({}, gone)
-        except _NO_SUCH_THING as error:
-            _check_allowed(error)
-            found = self._existing(read, wanted)
-        if found is None:
-            return Found({}, gone)
-        for name in set(wanted) - found:
-            gone[name] = min(read.at, known[name][0] if name in known else read.at)
-            self._gone[read.table, name] = (gone[name], now + _GONE_FOR)
-        return Found(self._rows(read, tuple(name for name in wanted if name in found), read.keys), gone)
+            self._expired = max(self._expired, read.at)
+            return Found()
 
-    def _existing(self, read: Read, columns: tuple[str, ...]) -> frozenset[str] | None:
-        """The columns that the table has, which are asked for one by one; None where the table does not exist."""
+    def _read(self, read: Read) -> Found:
+        suspects = self._suspects[read.table]
+        suspects -= {name for name in suspects.intersection(read.columns) if self._exists(read, name)}
+        try:
+            return self._without(read, suspects)
+        except NoSuchTableError:
+            if not self._exists(read):
+                return Found()
+        suspects |= {name for name in read.columns if name not in suspects and not self._exists(read, name)}
+        return self._without(read, suspects)
 
-        def exists(*names: str) -> bool:
-            try:
-                self._rows(read, names, read.keys[:1])
-            except _NO_SUCH_THING as error:
-                _check_allowed(error)
-                return False
-            return True
+    def _without(self, read: Read, gone: AbstractSet[str]) -> Found:
+        """The rows without these columns, which the table does not have as of the timestamp."""
+        rows = self._rows(read, tuple(name for name in read.columns if name not in gone), read.keys)
+        return Found(rows, frozenset(read.columns) & gone)
 
-        return frozenset(name for name in columns if exists(name)) if exists() else None
+    def _exists(self, read: Read, *names: str) -> bool:
+        """Whether the table, and these columns of it, exist as of the timestamp."""
+        try:
+            self._rows(read, names, read.keys[:1])
+        except NoSuchTableError:
+            return False
+        return True
 
     def _rows(self, read: Read, columns: tuple[str, ...], keys: tuple[str, ...]) -> dict[Key, Values]:
         rows: dict[Key, Values] = {}

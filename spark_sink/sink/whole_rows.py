@@ -9,8 +9,8 @@ own commit.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -62,10 +62,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows that were read, by key, and the columns that the table lacks, each with a timestamp since when."""
+    """The rows that were read, by key, and the columns that the table does not have as of the timestamp."""
 
     rows: Mapping[Key, Values] = field(default_factory=dict)
-    gone: Mapping[str, int] = field(default_factory=dict)
+    gone: AbstractSet[str] = frozenset()
 
 
 Reader = Callable[[Read], Found]
@@ -91,6 +91,8 @@ class _Change:
     values: Values
     old: Values
     after: Values = field(default_factory=dict)
+    gone: AbstractSet[str] = frozenset()
+    """The columns that the table does not have as of the change's commit."""
 
     @property
     def key(self) -> Key:
@@ -102,11 +104,11 @@ class _Change:
         """The text of a JSON object with the columns of its key."""
         return _text({name: self.values[name] for name in self.schema.primary_keys})
 
-    def lacks(self, gone: Mapping[str, int] = MappingProxyType({})) -> list[str]:
-        """The columns that are not known of the row after it, in the schema's order, and that were not gone by then."""
+    def lacks(self) -> list[str]:
+        """The columns that are not known of the row after it, in the schema's order, without those that are gone."""
         if not self.is_partial:
             return []
-        known = {*self.after, *self.schema.primary_keys, *(name for name in gone if gone[name] <= self.at)}
+        known = {*self.after, *self.schema.primary_keys, *self.gone}
         return [column.name for column in self.schema.columns if column.name not in known]
 
 
@@ -129,10 +131,10 @@ def completed(
         for table in pc.unique(tables.filter(is_partial)).to_pylist():
             places = np.flatnonzero(pc.equal(tables, table).to_numpy(zero_copy_only=False))
             changes = list(_changes(rows.take(pa.array(places)), places.tolist(), schema_of))
-            gone = _fill(table, changes, read, at_own_commit=at_own_commit)
+            _fill(table, changes, read, at_own_commit=at_own_commit)
             for change in changes:
                 if change.is_partial:
-                    whole[change.index] = not change.lacks(gone)
+                    whole[change.index] = not change.lacks()
                     payloads[change.index] = _payload(change)
                     if change.old and whole[change.index]:
                         before[change.index] = _old_row(change)
@@ -219,39 +221,46 @@ def _changes(rows: pa.RecordBatch, places: Sequence[int], schema_of: Callable[[s
         yield _Change(index, mod_type, is_partial, schema, int(number[:16], 16), values, old)
 
 
-def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit: bool) -> Mapping[str, int]:
-    """Fills in what is known of the row after each change; returns the columns that are gone, and since when."""
+def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit: bool) -> None:
+    """Fills in what is known of the row after each change."""
     of_key: dict[Key, list[_Change]] = defaultdict(list)
     for change in changes:
         of_key[change.key].append(change)
     for of_row in of_key.values():
         _follow(of_row, {})
-    gone: dict[str, int] = {}
     if not at_own_commit:
         last = [of_row[-1] for of_row in of_key.values() if of_row[-1].lacks()]
-        found = _found(table, last, max((change.at for change in changes), default=0), read)
-        gone = dict(found.gone)
+        newest = max((change.at for change in changes), default=0)
+        found = _found(table, last, newest, read)
         for change in last:
             _follow(of_key[change.key], found.rows.get(change.key, {}))
+            if change.at == newest:  # a column may have been dropped since an earlier commit, or added since
+                change.gone = found.gone
     by_commit: dict[int, list[_Change]] = defaultdict(list)
     for change in changes:
-        if change.lacks(gone):
+        if change.lacks():
             by_commit[change.at].append(change)
     for at, of_commit in by_commit.items():
-        found = _found(table, of_commit, at, read, gone)
-        gone |= {name: min(since, gone.get(name, since)) for name, since in found.gone.items()}
+        found = _found(table, of_commit, at, read)
         for change in of_commit:
-            change.after = {**found.rows.get(change.key, {}), **change.after}
-    return gone
+            change.gone = found.gone
+            overwritten = _overwritten(change, of_key[change.key])
+            row = found.rows.get(change.key, {})
+            known = {name: value for name, value in row.items() if name not in overwritten}
+            change.after = {**known, **change.after}
 
 
-def _found(
-    table: str, changes: Sequence[_Change], at: int, read: Reader, gone: Mapping[str, int] = MappingProxyType({})
-) -> Found:
+def _overwritten(change: _Change, of_row: Sequence[_Change]) -> frozenset[str]:
+    """The columns that a later change of the row in the same commit modifies: no read shows what they were before."""
+    later = of_row[next(place for place, one in enumerate(of_row) if one is change) + 1 :]
+    return frozenset(name for one in later if one.at == change.at for name in one.values)
+
+
+def _found(table: str, changes: Sequence[_Change], at: int, read: Reader) -> Found:
     """Reads the columns that changes lack, all at once."""
     if not changes:
         return Found()
-    columns = dict.fromkeys(name for change in changes for name in change.lacks(gone))
+    columns = dict.fromkeys(name for change in changes for name in change.lacks())
     key_columns = changes[-1].schema.primary_keys
     keys = dict.fromkeys(change.keys for change in changes)
     return read(Read(table, tuple(columns), key_columns, tuple(keys), at))
@@ -276,18 +285,19 @@ def _before(change: _Change) -> Values:
 
 def _payload(change: _Change) -> str:
     """The row after an update, as far as it is known."""
-    return _text(_in_order(change, change.after | change.values))
+    return _text(_in_order(change, change.after, change.values))
 
 
 def _old_row(change: _Change) -> str:
     """The row before an update whose old values were captured."""
-    return _text(_in_order(change, change.after | change.old))
+    return _text(_in_order(change, change.after, change.old))
 
 
-def _in_order(change: _Change, values: Values) -> Values:
-    """Columns in the order of the schema."""
+def _in_order(change: _Change, known: Values, captured: Values) -> Values:
+    """Columns in the order of the schema, without those that it does not have, unless they were captured."""
+    values = known | captured
     ordered = {column.name: values[column.name] for column in change.schema.columns if column.name in values}
-    return ordered | values
+    return ordered | captured
 
 
 def key_of(values: Mapping[str, msgspec.Raw], columns: Iterable[str]) -> Key:
