@@ -12,7 +12,8 @@ from connector.verify.rows import RowChange
 BUCKET_BYTES = 16_000_000
 """Bytes of a destination's events that a bucket is meant to hold."""
 
-MOST_BUCKETS = 4096
+LEAST_BUCKETS, MOST_BUCKETS = 256, 4096
+"""The least is for a destination that lacks most of the rows: Spanner's are divided alike."""
 
 _HELD_BYTES = 32_000_000
 """Bytes of rows in memory after which all are written."""
@@ -24,7 +25,7 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Row
 
 def buckets_for(size: int) -> int:
     """How many buckets rows of so many bytes are divided into."""
-    return max(1, min(MOST_BUCKETS, -(-size // BUCKET_BYTES)))
+    return max(LEAST_BUCKETS, min(MOST_BUCKETS, -(-size // BUCKET_BYTES)))
 
 
 class Buckets:
