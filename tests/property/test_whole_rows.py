@@ -73,7 +73,7 @@ class Source:
         """The rows as of a commit, as Spanner has them."""
         self.reads.append(read)
         rows = self.after[read.at]
-        gone = {name: read.at for name, since in self.gone.items() if since <= read.at and name in read.columns}
+        gone = {name for name, since in self.gone.items() if since <= read.at and name in read.columns}
         found = {}
         for text in read.keys:
             key = tuple(orjson.loads(text)[name] for name in read.key_columns)
