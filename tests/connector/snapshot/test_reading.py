@@ -105,7 +105,8 @@ def test_no_call_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         read(server, partitions(server, TableQuery(TABLE), middle(server)))
     deadlines = [call.deadline for call in calls]
     assert deadlines
-    assert all(seconds is not None and seconds <= STREAM_TIMEOUT for seconds in deadlines)
+    longest = STREAM_TIMEOUT * 1.01  # gRPC sends a long deadline rounded up
+    assert all(seconds is not None and seconds <= longest for seconds in deadlines), deadlines
 
 
 def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +118,14 @@ def test_rows_after_the_last_resume_token_are_held_until_they_can_be_resumed(mon
 
 
 def test_beyond_the_bound_rows_are_passed_on_and_a_broken_reading_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4")
+    # gRPC may drop messages that came before an error: then nothing was passed on, and the reading is sent again.
+    faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE, after=2), token=f"{TABLE}/0/4", times=1_000)
     monkeypatch.setattr(reading, "MOST_HELD", 10)
     with serving(faults=faults, framing=Framing(tokens=0.0)) as server:
         found = partitions(server, TableQuery(TABLE), at := middle(server))
         with pytest.raises(UnreachableError, match=r"cannot be resumed .*Read it again"):
             read(server, found)
+        server.engine.faults = FaultPlan()
         assert read(server, found) == contents(server, TABLE, at)
 
 
