@@ -1,9 +1,72 @@
 """What a destination holds, as ``spanner-cdc verify`` reads it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+
+from connector.core.column_kinds import ColumnKind
+from connector.core.schemas import TableSchema
+
+DIGESTED = frozenset(
+    {
+        ColumnKind.BOOL,
+        ColumnKind.INT64,
+        ColumnKind.STRING,
+        ColumnKind.BYTES,
+        ColumnKind.DATE,
+        ColumnKind.TIMESTAMP,
+        ColumnKind.ENUM,
+        ColumnKind.PROTO,
+    }
+)
+"""The kinds with a text that both sides can compute alike (:class:`Digest`). A table with another kind, or with an
+array, has no digests: its rows are compared one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The count and the checksum of the rows of a table in one bucket.
+
+    A value's text is: BOOL ``true`` or ``false``; INT64 and ENUM decimal digits; STRING and DATE as they are; TIMESTAMP
+    the microseconds since 1970, rounded down; BYTES and PROTO hexadecimal digits in small letters. It stands in a row's
+    text as ``v``, its bytes in UTF-8, ``:`` and itself; NULL is ``n``. The text of a key has the columns of the key in
+    their order, that of a row all columns of the schema in theirs. A row's bucket is the number in the first 8
+    hexadecimal digits of the MD5 of its key's text, modulo the count of buckets.
+
+    Attributes:
+        rows: how many rows there are, of those that have not changed since the timestamp.
+        low: the sum of the numbers in the first 10 hexadecimal digits of the MD5 of each row's text.
+        high: the sum of those in the next 10.
+        later: how many rows have changed since the timestamp.
+    """
+
+    rows: int = 0
+    low: int = 0
+    high: int = 0
+    later: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows are wanted: of the tables in ``numbers`` those in these of ``count`` buckets, of others all."""
+
+    count: int = 1
+    numbers: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePrecision:
+    """What a destination cannot tell apart.
+
+    Attributes:
+        timestamp: nanoseconds to which timestamps are cut.
+        null_array_is_empty: whether an array that is NULL is an empty one.
+    """
+
+    timestamp: int = 1
+    null_array_is_empty: bool = False
 
 
 class Replica(ABC):
@@ -12,18 +75,47 @@ class Replica(ABC):
     Attributes:
         name: of the destination, for people.
         delivered: everything committed up to here is in it; nanoseconds since 1970.
-        bytes: about how many bytes :meth:`changes` returns.
+        keeps_history: whether it holds every change, so that its rows as of any timestamp are known. Otherwise it
+            holds each row after its last change, which may be later than the timestamp.
+        precision: what it cannot tell apart.
     """
 
     name: str
     delivered: int
-    bytes: int
+    keeps_history: bool = True
+    precision: ValuePrecision = ValuePrecision()
+
+    def latest(self, timestamp: int) -> int:
+        """The latest timestamp up to this one at which rows can be compared, in nanoseconds since 1970."""
+        return timestamp - timestamp % 1000
+
+    def note(self) -> str:
+        """What may explain differences, known once the rows are read; empty if there is nothing."""
+        return ""
 
     @abstractmethod
-    def changes(self, tables: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """The changes of these tables' rows, in any order.
+    def size(self, tables: Mapping[str, TableSchema]) -> int:
+        """About how many bytes :meth:`changes` returns of these tables.
 
-        The columns are those of :data:`connector.envelope.envelope.SCHEMA`, payloads in Datastream's unified types.
+        Raises:
+            SpannerCdcError: the destination cannot be read.
+        """
+
+    def digests(self, table: TableSchema, timestamp: int, count: int) -> Mapping[int, Digest] | None:
+        """The digest of each of ``count`` buckets that has rows of a table; None where rows must be compared.
+
+        Raises:
+            SpannerCdcError: the destination cannot be read.
+        """
+        del table, timestamp, count
+        return None
+
+    @abstractmethod
+    def changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[pa.RecordBatch]:
+        """The changes of these tables' rows, in any order; a destination may return more than is wanted.
+
+        The columns are among those of :data:`connector.envelope.envelope.SCHEMA`, payloads in Datastream's unified
+        types: ``object``, ``sort_keys``, ``source_metadata`` with ``mod_type``, and ``payload``.
 
         Raises:
             SpannerCdcError: it cannot be read.

@@ -128,7 +128,7 @@ class SinkType(ABC, Generic[C]):
         """Estimates the use of the destination's quotas, and what it costs; may call the destination."""
         return []
 
-    def replica(self, sink: C, spool: str, envelope: EnvelopeConfig) -> Replica:
+    def replica(self, sink: C, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> Replica:
         """What the destination holds, for ``spanner-cdc verify``; may call the destination.
 
         Raises:

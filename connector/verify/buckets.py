@@ -43,10 +43,12 @@ class Buckets:
         self._bytes = 0
         folder.mkdir()
 
-    def add(self, row: RowChange) -> None:
-        """Adds a row."""
-        digest = blake2b(f"{row.table}\0{row.key}".encode(), digest_size=4).digest()
-        self._held[int.from_bytes(digest) % self.count].append(row)
+    def add(self, row: RowChange, number: int | None = None) -> None:
+        """Adds a row to a bucket; without its number to that of its key."""
+        if number is None:
+            digest = blake2b(f"{row.table}\0{row.key}".encode(), digest_size=4).digest()
+            number = int.from_bytes(digest) % self.count
+        self._held[number].append(row)
         self._bytes += len(row.payload) + len(row.key) + 200
         if self._bytes >= _HELD_BYTES:
             self.flush()

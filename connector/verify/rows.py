@@ -4,7 +4,7 @@ Both sides have the values of Datastream's unified types. What was not captured 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +12,8 @@ import msgspec
 import orjson
 
 INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
+LATER = "LATER"
+"""The change of a row that the destination holds as of a later timestamp."""
 
 Columns = dict[str, object]
 Key = tuple[str, str]
@@ -25,7 +27,7 @@ class RowChange(msgspec.Struct, array_like=True, gc=False, frozen=True):
         table: the table's name.
         key: the values of the key, as canonical JSON.
         order: commit timestamp in nanoseconds since 1970, record sequence as a number, index of the mod.
-        change: INSERT, UPDATE or DELETE.
+        change: INSERT, UPDATE, DELETE or LATER.
         payload: the text of a JSON object with the columns.
     """
 
@@ -91,10 +93,15 @@ def canonical(value: object) -> str:
 
 
 def rows_after(changes: Iterable[RowChange]) -> dict[Key, Columns]:
-    """The rows after all changes, whatever order they come in. A change that comes twice counts once."""
+    """The rows after all changes, whatever order they come in. A change that comes twice counts once.
+
+    Those of the kind LATER are ignored.
+    """
     rows: dict[Key, Columns] = {}
     for change in sorted(changes, key=lambda one: one.order):
         row = change.table, change.key
+        if change.change == LATER:
+            continue
         if change.change == DELETE:
             rows.pop(row, None)
         elif change.change == UPDATE and row in rows:
@@ -104,30 +111,43 @@ def rows_after(changes: Iterable[RowChange]) -> dict[Key, Columns]:
     return rows
 
 
-def differences(source: Mapping[Key, Columns], replica: Mapping[Key, Columns]) -> Iterator[RowDifference]:
+def differences(
+    source: Mapping[Key, Columns],
+    replica: Mapping[Key, Columns],
+    equal_in: Callable[[str, str, object, object], bool] | None = None,
+) -> Iterator[RowDifference]:
     """The rows of a destination that differ from Spanner's.
 
     Columns that Spanner does not have are ignored: they were dropped. Columns that the destination lacks count as
     NULL: they were added after the row's last change.
+
+    Args:
+        source: Spanner's rows.
+        replica: the destination's.
+        equal_in: tells whether two values of a column are equal, given the table and the column; None: :func:`equal`.
     """
     for row, wanted in source.items():
         held = replica.get(row)
         if held is None:
             yield RowDifference(RowKind.MISSING, row[0], (), row[1])
             continue
-        columns = tuple(name for name, value in wanted.items() if not _equal(value, held.get(name)))
+        columns = tuple(
+            name
+            for name, value in wanted.items()
+            if not (equal(value, held.get(name)) if equal_in is None else equal_in(row[0], name, value, held.get(name)))
+        )
         if columns:
             yield RowDifference(RowKind.DIFFERENT, row[0], columns, row[1])
     for table, key in replica.keys() - source.keys():
         yield RowDifference(RowKind.EXTRA, table, (), key)
 
 
-def _equal(one: object, other: object) -> bool:
+def equal(one: object, other: object) -> bool:
     """Whether two values are equal. A number may be written in several ways; to Python, 1 is True."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
+        return len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
     return one == other

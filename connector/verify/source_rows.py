@@ -1,16 +1,20 @@
 """Spanner's rows as of one timestamp, as a destination has to hold them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
+
+import orjson
+import pyarrow as pa
 
 from connector.config import SourceConfig
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
 from connector.envelope.events import EventWriter
 from connector.errors import ConfigurationError
 from connector.snapshot.partitions import Snapshot
 from connector.snapshot.queries import TableQuery
-from connector.snapshot.reading import read_partition
-from connector.verify.rows import INSERT, RowChange, key_of, parsed
+from connector.snapshot.reading import read_keys, read_partition
+from connector.verify.rows import Columns, parsed
 
 
 class SourceRows:
@@ -31,15 +35,14 @@ class SourceRows:
         self._source = source
         self._emulator_host = emulator_host
         self._dialect = dialect
-        self._timestamp = timestamp
         self._snapshot = Snapshot.open(source, emulator_host, timestamp)
 
     def close(self) -> None:
         """Closes the connection."""
         self._snapshot.close()
 
-    def rows(self, watched: TableSchema) -> Iterator[RowChange]:
-        """The rows of a table, with the columns that the change stream watches and that existed then.
+    def rows(self, watched: TableSchema) -> Iterator[tuple[bytes, Columns]]:
+        """The rows of a table as JSON objects, with the columns that the change stream watches and that existed then.
 
         Raises:
             SpannerCdcError: the table cannot be read, for instance because it did not exist then.
@@ -56,10 +59,41 @@ class SourceRows:
             for block in read_partition(
                 self._source, self._emulator_host, partition, rpc_priority=self._source.rpc_priority
             ):
-                payloads = [writer.payload(text, "") for text in block.payloads(query.columns).to_pylist()]
-                yield from self._of(watched.table, watched.primary_keys, payloads)
+                for text in block.payloads(query.columns).to_pylist():
+                    payload = writer.payload(text, "")
+                    yield payload, parsed(payload)
 
-    def _of(self, table: str, keys: Sequence[str], payloads: Sequence[bytes]) -> Iterator[RowChange]:
-        order = self._timestamp, 0, 0
-        for payload in payloads:
-            yield RowChange(table, key_of(keys, parsed(payload)), order, INSERT, payload)
+
+def existing_keys(
+    source: SourceConfig,
+    emulator_host: str | None,
+    watched: TableSchema,
+    rows: Collection[Columns],
+    timestamp: int,
+) -> list[Columns]:
+    """The keys of those of some rows that Spanner has as of a timestamp, in nanoseconds since 1970.
+
+    Raises:
+        SpannerCdcError: they cannot be read.
+    """
+    names = watched.primary_keys
+    kinds = {column.name: SpannerType.parse(column.type).kind.encoded_like for column in watched.columns}
+    are_whole = {name for name in names if kinds.get(name) is ColumnKind.INT64}
+    keys = [
+        orjson.dumps(
+            {name: str(row[name]) if name in are_whole and row[name] is not None else row[name] for name in names}
+        )
+        for row in rows
+    ]
+    schema = TableSchema.of(watched.table, [one for one in watched.columns if one.name in names], names)
+    writer = EventWriter(lambda _: schema)
+    found = read_keys(
+        source,
+        emulator_host,
+        TableQuery(watched.table, names),
+        pa.array([key.decode() for key in keys], pa.string()),
+        names,
+        timestamp,
+        rpc_priority=source.rpc_priority,
+    )
+    return [parsed(writer.payload(text, "")) for block in found for text in block.payloads(names).to_pylist()]

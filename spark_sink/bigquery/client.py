@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
+from uuid import uuid4
 
 import requests
 from google.api_core import exceptions, retry
@@ -168,6 +170,17 @@ class BigQueryClient:
             location = self._location(dataset)
             job = self._client().query(sql, location=location, retry=self._retry, timeout=TIMEOUT)
             return [str(row[0]) for row in job.result(retry=self._retry)]
+
+    def rows(self, sql: str, dataset: str, name: str) -> Iterator[tuple[Any, ...]]:
+        """The result of a statement that reads rows, a page in memory at a time; errors never hold their values."""
+        job_id = f"spanner-cdc-verify-{uuid4()}"
+        with self._errors(f"table {dataset}.{name}", job_id):
+            location = self._location(dataset)
+            job = self._client().query(
+                sql, job_id=job_id, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
+            )
+            for row in job.result(retry=self._retry):
+                yield row.values()
 
     def _query(self, sql: str, dataset: str, name: str, job_id: str | None, before: Before | None = None) -> None:
         with self._errors(f"table {dataset}.{name}", job_id):

@@ -12,6 +12,7 @@ from spark_sink.bigquery.tables.table import MERGE
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
+    from connector.config.replicas import Replica
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
 
@@ -52,6 +53,13 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         with checks.with_libraries():
             from spark_sink.bigquery.replay import replay_into
         return replay_into(config)
+
+    def replica(self, sink: BigQueryConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+        """The tables, read by queries."""
+        del envelope  # always Datastream's
+        with checks.with_libraries():
+            from spark_sink.bigquery.replica import BigQueryReplica
+        return BigQueryReplica(sink, source, spool)
 
     def owns_dead_letters(self, name: str) -> bool:
         """All names but those of the file sink."""

@@ -1,21 +1,20 @@
 """The files of the sink, read back for ``spanner-cdc verify``."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.config.replicas import Replica
+from connector.config.replicas import Replica, Selection
 from connector.config.sections import EnvelopeConfig
+from connector.core.schemas import TableSchema
 from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
-from connector.spool.consumers import find
-from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
-from spark_sink.errors import SinkError
 from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.read_back.files import files_below, read_file
+from spark_sink.sink.delivered import delivered_up_to
 
 _EXPANSION = 10
 """About how many times as large as a gzipped file its contents are."""
@@ -43,13 +42,7 @@ class FilesReplica(Replica):
         if sink.endpoint is not None:
             raise ConfigurationError(["sink.endpoint: files in an emulator of Cloud Storage cannot be verified"])
         stored = Spool.at(absolute(spool))
-        consumer = find(stored, CONSUMER)
-        if consumer is None or not consumer.at:
-            raise SinkError(
-                f"the sink has delivered no epoch of the spool at {stored.path}",
-                hint="Verify once it has; a minute's files are written when the watermark has passed it.",
-            )
-        self.delivered = watermark_of(consumer.at)
+        self.delivered = delivered_up_to(stored, CONSUMER)
         self._has_schema_names = sink.object == "schema_table"
         header = stored.header()
         unnamed = [header.default_schema] if header.default_schema else [header.source.database, "public"]
@@ -57,15 +50,20 @@ class FilesReplica(Replica):
         self._root = absolute(sink.path)
         self.name = f"files below {self._root}"
         self._files = files_below(self._root)
-        self.bytes = sum(file.bytes * (_EXPANSION if file.path.endswith(".gz") else 1) for file in self._files)
 
-    def changes(self, tables: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """The events of the files that there were when this was created."""
-        wanted = pa.array(sorted(tables), pa.string())
+    def size(self, tables: Mapping[str, TableSchema]) -> int:
+        """The size of all files, of other tables too."""
+        del tables
+        return sum(file.bytes * (_EXPANSION if file.path.endswith(".gz") else 1) for file in self._files)
+
+    def changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[pa.RecordBatch]:
+        """All events of the files that there were when this was created."""
+        del wanted
+        named = pa.array(sorted(tables), pa.string())
         for file in self._files:
             for batch in read_file(file.path):
-                named = self._with_table_names(batch)
-                rows = named.filter(pc.is_in(named.column("object"), value_set=wanted))
+                events = self._with_table_names(batch)
+                rows = events.filter(pc.is_in(events.column("object"), value_set=named))
                 if rows.num_rows:
                     yield rows
 

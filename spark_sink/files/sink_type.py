@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
-from connector.config.sections import EnvelopeConfig
+from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import Location, WatchedStream
 from spark_sink.files import checks
 from spark_sink.files.config import FilesConfig, check_options
@@ -55,8 +55,9 @@ class FilesSink(SparkSinkType[FilesConfig]):
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""
         return sink.model_copy(update={"rotate_interval": 0})
 
-    def replica(self, sink: FilesConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+    def replica(self, sink: FilesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
         """The files, read back."""
+        del source
         from spark_sink.files.replica import FilesReplica
 
         return FilesReplica(sink, spool, envelope)

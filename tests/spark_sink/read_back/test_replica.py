@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.config.sections import EnvelopeConfig
+from connector.config.replicas import Selection
+from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import sink_type
+from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.consumers import record as record_consumer
 from spark_sink.errors import SinkError
@@ -16,6 +18,11 @@ from tests.spark_sink.files.written import BY_MINUTE, written, written_as
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 DATASTREAM = EnvelopeConfig()
+SOURCE = SourceConfig(project="p", instance="instance", database="d", change_stream="Everything")
+
+
+def tables(*names: str) -> dict[str, TableSchema]:
+    return {name: TableSchema(name, (), ()) for name in names}
 
 
 def delivered(spool: SpoolMaker) -> None:
@@ -37,8 +44,10 @@ def test_the_changes_of_some_tables_are_read_up_to_what_the_sink_has_delivered(
     delivered(spool)
     found = replica(spool, tmp_path / "out")
     assert found.delivered == spool.spool.manifest(1).watermark_high
-    assert [batch.column("object").to_pylist() for batch in found.changes({"Singers"})] == [["Singers", "Singers"]]
-    assert list(found.changes({"Others"})) == []
+    assert [batch.column("object").to_pylist() for batch in found.changes(tables("Singers"), Selection())] == [
+        ["Singers", "Singers"]
+    ]
+    assert list(found.changes(tables("Others"), Selection())) == []
 
 
 def test_tables_have_spanners_names_where_files_name_them_otherwise(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -47,7 +56,9 @@ def test_tables_have_spanners_names_where_files_name_them_otherwise(spool: Spool
     delivered(spool)
     sink = FilesConfig(path=str(tmp_path / "out"), object="schema_table")
     found = FilesReplica(sink, spool.path, DATASTREAM)
-    names = [batch.column("object").to_pylist() for batch in found.changes({"Singers", "music.Albums"})]
+    names = [
+        batch.column("object").to_pylist() for batch in found.changes(tables("Singers", "music.Albums"), Selection())
+    ]
     assert sorted(names) == [["Singers", "Singers"], ["music.Albums"]]
 
 
@@ -56,8 +67,8 @@ def test_gzipped_files_are_read_and_count_as_ten_times_their_size(spool: SpoolMa
     paths = written_as(spool, tmp_path / "out", "jsonl", compressed=True)
     delivered(spool)
     found = replica(spool, tmp_path / "out")
-    assert found.bytes == 10 * sum(Path(path).stat().st_size for path in paths)
-    assert sum(batch.num_rows for batch in found.changes({"Singers"})) == 8
+    assert found.size({}) == 10 * sum(Path(path).stat().st_size for path in paths)
+    assert sum(batch.num_rows for batch in found.changes(tables("Singers"), Selection())) == 8
 
 
 def test_before_anything_is_delivered_there_is_nothing_to_compare(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -79,11 +90,11 @@ def test_files_that_cannot_be_compared_are_refused(
 ) -> None:
     sink = FilesConfig.model_validate({"path": str(tmp_path), **options})
     with pytest.raises(ConfigurationError, match=message):
-        sink_type("files").replica(sink, spool.path, envelope)
+        sink_type("files").replica(sink, SOURCE, spool.path, envelope)
 
 
-def test_a_destination_of_another_kind_is_refused(spool: SpoolMaker) -> None:
+def test_bigquerys_changelog_is_refused(spool: SpoolMaker) -> None:
     kind = sink_type("bigquery")
-    sink = kind.config_type.model_validate({"type": "bigquery", "dataset": "replica"})
-    with pytest.raises(ConfigurationError, match="a destination of type bigquery cannot be verified"):
-        kind.replica(sink, spool.path, DATASTREAM)
+    sink = kind.config_type.model_validate({"type": "bigquery", "dataset": "replica", "mode": "changelog"})
+    with pytest.raises(ConfigurationError, match="tables of the mode changelog cannot be verified"):
+        kind.replica(sink, SOURCE, spool.path, DATASTREAM)

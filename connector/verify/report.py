@@ -1,0 +1,111 @@
+"""What a comparison of a destination with Spanner has found."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from connector.core.timestamps import format_rfc3339
+from connector.verify.rows import RowDifference, RowKind
+
+MOST_SHOWN = 1000
+"""Rows that differ whose keys are kept; those beyond are counted."""
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """The result.
+
+    Attributes:
+        destination: for people.
+        timestamp: of the rows, nanoseconds since 1970.
+        source_rows: rows in Spanner, by table.
+        replica_rows: rows in the destination, by table.
+        counts: rows that differ, by table, kind and columns.
+        first: the first of them, with their keys.
+        later: rows that have changed since the timestamp, by table; they are not compared.
+        unsure: rows that are missing, and were not looked up again.
+        note: what may explain differences.
+    """
+
+    destination: str
+    timestamp: int
+    tables: tuple[str, ...]
+    source_rows: Counter[str] = field(default_factory=Counter)
+    replica_rows: Counter[str] = field(default_factory=Counter)
+    counts: Counter[tuple[str, RowKind, tuple[str, ...]]] = field(default_factory=Counter)
+    first: list[RowDifference] = field(default_factory=list)
+    later: Counter[str] = field(default_factory=Counter)
+    unsure: int = 0
+    note: str = ""
+
+    @property
+    def total(self) -> int:
+        """How many rows differ."""
+        return self.counts.total()
+
+    def add(self, one: RowDifference) -> None:
+        """Counts a row that differs."""
+        self.counts[one.table, one.kind, one.columns] += 1
+        if len(self.first) < MOST_SHOWN:
+            self.first.append(one)
+
+    def to_json(self, *, show_keys: bool) -> dict[str, object]:
+        """For ``--json``; keys are values of rows."""
+        node: dict[str, object] = {
+            "destination": self.destination,
+            "at": format_rfc3339(self.timestamp),
+            "tables": [
+                {
+                    "table": table,
+                    "rows": self.source_rows[table],
+                    "destination_rows": self.replica_rows[table],
+                    "changed_since": self.later[table],
+                }
+                for table in self.tables
+            ],
+            "differing_rows": self.total,
+            "differences": [
+                {"table": table, "kind": kind.value, "columns": list(columns), "rows": count}
+                for (table, kind, columns), count in sorted(self.counts.items())
+            ],
+            "notes": self.notes(),
+        }
+        if show_keys:
+            node["first_rows"] = [
+                {"table": one.table, "kind": one.kind.value, "columns": list(one.columns), "key": one.key}
+                for one in self.first
+            ]
+        return node
+
+    def notes(self) -> list[str]:
+        """What explains the result, in sentences."""
+        notes = []
+        if any(kind is RowKind.MISSING for _, kind, _ in self.counts):
+            notes.append("rows that have not changed since the spool began are delivered by a backfill only")
+        if self.later.total():
+            at = format_rfc3339(self.timestamp)
+            notes.append(f"{self.later.total()} rows have changed since {at}: they were not compared")
+        if self.unsure:
+            notes.append(
+                f"{self.unsure} of the missing rows may have been deleted since: too many to look them up again"
+            )
+        if self.total and self.note:
+            notes.append(self.note)
+        return notes
+
+    def to_text(self, *, show_keys: bool) -> str:
+        """What differs, and a summary as the last line."""
+        lines = [
+            f"{kind.value}: {table}: {count} rows{' in ' + ', '.join(columns) if columns else ''}"
+            for (table, kind, columns), count in sorted(self.counts.items())
+        ]
+        if show_keys:
+            lines += [
+                f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first
+            ]
+        lines += [f"note: {note}" for note in self.notes()]
+        rows = f"{self.source_rows.total()} rows in Spanner, {self.replica_rows.total()} in the destination"
+        lines.append(
+            f"verified {self.destination} as of {format_rfc3339(self.timestamp)}: {len(self.tables)} tables, {rows};"
+            f" {f'{self.total} rows differ' if self.total else 'no differences'}"
+        )
+        return "\n".join(lines)
