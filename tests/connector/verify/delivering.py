@@ -1,7 +1,8 @@
-"""Reads a sample database into files as the file sink writes them, without Spark."""
+"""Reads a sample database into a spool, and delivers it as the sinks do, without Spark: into files, and BigQuery."""
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import connector
@@ -9,21 +10,21 @@ from connector.core.timestamps import format_rfc3339
 from connector.spool.consumers import record
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
+from spark_sink.bigquery import config as bigquery_config
 from spark_sink.files.config import CONSUMER
 from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
 from tests.integration.commands import configuration
+from tests.spark_sink.bigquery.deliveries.runs import SinkRun
 
 _AT_ONCE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 
 def delivered(folder: Path, sample: SampleDatabase, first: int, last: int) -> Path:
     """Reads what was committed from ``first`` to ``last``, in nanoseconds, and writes it; returns the configuration."""
-    span = {"start": format_rfc3339(first), "end": format_rfc3339(last)}
-    config = configuration(folder, sample, source=span, sink={"path": str(folder / "events"), "gzip": False})
-    asyncio.run(connector.read(connector.load_config(config)))
+    config = read(folder, sample, first, last, sink={"path": str(folder / "events"), "gzip": False})
     spool = Spool.at(folder / "spool")
     latest = spool.latest()
     writer = FileWriter(
@@ -43,3 +44,25 @@ def delivered(folder: Path, sample: SampleDatabase, first: int, last: int) -> Pa
 def files(folder: Path) -> list[Path]:
     """The files of events."""
     return sorted((folder / "events").rglob("*.jsonl"))
+
+
+def read(
+    folder: Path, sample: SampleDatabase, first: int, last: int, sink: Mapping[str, object], *exclude: str
+) -> Path:
+    """Reads what was committed from ``first`` to ``last``, in nanoseconds; returns the configuration."""
+    span = {"start": format_rfc3339(first), "end": format_rfc3339(last)}
+    tables = {"include": ["*"], "exclude": list(exclude)}
+    config = configuration(folder, sample, source={**span, "tables": tables}, sink=sink)
+    asyncio.run(connector.read(connector.load_config(config)))
+    return config
+
+
+def into_bigquery(config: Path) -> None:
+    """Writes what is in the spool into BigQuery, with the configured sink."""
+    loaded = connector.load_config(config)
+    with SinkRun(loaded) as sink:
+        sink.only_what_is_sealed()
+        sink.run()
+    spool = Spool.at(loaded.spool.path)
+    latest = spool.latest()
+    record(spool, bigquery_config.CONSUMER, latest, now=time.time_ns(), at=spool.manifest(latest).identity)
