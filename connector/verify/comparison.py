@@ -58,8 +58,8 @@ class Comparison:
         self._tables = {table.table: table for table in sorted(tables, key=attrgetter("table"))}
         self._timestamp = timestamp
         self._values = {table.table: TableValues(table, replica.precision) for table in tables}
-        self._folder = tempfile.TemporaryDirectory(prefix="spanner-cdc-verify-")
         self._count = buckets_for(replica.size(self._tables))
+        self._folder = tempfile.TemporaryDirectory(prefix="spanner-cdc-verify-")
         self._held = Buckets(Path(self._folder.name, "destination"), self._count)
         self._wanted = Buckets(Path(self._folder.name, "spanner"), self._count)
         self._digesters: dict[str, RowDigester] = {}

@@ -124,7 +124,7 @@ def differences(
     Args:
         source: Spanner's rows.
         replica: the destination's.
-        equal_in: tells whether two values of a column are equal, given the table and the column; None: :func:`equal`.
+        equal_in: whether two values of a column are equal, given the table and the column; None: :func:`equal`.
     """
     for row, wanted in source.items():
         held = replica.get(row)

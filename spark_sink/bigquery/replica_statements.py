@@ -68,7 +68,7 @@ def rows_statement(
     buckets: Collection[int] | None,
     count: int,
 ) -> str:
-    """Selects these columns, what tells the order of the change, and its type; of all rows, or of some buckets."""
+    """Selects these columns, the order of the change and its type; of all rows, or of those in some buckets."""
     names = [f"x.`{column.field.name}`" for column in columns]
     order = "source_timestamp" if mode == MERGE else "change_sequence_number"
     kind = f"x.{METADATA}.change_type" if mode == "append-only" else "'INSERT'"
