@@ -104,6 +104,20 @@ def unfinished_tables(spool: Spool) -> frozenset[str]:
     return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
 
 
+def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
+    """The timestamps of the backfills of which rows of a table may still be delivered.
+
+    Without that of a backfill whose timestamp is being chosen, and of those that another one continues.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    known = backfills(spool)
+    continued = {one.document.continues for one in known}
+    left = (one for one in known if table in one.progress.unfinished and one.document.number not in continued)
+    return frozenset(one.document.timestamp for one in left)
+
+
 def _announced(own: Spool) -> tuple[str, ...]:
     """The tables of a backfill that is being recorded."""
     try:
