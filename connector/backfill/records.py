@@ -8,6 +8,7 @@ from connector.backfill.documents import (
     Announcement,
     Backfill,
     BackfillTable,
+    Lost,
     Progress,
     TablePlan,
     TableProgress,
@@ -22,6 +23,7 @@ from connector.storage.store import contents
 _ANNOUNCEMENT = "announced.json"
 _DOCUMENT = "backfill.json"
 _PROGRESS = "progress.json"
+_LOST = "lost.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,36 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
 
 
 def progress_of(own: Spool, document: Backfill) -> Progress:
-    """The last report of a backfill's state."""
+    """The last report of a backfill's state, and whether it is lost."""
     try:
-        return own.document(_PROGRESS, Progress, "it is not a valid report")
+        found = own.document(_PROGRESS, Progress, "it is not a valid report")
     except FileNotFoundError:
         tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
-        return Progress(updated=document.recorded_at, tables=tables)
+        found = Progress(updated=document.recorded_at, tables=tables)
+    if found.is_done:
+        return found
+    try:
+        lost = own.document(_LOST, Lost, "it is not a valid reason")
+    except FileNotFoundError:
+        return found
+    return found.model_copy(update={"lost": True, "why_lost": lost.why})
 
 
 def write_progress(own: Spool, progress: Progress) -> None:
     """Replaces the report of a backfill's state."""
     own.storage.replace(_PROGRESS, to_json(progress))
+
+
+def mark_lost(own: Spool, why: str, *, now: int) -> None:
+    """Records that a backfill cannot be finished at its timestamp: the next run reads what is left at another one.
+
+    The first reason stays. Any process may call it, beside the one that reads.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    with suppress(FileExistsError):
+        own.storage.create(_LOST, to_json(Lost(why=why, recorded_at=now)))
 
 
 def unfinished_tables(spool: Spool) -> frozenset[str]:

@@ -174,7 +174,8 @@ def _continued(
     if one.is_open and is_retained and not gone:
         _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
         return one.document
-    why = "tables of a backfill are no longer watched" if gone else "the rows of a backfill are no longer retained"
+    too_old = one.progress.why_lost or "the rows of a backfill are no longer retained"
+    why = "tables of a backfill are no longer watched" if gone else too_old
     _log.warning(
         f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
         number=number,
@@ -340,16 +341,21 @@ async def delivered(
             one = find(spool, number)
             if one is None or not one.progress.lost:
                 raise
-            raise DataLostError(
-                f"backfill {number}: Spanner no longer retains the rows as of"
-                f" {format_rfc3339(document.timestamp)}, and {', '.join(one.progress.unfinished)} are not read",
-                hint="What was read is delivered. Run it again: those tables are read at a new timestamp, without a"
-                " gap. A longer version_retention_period of the database, or more executors, give it more time.",
-            ) from error
+            raise _lost(one) from error
     state = find(spool, number)
     if state is not None and state.progress.is_done:
         rows = sum(table.rows for table in state.progress.tables)
         _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
+
+
+def _lost(one: RecordedBackfill) -> DataLostError:
+    """The error for a backfill that cannot be finished at its timestamp."""
+    at, left = format_rfc3339(one.document.timestamp), ", ".join(one.progress.unfinished)
+    why, hint = one.progress.why_lost, "Run it again: those tables are read at a new timestamp, without a gap."
+    if not why:
+        why = f"Spanner no longer retains the rows as of {at}"
+        hint += " A longer version_retention_period of the database, or more executors, give it more time."
+    return DataLostError(f"backfill {one.document.number}: {why}; not done: {left}", hint=hint)
 
 
 @asynccontextmanager

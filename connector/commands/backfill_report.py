@@ -55,6 +55,7 @@ def described(one: RecordedBackfill) -> Report:
         "why": document.why,
         "continues": document.continues or None,
         "done": one.progress.is_done,
+        "lost": one.progress.lost,
         "tables": [table.model_dump(mode="json") for table in one.progress.tables],
     }
 
@@ -64,7 +65,8 @@ def lines_of(one: Report) -> list[str]:
     tables = one["tables"]
     assert isinstance(tables, list)
     done = sum(table["state"] == "done" for table in tables)
-    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done"]
+    rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
+    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{rest}"]
     for table in tables:
         why = f": {table['why']}" if table["why"] else ""
         lines.append(
