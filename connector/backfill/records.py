@@ -153,6 +153,7 @@ def record(
     tables: Sequence[TableSchema],
     *,
     timestamp: Callable[[], int],
+    as_of: Callable[[int], Sequence[TableSchema]] | None = None,
     after: int | None = None,
     why: Why,
     dialect: str,
@@ -168,6 +169,8 @@ def record(
         tables: the schemas of the tables, in the order in which they are to be read.
         timestamp: chooses the timestamp by Spanner's clock, nanoseconds since the epoch, whole microseconds. It is
             called once the tables count as unfinished, so that a sink notes each later change that it delivers.
+        as_of: returns the schemas as of the timestamp, by which the tables are read; those that are not among
+            ``tables`` are ignored. None if ``tables`` has them.
         after: how many backfills the caller has found, if it has decided by them.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
@@ -189,6 +192,10 @@ def record(
         own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
         try:
             at = timestamp()
+            if as_of is not None:
+                names = [schema.table for schema in tables]
+                of_name = {schema.table: schema for schema in as_of(at)}
+                tables = [of_name[name] for name in names if name in of_name]
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise

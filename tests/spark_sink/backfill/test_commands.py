@@ -13,7 +13,7 @@ import pytest
 
 from connector.backfill.documents import Backfill, Progress, TableProgress
 from connector.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
-from connector.commands.backfill import _lost, due_at_start
+from connector.commands.backfill import Requests, _lost, due_at_start
 from connector.commands.reports import spool_report, spool_text
 from connector.config import SourceConfig
 from connector.config.sections import Tables
@@ -117,7 +117,8 @@ async def due(
     table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
     async with opened(source, emulator_host=host, started=True) as stream:
-        return due_at_start(spool, header, stream, RowVersions(period, table_bytes), lambda: stream.now)
+        requests = Requests(lambda: stream.now, lambda _: stream.stream.tables)
+        return due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)
 
 
 def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:
