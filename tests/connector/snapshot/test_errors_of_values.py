@@ -1,7 +1,7 @@
 """No value of a row is in the error that it causes, nor in the traceback."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -48,6 +48,10 @@ def block_of(type_json: str, values: list[bytes]) -> RowBlock:
     return RowBlock([ColumnType("c", type_json, is_primary_key=False, ordinal_position=1)], values)
 
 
+def _failing(text: str) -> RowBlock:
+    raise ValueError(text)
+
+
 @effort(150)
 @given(TYPES, st.lists(VALUES, min_size=1, max_size=3))
 def test_values_of_another_type_are_not_in_the_error(type_json: str, values: list[object]) -> None:
@@ -77,9 +81,8 @@ def test_the_error_has_no_cause_that_holds_a_value(method: str) -> None:
 
 
 def test_a_result_that_cannot_be_read_is_an_error_without_its_values() -> None:
-    def broken() -> Any:
-        raise ValueError(SECRET)
-        yield
+    def broken() -> Iterator[RowBlock]:
+        return map(_failing, [SECRET])
 
     reading = _Reading(cast("Any", None), "", cast("Any", None), "a partition")
     with pytest.raises(StreamError, match="a result of a partition cannot be read: ValueError") as caught:
