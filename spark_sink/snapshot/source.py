@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from connector.core.column_kinds import SpannerType
 from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339
@@ -23,7 +22,7 @@ from connector.snapshot.database import DatabaseNow
 from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_partition
-from spark_sink.snapshot.conditions import Conditions
+from spark_sink.snapshot.conditions import Conditions, comparable
 from spark_sink.snapshot.options import SnapshotOptions
 
 FORMAT = "spanner-snapshot"
@@ -141,8 +140,7 @@ class PushingSnapshotReader(SnapshotReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Takes the filters that Spanner evaluates as Spark does; returns the others."""
-        columns = {column.name: SpannerType.parse(column.type) for column in self._planned.columns}
-        conditions = Conditions(self._planned.dialect, columns)
+        conditions = Conditions(self._planned.dialect, comparable(self._planned.columns))
         written = [(one, conditions.sql(one)) for one in filters]
         self._condition = " AND ".join(sql for _, sql in written if sql is not None)
         return [one for one, sql in written if sql is None]
