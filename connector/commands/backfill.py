@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 from connector.backfill.documents import Backfill, Why
 from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
@@ -27,7 +27,7 @@ from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError, UnreachableError
-from connector.log import Log
+from connector.log import Log, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
@@ -95,7 +95,15 @@ async def backfill(
     stop.reading = True
     metrics = ReaderMetrics()
     await delivered(
-        config, path, stop, due, emulator_host=emulator_host, verbose=verbose, options=options, metrics=metrics
+        config,
+        path,
+        stop,
+        due,
+        emulator_host=emulator_host,
+        verbose=verbose,
+        options=options,
+        metrics=metrics,
+        screen=terminal(),
     )
 
 
@@ -332,6 +340,7 @@ async def delivered(
     options: BackfillOptions,
     metrics: ReaderMetrics,
     patience: Patience = Patience(),  # noqa: B008 - frozen
+    screen: TextIO | None = None,
 ) -> None:
     """Runs the process that reads and delivers a backfill, until it is done or until ``stop``.
 
@@ -364,7 +373,7 @@ async def delivered(
         patience=patience,
         name="the process of the backfill",
     )
-    async with _drained_when_stopped(process, stop), reported(spool, document):
+    async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:
             await process.run()
         except SinkError as error:
