@@ -67,11 +67,21 @@ class Service:
         return path
 
     def await_progress(self, service: Background) -> None:
-        """Waits until something was sealed or delivered, or for a while, and then a little more."""
-        deadline, before = time.monotonic() + _LONGEST_WAIT, self._reached()
-        while self._reached() == before and time.monotonic() < deadline and service.process.poll() is None:
+        """Waits until this run has sealed or delivered something, or for a while, and then a little more."""
+        deadline = time.monotonic() + _LONGEST_WAIT
+        before: tuple[int, int] | None = None
+        while time.monotonic() < deadline and service.process.poll() is None:
+            if before is None and self._is_ready(service):
+                before = self._reached()
+            if before is not None and self._reached() != before:
+                break
             time.sleep(0.25)
         time.sleep(self._random.uniform(0, 6))
+
+    def _is_ready(self, service: Background) -> bool:
+        """Whether the run delivers the backfill itself: what a killed one has started may still end its work."""
+        backfill = self._backfill()
+        return backfill is not None and (backfill.progress.is_done or f"{backfill.spool.path} goes to" in service.said)
 
     def _reached(self) -> tuple[int, int]:
         """What is sealed and delivered of the backfill; once it is done, of the stream."""
