@@ -193,7 +193,7 @@ class _Reading:
         try:
             yield from blocks
         except (DecodeError, ValueError) as error:
-            raise StreamError(f"a result of {self.what} cannot be read: {type(error).__name__}") from error
+            raise StreamError(f"a result of {self.what} cannot be read: {type(error).__name__}") from None
 
     def _check(self, found: CallError, *, waited: float) -> None:
         """Raises the error unless the call can be repeated."""

@@ -9,6 +9,7 @@ is known of each row that differs.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--dialect", choices=["googlesql", "postgresql"], default="googlesql")
     parser.add_argument("--sink", choices=SINKS, default="files")
     given = parser.parse_args()
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts twice as fast
     folder = Path(tempfile.mkdtemp(prefix="backfill-"))
     report(f"{given.rows} rows, {given.kills} kills, seed {given.seed}, {given.dialect}, {given.sink}: {folder}")
     with find_or_start(churn_seconds=10) as emulator, destination(given.sink, folder) as target:
