@@ -32,9 +32,9 @@ from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
 from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
+from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
-from spark_sink.sink.epoch_rows import Completion
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""

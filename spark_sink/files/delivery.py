@@ -15,10 +15,10 @@ from connector.storage.locations import absolute
 from spark_sink.files import source as file_source
 from spark_sink.files.config import CONSUMER, FilesConfig
 from spark_sink.files.plan import FileOptions, Holding
+from spark_sink.sink.completing.epoch_rows import Completion, forget_completed
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import last_of
-from spark_sink.sink.epoch_rows import Completion, forget_completed
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source.admission import EpochWeight
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.manifest import Manifest, SegmentFile
-from spark_sink.sink.epoch_rows import Completion
+from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.source.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False}

@@ -23,9 +23,9 @@ from connector.spool.summaries import held_bytes
 from spark_sink.files.config import CONSUMER
 from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holding, file_groups, shared_out
 from spark_sink.files.writer import FileWriter
+from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
-from spark_sink.sink.epoch_rows import Completion
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, by_minute
 from spark_sink.source.data_source import existing
@@ -72,7 +72,7 @@ class FileSinkSource(DataSource):
 
     Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``file_options`` and ``holding``, a
     :class:`spark_sink.files.plan.FileOptions` and a :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``,
-    absolute; ``completion``, a :class:`spark_sink.sink.epoch_rows.Completion` as text, or empty.
+    absolute; ``completion``, a :class:`spark_sink.sink.completing.epoch_rows.Completion` as text, or empty.
     """
 
     cores = 0

@@ -27,12 +27,12 @@ from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileOptions
+from spark_sink.sink.completing.epoch_rows import Completion, EpochRows
+from spark_sink.sink.completing.whole_rows import with_mark
 from spark_sink.sink.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.epoch_rows import Completion, EpochRows
 from spark_sink.sink.row_encoding import encode_rows
 from spark_sink.sink.row_slices import by_table, size_of, slices_of
-from spark_sink.sink.whole_rows import with_mark
 
 _OPEN_FILES = 100
 """Files of different tables that are open at a time; compressed bytes depend on it."""

@@ -31,7 +31,7 @@ from connector.envelope.source_metadata import COMPLETED
 from connector.storage.opening import open_store
 from connector.storage.store import contents
 from spark_sink.errors import SinkError
-from spark_sink.sink.whole_rows import METADATA_WITH_COMPLETED, are_completed
+from spark_sink.sink.completing.whole_rows import METADATA_WITH_COMPLETED, are_completed
 
 
 class Replay(Protocol):
@@ -145,7 +145,7 @@ class DeadLetters:
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:
         """The rows, with :data:`connector.envelope.envelope.SCHEMA`, exactly as they were put, and their reasons.
 
-        Rows that were completed keep the field that says so (:mod:`spark_sink.sink.whole_rows`).
+        Rows that were completed keep the field that says so (:mod:`spark_sink.sink.completing.whole_rows`).
 
         Raises:
             FileNotFoundError: the file is gone, or it was replaced.

@@ -24,7 +24,7 @@ from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
-from spark_sink.sink.whole_rows import are_completed
+from spark_sink.sink.completing.whole_rows import are_completed
 
 LARGEST = 9_500_000
 """The most bytes of a row: a request has less than 10 MB, and describes the columns, too."""

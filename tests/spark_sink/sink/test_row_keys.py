@@ -13,10 +13,10 @@ from connector.core.column_kinds import ColumnKind
 from connector.core.records import ColumnType
 from connector.errors import SpannerCdcError
 from connector.snapshot.row_block import RowBlock
-from spark_sink.sink import epoch_rows
-from spark_sink.sink.epoch_rows import Completion, SpannerRows
-from spark_sink.sink.row_keys import row_key
-from spark_sink.sink.whole_rows import Read
+from spark_sink.sink.completing import epoch_rows
+from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
+from spark_sink.sink.completing.row_keys import row_key
+from spark_sink.sink.completing.whole_rows import Read
 from tests.connector.snapshot.encoded import encoded
 from tests.property.effort import effort
 from tests.spark_sink.column_types import TYPE_OBJECTS

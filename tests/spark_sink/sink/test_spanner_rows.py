@@ -7,9 +7,9 @@ import pytest
 from connector.config import SourceConfig
 from connector.errors import NoSuchTableError, SpannerCdcError, UnreachableError, VersionRetentionError
 from connector.snapshot.queries import TableQuery
-from spark_sink.sink import epoch_rows
-from spark_sink.sink.epoch_rows import Completion, SpannerRows
-from spark_sink.sink.whole_rows import Found, Read
+from spark_sink.sink.completing import epoch_rows
+from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
+from spark_sink.sink.completing.whole_rows import Found, Read
 
 SOURCE = SourceConfig(
     project="p", instance="in", database="d", change_stream="Everything", complete_rows=True, emulator_host="x:1"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE, SOURCE_METADATA
 from connector.envelope.source_metadata import COMPLETED
-from spark_sink.sink.row_keys import Key, Kinds, kinds_of, row_key
+from spark_sink.sink.completing.row_keys import Key, Kinds, kinds_of, row_key
 
 PARTIAL = ("OLD_AND_NEW_VALUES", "NEW_VALUES")
 """The value capture types whose updates hold only what changed."""
@@ -64,7 +64,7 @@ class Read:
 class Found:
     """The rows that were read, by key, and the columns that the table does not have as of the timestamp.
 
-    The keys are those of :func:`spark_sink.sink.row_keys.row_key`.
+    The keys are those of :func:`spark_sink.sink.completing.row_keys.row_key`.
     """
 
     rows: Mapping[Key, Values] = field(default_factory=dict)

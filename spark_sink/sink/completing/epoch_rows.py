@@ -20,8 +20,8 @@ from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from connector.storage.store import contents
 from spark_sink.errors import SinkError
-from spark_sink.sink.row_keys import Key, Kinds, row_key
-from spark_sink.sink.whole_rows import Found, Read, Values, WholeRows, applied, completed, decoded, kept
+from spark_sink.sink.completing.row_keys import Key, Kinds, row_key
+from spark_sink.sink.completing.whole_rows import Found, Read, Values, WholeRows, applied, completed, decoded, kept
 
 _FOLDER = "completed"
 

@@ -1,0 +1,1 @@
+"""Updates that hold only what changed become whole rows, read from Spanner as of their commit."""
