@@ -30,6 +30,7 @@ from connector.verify.rows import (
     RowKind,
     differences,
     parsed,
+    repeated,
     rows_after,
 )
 from connector.verify.source_rows import SourceRows, existing_keys
@@ -114,6 +115,9 @@ class Comparison:
         """
         for number in range(self._count):
             changes = list(self._held.rows(number))
+            if not self._replica.keeps_history:
+                for several in repeated(changes):
+                    self.report.add(several)
             later = {(one.table, one.key) for one in changes if one.change == LATER}
             self.report.later.update(table for table, _ in later)
             held = rows_after(changes)

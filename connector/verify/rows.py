@@ -4,6 +4,7 @@ Both sides have the values of Datastream's unified types. What was not captured 
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,6 +48,8 @@ class RowKind(StrEnum):
     """Spanner does not have it."""
     DIFFERENT = "different"
     """Columns differ."""
+    REPEATED = "repeated"
+    """The destination has several rows of one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,14 @@ def rows_after(changes: Iterable[RowChange]) -> dict[Key, Columns]:
         else:
             rows[row] = parsed(change.payload)
     return rows
+
+
+def repeated(rows: Iterable[RowChange]) -> Iterator[RowDifference]:
+    """The keys of which a destination without a history has several rows."""
+    counts = Counter((row.table, row.key) for row in rows)
+    for (table, key), count in counts.items():
+        if count > 1:
+            yield RowDifference(RowKind.REPEATED, table, (), key)
 
 
 def differences(
