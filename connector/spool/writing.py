@@ -8,7 +8,7 @@ pruned, is in :mod:`connector.spool.retention`.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -212,6 +212,32 @@ class SpoolWriter:
         self.epoch = number
         self._retention.add(manifest, size)
         return manifest
+
+    def seal_written(
+        self,
+        files: Sequence[SegmentFile],
+        tables: Mapping[str, int],
+        *,
+        low: int,
+        high: int,
+        cut: Iterable[CutPartition],
+        now: int,
+        final: bool = False,
+    ) -> Manifest:
+        """Makes the next epoch exist, from segments that others have written; everything else as of :meth:`seal`.
+
+        New schemas are taken from :attr:`registry`, to which the caller has added them in the order of the records.
+
+        Args:
+            files: the segments, in the order of their records; they stay if another daemon has sealed this epoch.
+            tables: mods by table.
+            low: the epoch holds what was committed after this, nanoseconds since the epoch,
+            high: and up to this, inclusive.
+            cut: the partitions from which reading continues after ``high``.
+            now: nanoseconds since the epoch.
+            final: whether the user's end timestamp is reached.
+        """
+        raise NotImplementedError
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
         """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.Retention.prune`."""
