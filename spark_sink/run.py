@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from connector import log
 from connector.config.loading import Config, load
 from connector.config.sections import SparkConfig
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
@@ -67,13 +68,32 @@ class Event(Enum):
 Events = SimpleQueue[Event]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the sink of a configuration; returns the exit code."""
+Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]]
+"""Runs beside the sink; yields the events that the sink is to see."""
+
+
+def main(arguments: Sequence[str], reading: Beside) -> int:
+    """Runs the sink of a configuration; returns the exit code.
+
+    Args:
+        arguments: of the command line.
+        reading: reads the change stream, where the configuration says that executors do.
+    """
     parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="Format of the reader's log.")
     given = parser.parse_args(arguments)
-    return guarded(lambda events: _run(load(given.config), events, verbose=given.verbose), verbose=given.verbose)
+
+    def work(events: Events) -> None:
+        config = load(given.config)
+        if config.source.reader == "executors":
+            log.configure(json=given.log_format == "json", verbose=given.verbose)
+            _run(side_by_side(config), events, reading, verbose=given.verbose)
+        else:
+            _run(config, events, _nothing, verbose=given.verbose)
+
+    return guarded(work, verbose=given.verbose)
 
 
 def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
@@ -111,8 +131,24 @@ def _give_reason(line: str) -> None:
             os.write(int(descriptor), line.encode()[:1024])
 
 
-def _run(config: Config, events: Events, *, verbose: bool) -> None:
-    with running(config, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
+@contextmanager
+def _nothing(_: Config, __: SparkSession, events: Events) -> Iterator[Events]:
+    """Another process reads."""
+    yield events
+
+
+def side_by_side(config: Config) -> Config:
+    """The configuration of an application with two kinds of jobs, neither of which is to wait for the other."""
+    options = {"spark.scheduler.mode": "FAIR", **config.spark.config}
+    return config.model_copy(update={"spark": config.spark.model_copy(update={"config": options})})
+
+
+def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
+    with (
+        running(config, events, verbose=verbose) as (spark, has_delivered),
+        reading(config, spark, events) as events,  # noqa: PLW2901 - those that the sink is to see
+        ExitStack() as held,
+    ):
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
             Sink(spark, config, delivery, check, has_delivered).run(events)
@@ -127,11 +163,11 @@ def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[
     Raises:
         SinkError: Java is missing, or such an error was raised.
     """
-    _need_java()
+    need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
         spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
-        stack.callback(_stop, spark)
+        stack.callback(stop_session, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
         yield spark, has_delivered
@@ -153,7 +189,8 @@ def _final_if_permanent() -> Iterator[threading.Event]:
         raise SinkError(clear_line(error)) from error
 
 
-def _stop(spark: SparkSession) -> None:
+def stop_session(spark: SparkSession) -> None:
+    """Stops a session, whose JVM may have died."""
     with suppress(Py4JError, OSError):  # that the JVM has died is reported elsewhere
         spark.stop()
 
@@ -302,7 +339,12 @@ appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: %m%n%e
 """
 
 
-def _need_java() -> None:
+def need_java() -> None:
+    """Checks that Spark can start.
+
+    Raises:
+        SinkError: Java is missing.
+    """
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin/java") if home else None
     if not (java.exists() if java else shutil.which("java")):

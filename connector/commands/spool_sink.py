@@ -3,8 +3,9 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from connector.config.sinks import sink_names
 from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
+from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log
@@ -21,7 +23,7 @@ from connector.reader.stopping import Stop
 from connector.spanner.key_order import KeyOrder
 from connector.spool import consumers
 from connector.spool.late_store import LateStore
-from connector.spool.manifest import Manifest
+from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from connector.spool.writing import SpoolWriter
@@ -34,6 +36,29 @@ _WARN_INTERVAL = 60.0
 """Seconds between two warnings of the same thing."""
 
 _log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEpoch:
+    """An epoch whose segments are in the spool, and not named by a manifest yet.
+
+    Attributes:
+        low: it holds what was committed after this, nanoseconds since the epoch,
+        high: and up to this, inclusive.
+        files: its segments, in the order of their records.
+        tables: mods by table.
+        schemas: those that are new in it, in the order in which records have them.
+        cut: the partitions from which reading continues.
+        final: whether the user's end timestamp is reached.
+    """
+
+    low: int
+    high: int
+    files: Sequence[SegmentFile]
+    tables: Mapping[str, int]
+    schemas: Sequence[TableSchema]
+    cut: Sequence[CutPartition]
+    final: bool
 
 
 class SpoolSink:
@@ -115,6 +140,50 @@ class SpoolSink:
         finally:
             # Arrow's pool keeps freed memory for each thread that it was used in.
             pa.default_memory_pool().release_unused()
+
+    async def deliver_written(self, written: WrittenEpoch) -> None:
+        """Seals an epoch whose segments are written already; when it returns the epoch survives a crash.
+
+        Raises:
+            SpoolError: the schemas that were found are not those that the segments name.
+        """
+        async with self._lock:
+            await finished_in_thread(functools.partial(self._seal_written, written))
+        self.watermark = written.high
+        self._metrics.spool_bytes = self._writer.bytes
+
+    def _seal_written(self, written: WrittenEpoch) -> Manifest:
+        registry = self._writer.registry
+        for schema in written.schemas:
+            registry.declare(schema.table, schema.primary_keys)
+            registry.observe(schema.table, schema.columns)
+            if schema.key not in registry.schemas:
+                raise SpoolError(f"the schema {schema.key} of table {schema.table} does not follow from the known one")
+        return self._writer.seal_written(
+            written.files,
+            written.tables,
+            low=written.low,
+            high=written.high,
+            cut=written.cut,
+            now=time.time_ns(),
+            final=written.final,
+        )
+
+    async def order_keys(self, unordered: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """The key order of new tables; ``unordered`` has their key columns in the order of their positions."""
+        if self._key_order is None:
+            return dict(unordered)
+        return await self._key_order.order(self._writer.registry, unordered)
+
+    @property
+    def spool(self) -> Spool:
+        """The spool."""
+        return self._spool
+
+    @property
+    def writer(self) -> SpoolWriter:
+        """The spool's writer."""
+        return self._writer
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
         """Keeps late records as dead letters; when it returns they survive a crash."""

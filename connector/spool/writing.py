@@ -159,6 +159,11 @@ class SpoolWriter:
         self._retention = Retention(spool, self._writer, at.epoch, progress)
 
     @property
+    def id(self) -> str:
+        """The writer's id, which the names of its files have."""
+        return self._writer
+
+    @property
     def bytes(self) -> int:
         """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
         return self._retention.bytes

@@ -16,10 +16,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.core.changes import Changes, RecordSchema, integers
+from connector.core.changes import Changes, Int64s, RecordSchema, integers
 from connector.core.epoch import incomplete_transactions
 from connector.core.filters import RecordFilter
 from connector.core.schemas import SchemaRegistry, TableSchema
+from connector.core.windows import without_repeats
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.spool.reading import Spool
 from connector.spool.segments import SegmentBuffer
@@ -56,6 +57,7 @@ class WriterSetup(msgspec.Struct, frozen=True):
         exclude: patterns of tables.
         skip_transaction_tags: prefixes of tags.
         schemas: those known at the window's low watermark, each as JSON.
+        has_repeats: whether two shares may read one partition: the MUTABLE_KEY_RANGE mode.
         declared: the key order of tables that are new or have another key in this window.
     """
 
@@ -69,6 +71,7 @@ class WriterSetup(msgspec.Struct, frozen=True):
     exclude: tuple[str, ...]
     skip_transaction_tags: tuple[str, ...]
     schemas: tuple[str, ...]
+    has_repeats: bool
     declared: dict[str, tuple[str, ...]]
 
 
@@ -132,8 +135,8 @@ class _Task:
         self._segments = 0
         self._slice = -1
         self._index = 0
-        self._held: list[Changes] = []
-        """Records of one commit timestamp, whose others may be in the next batch."""
+        self._held: list[tuple[Changes, Int64s]] = []
+        """Records of one commit timestamp, whose others may be in the next batch, and their shares."""
         self._segment: _Segment | None = None
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[_Row]:
@@ -147,7 +150,7 @@ class _Task:
                 self._slice, self._index = at, 0
             part = batch.slice(first, end - first)
             if kind == RECORD:
-                yield from self._take(changes_of(part, self._definitions))
+                yield from self._take(changes_of(part, self._definitions), integers(part.column("share")))
             elif kind == DEFINITION:
                 for name, text in zip(*(part.column(name).to_pylist() for name in ("schema", "text")), strict=True):
                     if name not in self._definitions:
@@ -163,17 +166,20 @@ class _Task:
             changed = ChangedSchemas(dict(self._registry.keys), new, self._unordered)
             yield _Row(SCHEMAS, msgspec.json.encode(changed).decode())
 
-    def _take(self, changes: Changes) -> Iterator[_Row]:
+    def _take(self, changes: Changes, shares: Int64s) -> Iterator[_Row]:
         last = int(np.searchsorted(changes.commit_timestamps, changes.last, "left"))
-        if self._held and self._held[-1].last != changes.first:
+        if self._held and self._held[-1][0].last != changes.first:
             yield from self._write_held()
         if last:
-            self._held.append(changes.part(0, last))
+            self._held.append((changes.part(0, last), shares[:last]))
             yield from self._write_held()
-        self._held.append(changes.part(last))
+        self._held.append((changes.part(last), shares[last:]))
 
     def _write_held(self) -> Iterator[_Row]:
-        changes, self._held = Changes.joined(self._held), []
+        changes = Changes.joined([part for part, _ in self._held])
+        if self._setup.has_repeats:
+            changes = without_repeats(changes, np.concatenate([shares for _, shares in self._held]))
+        self._held = []
         for one in incomplete_transactions(changes):
             found = [one.server_transaction_id, one.commit_timestamp, one.expected, one.received]
             yield _Row(INCOMPLETE, orjson.dumps(found).decode())
