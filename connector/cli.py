@@ -24,8 +24,8 @@ from connector.commands import run as service
 from connector.commands.audit import AuditReport, audit, audit_request
 from connector.commands.backfill import BackfillOptions, backfill
 from connector.commands.check import check_sink, findings_of, warn
-from connector.commands.lifeline import ended_with_stdin
 from connector.commands.executors import read_on_executors
+from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
 from connector.commands.verify import verified_stream, verify

@@ -72,7 +72,7 @@ Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]
 """Runs beside the sink; yields the events that the sink is to see."""
 
 
-def main(arguments: Sequence[str], reading: Beside) -> int:
+def main(arguments: Sequence[str], reading: Beside | None = None) -> int:
     """Runs the sink of a configuration; returns the exit code.
 
     Args:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str], reading: Beside) -> int:
         config = load(given.config)
         if config.source.reader == "executors":
             log.configure(json=given.log_format == "json", verbose=given.verbose)
-            _run(side_by_side(config), events, reading, verbose=given.verbose)
+            _run(side_by_side(config), events, reading or _nothing, verbose=given.verbose)
         else:
             _run(config, events, _nothing, verbose=given.verbose)
 
@@ -146,7 +146,7 @@ def side_by_side(config: Config) -> Config:
 def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
     with (
         running(config, events, verbose=verbose) as (spark, has_delivered),
-        reading(config, spark, events) as events,  # noqa: PLW2901 - those that the sink is to see
+        reading(config, spark, events) as events,
         ExitStack() as held,
     ):
         delivery = delivery_of(config)

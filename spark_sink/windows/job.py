@@ -108,9 +108,9 @@ class WindowJob:
         span = f"({format_rfc3339(window.low)}, {format_rfc3339(window.high)}]"
         self._describe(f"spanner-cdc epoch {window.epoch}: {span}, {len(shares)} shares, {slices} slices")
         rows = self._spark.read.format(FORMAT).options(
-            setup=self._setup.to_json().decode(),
-            window=window.to_json().decode(),
-            shares=msgspec.json.encode([msgspec.Raw(share.to_json()) for share in shares]).decode(),
+            setup=self._setup.to_json(),
+            window=window.to_json(),
+            shares=msgspec.json.encode([share.to_json() for share in shares]).decode(),
             slices=str(slices),
         )
         self._spark.addTag(self._tag)
@@ -143,7 +143,7 @@ def read_window(rows: Sequence[Row]) -> ReadWindow:
             case "error":
                 raise _error(row.text)
             case "report":
-                found.reports.append(ShareReport.from_json(row.text.encode()))
+                found.reports.append(ShareReport.from_json(row.text))
             case kind if kind == SCHEMAS:
                 found.changed.append(msgspec.json.decode(row.text, type=ChangedSchemas))
             case kind if kind == INCOMPLETE:

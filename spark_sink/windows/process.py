@@ -26,7 +26,7 @@ from connector.config.loading import Config, load
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
-from connector.storage.locations import is_bucket
+from connector.storage.locations import in_cloud_storage
 from spark_sink.errors import clear_line
 from spark_sink.run import Event, Events, need_java, session, stop_session
 from spark_sink.windows.reading import on_executors
@@ -89,14 +89,10 @@ def check_reach(config: Config, spark: SparkSession) -> None:
         ConfigurationError: it is a folder of this machine, and they run on others.
     """
     with suppress(PySparkException):  # Spark Connect does not say
-        master = spark.sparkContext.master
-        if not is_bucket(config.spool.path) and not master.startswith("local"):
-            raise ConfigurationError(
-                [
-                    f"spool.path: {config.spool.path} is a folder of this machine, which executors of {master} do not"
-                    " reach: use gs://bucket/prefix"
-                ]
-            )
+        master = spark.sparkContext.master or ""
+        if not in_cloud_storage(config.spool.path) and not master.startswith("local"):
+            why = f"is a folder of this machine, which executors of {master} do not reach: use gs://bucket/prefix"
+            raise ConfigurationError([f"spool.path: {config.spool.path} {why}"])
 
 
 @contextmanager

@@ -223,9 +223,9 @@ class _Segment:
         self.buffer.append(rows)
         mods = changes.mod_counts
         codes, names = integers(changes.column("record_schema")), [one.table_name for one in changes.record_schemas]
-        _count(self._tables, names, np.bincount(codes, mods, len(names)))
+        _count(self._tables, names, np.bincount(codes, mods, len(names)).astype(np.int64))
         types = changes.column("mod_type").dictionary_encode()
-        _count(self._types, types.dictionary.to_pylist(), np.bincount(integers(types.indices), mods))
+        _count(self._types, types.dictionary.to_pylist(), np.bincount(integers(types.indices), mods).astype(np.int64))
 
     def stored(self, spool: Spool, path: str) -> str:
         """Writes it into the spool, durably; returns its description, with the mods by table and by type, as JSON."""
@@ -234,8 +234,8 @@ class _Segment:
         return orjson.dumps(described).decode()
 
 
-def _count(counter: Counter[str], names: list[str], mods: "np.typing.NDArray[np.float64]") -> None:
-    for name, count in zip(names, mods.astype(np.int64).tolist(), strict=True):
+def _count(counter: Counter[str], names: list[str], mods: Int64s) -> None:
+    for name, count in zip(names, mods.tolist(), strict=True):
         if count:
             counter[name] += count
 

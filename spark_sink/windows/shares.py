@@ -4,7 +4,7 @@ A task that fails with an error of the connector yields that as a row and ends, 
 fail again, and the driver needs no traceback. What a task has yielded before is not used then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector import errors
+from connector.core.changes import Changes
 from connector.core.windows import Share, ShareReport, Window
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.windows.task import WindowSetup, read_share
@@ -40,28 +41,28 @@ class TaskError(msgspec.Struct, frozen=True):
 
     def rebuilt(self) -> SpannerCdcError:
         """The error, of the same class, so that its exit code is the same."""
-        kind = getattr(errors, self.kind, StreamError)
-        if kind is ConfigurationError:
-            return ConfigurationError([self.message])
+        kind: type[SpannerCdcError] = getattr(errors, self.kind, StreamError)
+        if issubclass(kind, ConfigurationError):
+            return kind([self.message])
         if issubclass(kind, DataLostError):
             return kind(self.message, hint=self.hint, earliest=self.earliest)
-        return cast("type[SpannerCdcError]", kind)(self.message, hint=self.hint)
+        return kind(self.message, hint=self.hint)
 
 
 @dataclass(frozen=True)
 class SharePartition(InputPartition):
     """A share as Spark sends it to an executor; all but the number of slices is JSON."""
 
-    setup: bytes
-    window: bytes
-    share: bytes
+    setup: str
+    window: str
+    share: str
     slices: int
 
 
 class WindowShares(DataSource):
     """Reads the shares of a window.
 
-    Options: ``setup``, a :class:`WindowSetup` as JSON; ``window``; ``shares``, a JSON list; ``slices``, a number.
+    Options: ``setup``, a :class:`WindowSetup` as JSON; ``window``; ``shares``, a JSON list of strings; ``slices``, a number.
     """
 
     @classmethod
@@ -86,9 +87,9 @@ class WindowReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        setup, window = (self._options[name].encode() for name in ("setup", "window"))
-        shares = msgspec.json.decode(self._options["shares"], type=list[msgspec.Raw])
-        return [SharePartition(setup, window, bytes(share), int(self._options["slices"])) for share in shares]
+        setup, window = self._options["setup"], self._options["window"]
+        shares = msgspec.json.decode(self._options["shares"], type=list[str])
+        return [SharePartition(setup, window, share, int(self._options["slices"])) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a share; its report, or its error, comes last."""
@@ -98,10 +99,10 @@ class WindowReader(DataSourceReader):
         window = Window.from_json(partition.window)
         maker = RowMaker(share.number, window.low, window.high, partition.slices)
         try:
-            with closing(read_share(setup, window, share)) as items:
+            with closing(cast("Generator[Changes | ShareReport]", read_share(setup, window, share))) as items:
                 for item in items:
                     if isinstance(item, ShareReport):
-                        yield text_row(REPORT, share.number, item.to_json().decode())
+                        yield text_row(REPORT, share.number, item.to_json())
                     else:
                         yield from maker.rows(item)
         except SpannerCdcError as error:
