@@ -6,7 +6,7 @@ once, as a :class:`RecordSchema` that rows refer to by number. There is no Pytho
 :meth:`Changes.records` convert from and to the records of :mod:`connector.core.records`, cheaper for a few records.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -162,6 +162,15 @@ class Changes:
         if start == 0 and stop == len(self):
             return self
         return Changes(self.batch.slice(start, max(stop - start, 0)), self.record_schemas)
+
+    def chunks(self, size: int) -> "Iterator[Changes]":
+        """The records in parts that each end with the record that reaches ``size`` bytes."""
+        ends = np.cumsum(self.sizes)
+        start, before = 0, 0
+        while start < len(self):
+            stop = min(int(np.searchsorted(ends, before + size)) + 1, len(self))
+            yield self.part(start, stop)
+            start, before = stop, int(ends[stop - 1])
 
     def passed(self, timestamp: int) -> int:
         """How many records were committed at or before ``timestamp``; they must be in the order of their timestamps."""

@@ -159,8 +159,8 @@ class SpoolWriter:
         self._retention = Retention(spool, self._writer, at.epoch, progress)
 
     @property
-    def id(self) -> str:
-        """The writer's id, which the names of its files have."""
+    def writer(self) -> str:
+        """This writer's id, which is part of its files' names."""
         return self._writer
 
     @property
@@ -189,34 +189,15 @@ class SpoolWriter:
         number = self.epoch + 1
         changes = self._keeps(epoch.changes)
         file = self._write_segment(number, changes) if changes.mods else None
-        for key in self.registry.schemas.keys() - self._written:
-            self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
-            self._written.add(key)
-        tokens, cut_file = self._cuts.placed(number, {at.token: at.start_timestamp for at in cut})
-        manifest = Manifest(
-            version=CUT_VERSION if cut_file else VERSION,
-            epoch=number,
-            spool_id=self._header.spool_id,
-            source=self._header.source,
-            watermark_low=epoch.low,
-            watermark_high=epoch.high,
-            files=(file,) if file else (),
-            tables=_mods_by_table(changes) if file else {},
-            schema_keys=dict(self.registry.keys),
-            cut=tokens,
-            cut_file=cut_file,
+        return self._create(
+            (file,) if file else (),
+            _mods_by_table(changes) if file else {},
+            epoch.low,
+            epoch.high,
+            cut,
+            now=now,
             final=final,
-            writer=self._writer,
-            sealed_at=now,
         )
-        try:
-            size = create_epoch(self._spool, manifest)
-        except SpoolInUseError:
-            self._delete_files_of(number)
-            raise
-        self.epoch = number
-        self._retention.add(manifest, size)
-        return manifest
 
     def seal_written(
         self,
@@ -234,7 +215,8 @@ class SpoolWriter:
         New schemas are taken from :attr:`registry`, to which the caller has added them in the order of the records.
 
         Args:
-            files: the segments, in the order of their records; they stay if another daemon has sealed this epoch.
+            files: the segments, in the order of their records, ``segments/<epoch>-<writer>-<part>.arrow`` with 20
+                digits, this :attr:`writer` and any part. Other segments of this epoch are deleted once it is sealed.
             tables: mods by table.
             low: the epoch holds what was committed after this, nanoseconds since the epoch,
             high: and up to this, inclusive.
@@ -242,7 +224,48 @@ class SpoolWriter:
             now: nanoseconds since the epoch.
             final: whether the user's end timestamp is reached.
         """
-        raise NotImplementedError
+        return self._create(files, tables, low, high, cut, now=now, final=final)
+
+    def _create(
+        self,
+        files: Sequence[SegmentFile],
+        tables: Mapping[str, int],
+        low: int,
+        high: int,
+        cut: Iterable[CutPartition],
+        *,
+        now: int,
+        final: bool,
+    ) -> Manifest:
+        number = self.epoch + 1
+        for key in self.registry.schemas.keys() - self._written:
+            self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
+            self._written.add(key)
+        tokens, cut_file = self._cuts.placed(number, {at.token: at.start_timestamp for at in cut})
+        manifest = Manifest(
+            version=CUT_VERSION if cut_file else VERSION,
+            epoch=number,
+            spool_id=self._header.spool_id,
+            source=self._header.source,
+            watermark_low=low,
+            watermark_high=high,
+            files=tuple(files),
+            tables=dict(tables),
+            schema_keys=dict(self.registry.keys),
+            cut=tokens,
+            cut_file=cut_file,
+            final=final,
+            writer=self._writer,
+            sealed_at=now,
+        )
+        try:
+            size = create_epoch(self._spool, manifest)
+        except SpoolInUseError:
+            self._delete_files_of(number)
+            raise
+        self.epoch = number
+        self._retention.add(manifest, size)
+        return manifest
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
         """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.Retention.prune`."""
@@ -256,7 +279,7 @@ class SpoolWriter:
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         segment = SegmentBuffer()
-        for chunk in _chunks(changes):
+        for chunk in changes.chunks(BATCH_BYTES):
             segment.append(self._envelope.build(chunk, self.registry, number))
         path = segment_path(number, self._writer)
         return segment.store(self._spool.storage, path, first=changes.first, last=changes.last)
@@ -269,13 +292,3 @@ def _mods_by_table(changes: Changes) -> dict[str, int]:
     for schema, count in zip(schemas, mods.tolist(), strict=True):
         tables[schema.table_name] += count
     return {table: count for table, count in tables.items() if count}
-
-
-def _chunks(changes: Changes) -> Iterator[Changes]:
-    """The records in slices that each end with the record that reaches :data:`BATCH_BYTES`."""
-    ends = np.cumsum(changes.sizes)
-    start, before = 0, 0
-    while start < len(changes):
-        stop = min(int(np.searchsorted(ends, before + BATCH_BYTES)) + 1, len(changes))
-        yield changes.part(start, stop)
-        start, before = stop, int(ends[stop - 1])

@@ -85,7 +85,7 @@ class WindowReader:
         self._weights: Mapping[str, int] = {}
         self._pace = Pace()
         self._cores = max(1, cores_of(spark))
-        self._job = WindowJob(spark, _setup(read))
+        self._job = WindowJob(spark, WindowSetup.of(stream, read.sink.spool.path))
         self._stopping = asyncio.Event()
         self._hot_windows = 0
         self._is_first = True
@@ -211,7 +211,7 @@ class WindowReader:
         return WriterSetup(
             self._sink.spool.path,
             window.epoch,
-            self._sink.writer.id,
+            self._sink.writer.writer,
             (source.project, source.instance, source.database, source.change_stream, source.default_schema),
             config.envelope.stream_name,
             config.envelope.read_method,
@@ -289,20 +289,3 @@ class WindowReader:
                 seconds=round(slowest.seconds, 1),
                 span_s=round(span / SECOND, 1),
             )
-
-
-def _setup(read: ReadRange) -> WindowSetup:
-    stream, client = read.stream, read.stream.client
-    return WindowSetup(
-        database=client.database,
-        emulator_host=client.emulator_host,
-        endpoint=client.endpoint,
-        database_role=client.database_role,
-        rpc_priority=client.rpc_priority,
-        dialect=stream.dialect.name,
-        change_stream=stream.stream.name,
-        partition_mode=stream.stream.partition_mode,
-        heartbeat=read.config.source.heartbeat,
-        spool=read.sink.spool.path,
-        late_records=read.config.source.late_records,
-    )

@@ -1,7 +1,9 @@
 """A window, its shares, and what a share's reader reports. Pure; timestamps are nanoseconds since the epoch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from connector.core.partitions import CutPartition
 
@@ -15,10 +17,14 @@ class Window:
     low: int
     high: int
 
-    def to_json(self) -> bytes: ...
+    def to_json(self) -> str:
+        """As a document for :meth:`from_json`."""
+        return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: bytes) -> "Window": ...
+    def from_json(cls, text: str) -> "Window":
+        """The window of a document."""
+        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +35,15 @@ class Share:
     """From 0; of two shares that read the same partition, the one with the lesser number is used."""
     cut: tuple[CutPartition, ...]
 
-    def to_json(self) -> bytes: ...
+    def to_json(self) -> str:
+        """As a document for :meth:`from_json`."""
+        return json.dumps([self.number, _plain(self.cut)])
 
     @classmethod
-    def from_json(cls, text: bytes) -> "Share": ...
+    def from_json(cls, text: str) -> "Share":
+        """The share of a document."""
+        number, cut = json.loads(text)
+        return cls(number, _cut(cut))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +56,11 @@ class ShareReport:
     followed: tuple[str, ...]
     """The tokens that it discovered and read."""
     declined: tuple[CutPartition, ...]
-    """Those that it discovered and left to the reader of their least parent, and their least parents."""
+    """The partitions that it discovered and left to the reader of their least parent."""
     least_parents: tuple[str, ...]
     """The least parent of each of ``declined``."""
     bytes_of: Mapping[str, int]
-    """The bytes that were returned of each partition of ``cut``, by token; none means 0."""
+    """The bytes of records that were returned of each partition of ``cut``, by token; none means 0."""
     records: int
     mods: int
     bytes: int
@@ -57,7 +68,22 @@ class ShareReport:
     retries: int
     seconds: float
 
-    def to_json(self) -> bytes: ...
+    def to_json(self) -> str:
+        """As a document for :meth:`from_json`."""
+        document = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps({**document, "cut": _plain(self.cut), "declined": _plain(self.declined)})
 
     @classmethod
-    def from_json(cls, text: bytes) -> "ShareReport": ...
+    def from_json(cls, text: str) -> "ShareReport":
+        """The report of a document."""
+        document: dict[str, Any] = json.loads(text)
+        document |= {name: tuple(document[name]) for name in ("followed", "least_parents")}
+        return cls(**document | {name: _cut(document[name]) for name in ("cut", "declined")})
+
+
+def _plain(cut: Iterable[CutPartition]) -> list[tuple[str, int, bool]]:
+    return [(at.token, at.start_timestamp, at.is_late) for at in cut]
+
+
+def _cut(plain: Iterable[tuple[str, int, bool]]) -> tuple[CutPartition, ...]:
+    return tuple(CutPartition(*at) for at in plain)

@@ -25,9 +25,10 @@ from spark_sink.windows.rows import ORDER, ROWS, RowMaker
 from spark_sink.windows.segments import WriterSetup, writer_of
 from tests.connector.builders import AT, column, record
 from tests.property.effort import effort
-from tests.property.some_records import records
+from tests.property.some_records import records as some_records
 from tests.spark_sink.spools import SOURCE
 
+records = some_records.filter(lambda one: one.mods)
 LOW = AT - 1
 HIGH = AT + 3 * MINUTE
 EXCLUDED = "music.*"
