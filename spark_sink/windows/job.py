@@ -9,12 +9,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import orjson
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from connector.core.epoch import IncompleteTransaction
 from connector.core.timestamps import format_rfc3339
@@ -93,7 +98,7 @@ class WindowJob:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._rows(window, shares, writers, slices)
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 if self._cancelled.is_set():
                     return None
                 if is_own(error) or attempt == _ATTEMPTS:
@@ -115,13 +120,8 @@ class WindowJob:
         )
         self._spark.addTag(self._tag)
         try:
-            return (
-                rows.load()
-                .repartitionById(slices, "slice")
-                .sortWithinPartitions(*ORDER)
-                .mapInArrow(writer_of(writers), from_arrow_schema(RESULTS))
-                .collect()
-            )
+            ordered = rows.load().repartitionById(slices, "slice").sortWithinPartitions(*ORDER)
+            return _written(ordered, writers).collect()
         finally:
             self._spark.removeTag(self._tag)
 
@@ -131,6 +131,23 @@ class WindowJob:
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
 
 
+def _written(ordered: DataFrame, writers: WriterSetup) -> DataFrame:
+    """The results of writers of these rows.
+
+    ``mapInArrow`` uses no pandas, but PySpark refuses it without; the connector does not make its users install that
+    for nothing. Spark Connect needs pandas itself, so that it never comes to the second way.
+    """
+    write, schema = writer_of(writers), from_arrow_schema(RESULTS)
+    try:
+        return ordered.mapInArrow(write, schema)
+    except ImportError:
+        function = UserDefinedFunction(write, schema, "write", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        columns: Any = function(*(ordered[name] for name in ordered.columns))
+        frame: Any = ordered
+        written = frame._jdf.mapInArrow(columns._jc, False, None)  # noqa: SLF001 - what mapInArrow itself calls
+        return ClassicFrame(written, ordered.sparkSession)
+
+
 def read_window(rows: Sequence[Row]) -> ReadWindow:
     """What the rows of a job report.
 
@@ -138,7 +155,7 @@ def read_window(rows: Sequence[Row]) -> ReadWindow:
         SpannerCdcError: that of a task.
     """
     found = ReadWindow()
-    for row in sorted(rows, key=lambda row: (row.slice, row.index)):
+    for row in sorted(rows, key=lambda row: (row.slice, row.part)):
         match row.kind:
             case "error":
                 raise _error(row.text)

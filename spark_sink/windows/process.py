@@ -50,16 +50,19 @@ def main(arguments: Sequence[str]) -> int:
     collect_rarely()
     try:
         return _read(load(given.config), given)
-    except (PySparkException, Py4JError) as error:
-        line, code = clear_line(error), 1
-    except SpoolInUseError as error:
-        line, code = str(error), TRANSIENT if given.stdin_lifeline else error.exit_code
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        line, code = line_and_exit_code(error)
-    if given.verbose and (raised := sys.exc_info()[1]) is not None:
-        sys.stderr.write(log.whereabouts(raised))
-    sys.stderr.write(f"spanner-cdc: {line}\n")
-    return code
+        if given.verbose:
+            sys.stderr.write(log.whereabouts(error))
+        line, code = _line_and_exit_code(error)
+        if isinstance(error, SpoolInUseError) and given.stdin_lifeline:
+            code = TRANSIENT  # the daemon of a killed Spark query soon ends
+        sys.stderr.write(f"spanner-cdc: {line}\n")
+        return code
+
+
+def _line_and_exit_code(error: Exception) -> tuple[str, int]:
+    is_sparks = isinstance(error, (PySparkException, Py4JError))
+    return (clear_line(error), 1) if is_sparks else line_and_exit_code(error)
 
 
 def _read(config: Config, given: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ RESULTS = pa.schema(
     [
         pa.field("kind", pa.string()),
         pa.field("slice", pa.int32()),
-        pa.field("index", pa.int32()),
+        pa.field("part", pa.int32()),
         pa.field("text", pa.string()),
     ]
 )
@@ -94,7 +94,7 @@ class _Row:
     kind: str
     text: str
     slice: int = 0
-    index: int = 0
+    part: int = 0
 
 
 def writer_of(setup: WriterSetup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -111,7 +111,7 @@ def writer_of(setup: WriterSetup) -> Callable[[Iterator[pa.RecordBatch]], Iterat
 
 
 def _result(row: _Row) -> pa.RecordBatch:
-    values = {"kind": row.kind, "slice": row.slice, "index": row.index, "text": row.text}
+    values = {"kind": row.kind, "slice": row.slice, "part": row.part, "text": row.text}
     return pa.RecordBatch.from_pylist([values], schema=RESULTS)
 
 
@@ -134,7 +134,7 @@ class _Task:
         self._spool = Spool.at(setup.spool)
         self._segments = 0
         self._slice = -1
-        self._index = 0
+        self._part = 0
         self._held: list[tuple[Changes, Int64s]] = []
         """Records of one commit timestamp, whose others may be in the next batch, and their shares."""
         self._segment: _Segment | None = None
@@ -147,7 +147,7 @@ class _Task:
             at, kind = int(slices[first]), int(kinds[first])
             if at != self._slice:
                 yield from self._end_slice()
-                self._slice, self._index = at, 0
+                self._slice, self._part = at, 0
             part = batch.slice(first, end - first)
             if kind == RECORD:
                 yield from self._take(changes_of(part, self._definitions), integers(part.column("share")))
@@ -202,8 +202,8 @@ class _Task:
     def _store(self) -> _Row:
         assert self._segment is not None
         path = f"{self._name}-{self._segments}.arrow"
-        row = _Row(SEGMENT, self._segment.stored(self._spool, path), self._slice, self._index)
-        self._segments, self._index, self._segment = self._segments + 1, self._index + 1, None
+        row = _Row(SEGMENT, self._segment.stored(self._spool, path), self._slice, self._part)
+        self._segments, self._part, self._segment = self._segments + 1, self._part + 1, None
         return row
 
 

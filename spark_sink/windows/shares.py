@@ -62,7 +62,8 @@ class SharePartition(InputPartition):
 class WindowShares(DataSource):
     """Reads the shares of a window.
 
-    Options: ``setup``, a :class:`WindowSetup` as JSON; ``window``; ``shares``, a JSON list of strings; ``slices``, a number.
+    Options: ``setup``, a :class:`WindowSetup` as JSON; ``window``; ``shares``, a JSON list of strings; ``slices``, how
+    many there are.
     """
 
     @classmethod

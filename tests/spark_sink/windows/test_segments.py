@@ -78,7 +78,7 @@ def written(setup: WriterSetup, tasks: list[pa.Table], *, rows: int) -> dict[str
         for batch in writer_of(setup)(iter(task.to_batches(max_chunksize=rows)))
         for row in batch.to_pylist()
     ]
-    for row in sorted(results, key=lambda row: (row["slice"], row["index"])):
+    for row in sorted(results, key=lambda row: (row["slice"], row["part"])):
         found[row["kind"]].append(orjson.loads(row["text"]))
     return found
 
