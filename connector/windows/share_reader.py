@@ -64,6 +64,7 @@ class ShareReader:
         budget: int = BUDGET,
     ) -> None:
         self._share = share
+        self._mutable = bound is not None
         self._metrics = ReaderMetrics()
         self._rule = LeastParent()
         self._weighed = _WeighedQueries(queries)
@@ -92,14 +93,15 @@ class ShareReader:
         began = time.perf_counter()
         await self._scheduler.run()
         assert self._sink.cut is not None, "the reader ends with an epoch up to its end"
-        followed, declined = self._rule.followed, self._rule.declined
-        left = [one for token, one in declined.items() if token not in followed]
+        declined = self._rule.declined
+        alive = {at.token for at in self._sink.cut}
         return ShareReport(
             self._share.number,
             tuple(self._sink.cut),
-            tuple(followed),
-            tuple(child for child, _ in left),
-            tuple(least for _, least in left),
+            tuple(sorted(self._rule.followed)),
+            tuple(at.token for at in self._share.cut if at.token not in alive),
+            tuple(child for child, _ in declined),
+            tuple(least for _, least in declined),
             {at.token: size for at in self._sink.cut if (size := self._weighed.sizes[at.token])},
             self._sink.records,
             self._sink.mods,
@@ -107,6 +109,7 @@ class ShareReader:
             self._metrics.queries,
             self._metrics.retries,
             time.perf_counter() - began,
+            mutable=self._mutable,
         )
 
 

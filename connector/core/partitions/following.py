@@ -31,16 +31,20 @@ class LeastParent:
     """
 
     def __init__(self) -> None:
-        self.followed: dict[str, None] = {}
-        """The tokens that were followed, in the order in which they were discovered."""
-        self.declined: dict[str, tuple[CutPartition, str]] = {}
-        """What was left to others, by token, and its least parent."""
+        self.followed: set[str] = set()
+        """The tokens that were followed."""
+        self._declined: dict[str, tuple[CutPartition, str]] = {}
 
     def __call__(self, announcer: str, child: CutPartition, parents: frozenset[str]) -> bool:
         """As of :class:`Follows`; notes the decision."""
         least = min(parents, default=announcer)
         if announcer != least:
-            self.declined[child.token] = child, least
+            self._declined[child.token] = child, least
             return False
-        self.followed[child.token] = None
+        self.followed.add(child.token)
         return True
+
+    @property
+    def declined(self) -> list[tuple[CutPartition, str]]:
+        """What was left to others, and its least parent; sorted by token."""
+        return [one for token, one in sorted(self._declined.items()) if token not in self.followed]

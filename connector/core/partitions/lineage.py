@@ -94,6 +94,8 @@ class Lineage:
     def advance(self) -> int:
         """Moves the watermark as far as it may go, and returns it."""
         least = self._progress.find()
+        if least is None and self._follows is not follow_all:
+            least = self._end  # all have ended, and others follow their children
         if least is not None:
             self._watermark = max(self._watermark, least if self._end is None else min(least, self._end))
         return self._watermark

@@ -55,21 +55,21 @@ class Pace:
     bytes_per_second: float = 0.0
     """Bytes a second of commit time, as the last windows had."""
 
-    def after(self, *, span: int, size: int, behind: int) -> "Pace":
+    def after(self, *, span: int, bytes: int, behind: int) -> "Pace":  # noqa: A002 - the word of every report
         """The pace after a window was sealed: longer while behind, shorter at the head of an idle stream.
 
         Args:
             span: nanoseconds of commit time of the window.
-            size: bytes of its records, over all shares.
+            bytes: of its records, over all shares.
             behind: nanoseconds between its end and Spanner's clock now.
         """
-        rate = size * SECOND / span
+        rate = bytes * SECOND / span
         # A rise counts at once: a window of unexpected size costs more than one that is too short.
         rate = max(rate, (rate + self.bytes_per_second) / 2)
         if behind > 2 * self.length:
             length = min(2 * self.length, MINUTE)
         elif behind <= self.length:
-            length = max(min(self.length, FIRST_LENGTH) // (1 if size > WORTH else 2), LEAST_LENGTH)
+            length = max(min(self.length, FIRST_LENGTH) // (1 if bytes > WORTH else 2), LEAST_LENGTH)
         else:
             length = self.length
         if rate > 0:

@@ -55,6 +55,8 @@ class ShareReport:
     """The share's part of the cut at ``high``."""
     followed: tuple[str, ...]
     """The tokens that it discovered and read."""
+    finished: tuple[str, ...]
+    """The tokens of the share that ended in the window."""
     declined: tuple[CutPartition, ...]
     """The partitions that it discovered and left to the reader of their least parent."""
     least_parents: tuple[str, ...]
@@ -67,6 +69,8 @@ class ShareReport:
     queries: int
     retries: int
     seconds: float
+    mutable: bool = False
+    """Whether the change stream is in the MUTABLE_KEY_RANGE mode, where several shares may read one partition."""
 
     def to_json(self) -> str:
         """As a document for :meth:`from_json`."""
@@ -77,7 +81,7 @@ class ShareReport:
     def from_json(cls, text: str) -> "ShareReport":
         """The report of a document."""
         document: dict[str, Any] = json.loads(text)
-        document |= {name: tuple(document[name]) for name in ("followed", "least_parents")}
+        document |= {name: tuple(document[name]) for name in ("followed", "finished", "least_parents")}
         return cls(**document | {name: _cut(document[name]) for name in ("cut", "declined")})
 
 
