@@ -88,6 +88,11 @@ class WindowJob:
         with suppress(Exception):  # the session may have ended
             self._spark.interruptTag(self._tag)
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self._cancelled.is_set()
+
     def run(self, window: Window, shares: Sequence[Share], writers: WriterSetup, *, slices: int) -> ReadWindow | None:
         """Reads a window and writes its segments, durably; None if it was cancelled.
 

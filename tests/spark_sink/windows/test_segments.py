@@ -1,7 +1,7 @@
 """What the tasks of a window write is what the one-process reader writes of the same records."""
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -54,7 +54,7 @@ def setup(path: str, **changed: Any) -> WriterSetup:
 
 def shuffled(shares: list[list[DataChangeRecord]], slices: int, random: Random) -> list[pa.Table]:
     """Returns what Spark passes to the writers: a task for each slice, with sorted rows."""
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for number, share in enumerate(shares):
         maker = RowMaker(number, LOW, HIGH, slices)
         rest = sorted(share, key=lambda one: one.commit_timestamp)
@@ -102,11 +102,11 @@ def in_one_process(whole: list[DataChangeRecord]) -> tuple[list[dict[str, Any]],
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("spool")
     for name in ("segments", "manifests"):
         (folder / name).mkdir()
-    yield str(folder)
+    return str(folder)
 
 
 @effort(60)
@@ -154,7 +154,7 @@ def test_segments_end_between_commit_timestamps(path: str, monkeypatch: pytest.M
     found = written(setup(path), shuffled([whole[::2], whole[1::2]], 1, Random(1)), rows=4)
     files = [one["file"] for one in found["segment"]]
     assert len(files) > 5
-    assert all(a["last_commit_timestamp"] < b["first_commit_timestamp"] for a, b in zip(files, files[1:], strict=False))
+    assert all(a["last_commit_timestamp"] < b["first_commit_timestamp"] for a, b in pairwise(files))
     assert events(path, found) == in_one_process(whole)[0]
 
 
