@@ -21,10 +21,12 @@ from connector.errors import ConfigurationError, DataLostError, SpannerCdcError,
 from connector.reader.stopping import Stop
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
+from connector.windows.task import WindowSetup
 from emulator import Scenario, ScriptedServer
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
 from spark_sink.windows import reading
+from spark_sink.windows.job import WindowJob
 from spark_sink.windows.reading import on_executors
 from spark_sink.windows.shares import TaskError
 
@@ -166,7 +168,7 @@ def test_from_executors_to_one_process_and_back_nothing_is_lost_or_repeated(
 
 
 def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = reading.WindowJob.run
+    run = WindowJob.run
     stop = Stop(drain_timeout=60 * SECOND)
 
     with served() as (scenario, server):
@@ -175,13 +177,13 @@ def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeyp
         async def stopped() -> None:
             loop = asyncio.get_running_loop()
 
-            def started(job: reading.WindowJob, *arguments: Any, **options: Any) -> Any:
+            def started(job: WindowJob, *arguments: Any, **options: Any) -> Any:
                 loop.call_soon_threadsafe(stop.request)
                 while not job.cancelled:
                     time.sleep(0.01)
                 return run(job, *arguments, **options)
 
-            monkeypatch.setattr(reading.WindowJob, "run", started)
+            monkeypatch.setattr(WindowJob, "run", started)
             await read(config, stop, emulator_host=None, reader=on_executors(spark))
 
         asyncio.run(stopped())
@@ -195,12 +197,12 @@ def test_an_error_of_a_task_is_raised_in_the_driver_as_it_was(
 ) -> None:
     with served() as (scenario, server):
         config = configured(tmp_path, scenario, server)
-        setup = reading.WindowSetup.of
+        setup = WindowSetup.of
 
         def of(*arguments: Any) -> Any:
             return replace(setup(*arguments), change_stream="Nothing")
 
-        monkeypatch.setattr(reading.WindowSetup, "of", of)
+        monkeypatch.setattr(WindowSetup, "of", of)
         with pytest.raises(SpannerCdcError, match="Nothing"):
             done(config, on_executors(spark))
     assert manifests(config) == []
