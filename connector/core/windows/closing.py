@@ -18,7 +18,7 @@ class Closed:
     cut: tuple[CutPartition, ...]
     """The cut at the window's ``high``, in order of start and token; it may be used only if there are no orphans."""
     orphans: tuple[CutPartition, ...]
-    """Partitions that start in the window and that nobody has read: see :func:`closed`."""
+    """The first partitions that start in the window and that nobody has read: see :func:`closed`."""
     weights: Mapping[str, int]
     """Bytes of each partition of the cut in this window, by token; none means 0."""
 
@@ -28,7 +28,7 @@ def closed(window: Window, reports: Iterable[ShareReport]) -> Closed:
 
     A partition that every share declined, because its least parent was never discovered by anyone, is an orphan. A
     reader of the whole cut reads it. Where there are orphans, nothing of the window may be sealed: the window is read
-    again with ``deal((*cut_at_low, *orphans), ...)``, until there are none.
+    again with ``deal((*cut_at_low, *orphans), ...)``, with those of all times before, until there are none.
 
     Args:
         window: what was read.
@@ -73,7 +73,9 @@ def _orphans(
                 why = f"{partition_name(child.token)} follows {partition_name(least)}, which has not ended"
                 raise _contradiction(window, why)
             orphans[child.token] = child
-    return tuple(sorted(orphans.values(), key=lambda at: (at.start_timestamp, at.token)))
+    # Later ones may have a parent that descends from the first, and that follows them once the first is read.
+    first = min((at.start_timestamp for at in orphans.values()), default=0)
+    return tuple(sorted((at for at in orphans.values() if at.start_timestamp == first), key=lambda at: at.token))
 
 
 def _contradiction(window: Window, what: str) -> StreamError:

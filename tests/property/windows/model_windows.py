@@ -6,7 +6,7 @@ from random import Random
 from connector.core.changes import Changes
 from connector.core.epoch import EpochBuffer
 from connector.core.partitions import CutPartition, Follows, LeastParent, PartitionGraph
-from connector.core.records import INITIAL_TOKEN, DataChangeRecord
+from connector.core.records import INITIAL_TOKEN, ChildPartition, ChildPartitionsRecord, DataChangeRecord
 from connector.core.timestamps import MINUTE
 from connector.core.windows import Closed, Share, ShareReport, Window, closed, deal
 from tests.property.reading.change_stream import ChangeStream, HistoryOptions, Query, TruePartition
@@ -16,6 +16,22 @@ from tests.property.reading.model_reader import Sealed
 from tests.property.reading.mutable_stream import MutableQuery, MutableStream
 from tests.property.reading.reading import MutableReading, Reading, Roughness
 from tests.property.windows.sharing import merged
+
+
+class OrphanedStream(ChangeStream):
+    """Some children name a parent that is never discovered, and that is less than all others."""
+
+    def _announcements(self, at: int, children: list[TruePartition]) -> tuple[ChildPartitionsRecord, ...]:
+        def named(child: ChildPartition) -> ChildPartition:
+            # An empty parent may follow an orphan in the instant in which its own child starts.
+            some = child.token[0] in "01" and not self._options.empty_partitions
+            unknown = {"!unknown"} if some else frozenset[str]()
+            return ChildPartition(child.token, child.parents | unknown)
+
+        return tuple(
+            ChildPartitionsRecord(record.start_timestamp, record.record_sequence, tuple(map(named, record.children)))
+            for record in super()._announcements(at, children)
+        )
 
 
 class NoChecks:
@@ -110,7 +126,7 @@ class MutableShareReading(ShareReading, MutableReading):
 class Windows:
     """Reads a change stream from its start to its horizon in windows, each in shares that are dealt anew."""
 
-    stream_type: type[ChangeStream] = ChangeStream
+    stream_type: type[ChangeStream] = OrphanedStream
     query_type: type[Query] = Query
     share_type: type[ShareReading] = ShareReading
     rule_type: type[Follows] = LeastParent
@@ -139,7 +155,7 @@ class Windows:
             low, cut = high, result.cut
 
     def _window(self, window: Window, cut: tuple[CutPartition, ...]) -> Closed:
-        for _ in range(3):
+        for _ in range(20):
             readings = [self._read(window, share) for share in self._dealt(cut)]
             result = closed(window, [reading.report() for reading in readings])
             if not result.orphans:
@@ -167,7 +183,7 @@ class Windows:
             self.counts += reading.counts
             both.append(reading)
         check(both[0].delivered == both[-1].delivered, "a task that runs twice returns other records")
-        check(both[0].report() == both[-1].report(), "a task that runs twice reports something else: {both[0].report()} {both[1].report()}")
+        check(both[0].report() == both[-1].report(), "a task that runs twice reports something else")
         return both[0]
 
     def _dealt(self, cut: tuple[CutPartition, ...]) -> list[Share]:
