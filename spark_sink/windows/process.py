@@ -6,6 +6,7 @@ behaves as the one-process daemon does: the same lock, log, status page, signals
 
 import argparse
 import asyncio
+import functools
 import os
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector import log
+from connector.commands.check import warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
@@ -66,11 +68,11 @@ def _line_and_exit_code(error: Exception) -> tuple[str, int]:
 
 
 def _read(config: Config, given: argparse.Namespace) -> int:
+    check_reach(config)
     need_java()
     with tempfile.TemporaryDirectory() as folder:
         spark = session(config.spark, Path(folder), verbose=given.verbose)
         try:
-            check_reach(config, spark)
             return asyncio.run(_until_stopped(config, spark, given))
         finally:
             stop_session(spark)
@@ -85,17 +87,16 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
     return _INTERRUPTED if stop.interrupted else 0
 
 
-def check_reach(config: Config, spark: SparkSession) -> None:
-    """Checks that executors can write the spool.
+def check_reach(config: Config) -> None:
+    """Checks that executors can write the spool, before Spark starts.
 
     Raises:
         ConfigurationError: it is a folder of this machine, and they run on others.
     """
-    with suppress(PySparkException):  # Spark Connect does not say
-        master = spark.sparkContext.master or ""
-        if not in_cloud_storage(config.spool.path) and not master.startswith("local"):
-            why = f"is a folder of this machine, which executors of {master} do not reach: use gs://bucket/prefix"
-            raise ConfigurationError([f"spool.path: {config.spool.path} {why}"])
+    master = config.spark.master
+    if not in_cloud_storage(config.spool.path) and not master.startswith("local"):
+        why = f"is a folder of this machine, which executors of {master} do not reach: use gs://bucket/prefix"
+        raise ConfigurationError([f"spool.path: {config.spool.path} {why}"])
 
 
 @contextmanager
@@ -105,7 +106,6 @@ def reading_beside(config: Config, spark: SparkSession, events: Events) -> Itera
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
     it delivers what is sealed. The error of reading is raised where the context ends.
     """
-    check_reach(config, spark)
     reading = _Reading(config, spark, events)
     reading.start()
     try:
@@ -152,7 +152,13 @@ class _Reading:
 
     def _read(self) -> None:
         host = os.environ.get(_EMULATOR_HOST)
-        work = read(self._config, self._stop, emulator_host=host, reader=on_executors(self._spark))
+        work = read(
+            self._config,
+            self._stop,
+            emulator_host=host,
+            on_open=functools.partial(warn, self._config),
+            reader=on_executors(self._spark),
+        )
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(work)

@@ -38,9 +38,6 @@ _SLICE_BYTES = 64 * 1024 * 1024
 _LEAST_SLICE_BYTES = 4 * 1024 * 1024
 """Bytes of records below which another slice costs more than it gains."""
 
-_REPLANS = 20
-"""Times that a window may be planned again before it is an error: each one adds partitions or learns a key order."""
-
 _HOT = 6
 """Windows in a row whose slowest share takes longer than their span before that is a warning."""
 
@@ -155,10 +152,11 @@ class WindowReader:
         """Reads a window, as often as its plan turns out to be wrong; None once a stop is requested.
 
         Partitions that no share has read, and the key order of new tables, are known only afterwards. Segments of
-        parallel writers do not agree on the schemas of a table that changes within the window; one writer's do.
+        parallel writers do not agree on the schemas of a table that changes within the window; one writer's do. This
+        ends, because each time has more partitions, or another key order, or one slice.
         """
         cut, slices, declared = self._cut, self._slices(window), dict[str, tuple[str, ...]]()
-        for _ in range(_REPLANS):
+        while True:
             shares = deal(cut, self._weights, most=self._cores)
             writers = self._writers(window, declared)
             found = await self._run(functools.partial(self._job.run, window, shares, writers, slices=slices))
@@ -173,16 +171,17 @@ class WindowReader:
                 for table, key in changed.unordered.items()
                 if table not in declared
             }
+            if any(orphan in cut for orphan in result.orphans):
+                raise StreamError(f"partitions of epoch {window.epoch} were in a share, and no share has read them")
             if result.orphans:
                 _log.info("a window is read again with partitions that no share had", partitions=len(result.orphans))
                 cut = (*cut, *result.orphans)
             elif unordered or (found.changed and slices > 1):
                 _log.info("a window is written again by one task: a table is new or has changed", epoch=window.epoch)
-                declared |= await self._sink.order_keys(unordered)
+                declared |= await self._sink.order_keys(unordered) if unordered else {}
                 slices = 1
             else:
                 return _Read(window, result, found)
-        raise StreamError(f"epoch {window.epoch} was planned {_REPLANS} times and never read completely")
 
     async def _run(self, job: Callable[[], ReadWindow | None]) -> ReadWindow | None:
         """Runs a job in a thread; a stop cancels it."""

@@ -41,7 +41,7 @@ def served(
     *,
     mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
     dialect: Dialect = "googlesql",
-    schema_change: bool = False,
+    unknown: int = 0,
     transactions: int = 200,
 ) -> Iterator[tuple[Scenario, ScriptedServer]]:
     scenario = Scenario.generate(
@@ -53,8 +53,9 @@ def served(
         value_capture_type="NEW_ROW_AND_OLD_VALUES",
         transactions=transactions,
         churn=20,
-        schema_change=schema_change,
+        schema_change=False,
     )
+    scenario = replace(scenario, tables=scenario.tables[unknown:])  # the first are created while it is read
     with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         yield scenario, server
 
@@ -117,14 +118,18 @@ def test_executors_read_what_one_process_reads(
     assert last.watermark_high == scenario.history.horizon
 
 
-def test_a_table_that_changes_in_a_window_has_the_schemas_that_one_process_gives_it(
+def test_new_tables_have_the_schemas_that_one_process_gives_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading.WindowReader, "_slices", lambda *_: 3)
-    with served(schema_change=True) as (scenario, server):
+    with served(unknown=3) as (scenario, server):
         expected = done(configured(tmp_path / "process", scenario, server), in_process)
-        assert done(configured(tmp_path / "executors", scenario, server), on_executors(spark)) == expected
-    assert len({row["schema_key"] for row in expected}) > len({row["object"] for row in expected})
+        config = configured(tmp_path / "executors", scenario, server)
+        assert done(config, on_executors(spark)) == expected
+    header, last = Spool.at(config.spool.path).header(), manifests(config)[-1]
+    assert len(last.schema_keys) > len(header.schema_keys)
+    for key in last.schema_keys.values():
+        assert Spool.at(config.spool.path).schema(key).key == key
 
 
 class Killed(BaseException):
