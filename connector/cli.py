@@ -19,12 +19,11 @@ import click
 import orjson
 
 from connector import log
-from connector.commands import dead_letters, reports
+from connector.commands import dead_letters, executors, reports
 from connector.commands import run as service
 from connector.commands.audit import AuditReport, audit, audit_request
 from connector.commands.backfill import BackfillOptions, backfill
 from connector.commands.check import check_sink, findings_of, warn
-from connector.commands.executors import read_on_executors
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.commands.tail import tail
@@ -191,8 +190,7 @@ def _position(text: str) -> Position:
 def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config)
-    if loaded.source.reader == "executors":
-        read_on_executors(config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
+    executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
     stop = Stop(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, emulator_host=common.emulator_host)
     try:

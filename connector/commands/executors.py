@@ -8,7 +8,6 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from connector.commands.sink_process import Patience, SinkProcess
 from connector.config.loading import Config
@@ -23,8 +22,13 @@ from connector.telemetry.metrics import ReaderMetrics
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
 
-def read_on_executors(path: Path, *, emulator_host: str | None, ends_with_stdin: bool) -> NoReturn:
-    """Replaces this process by the driver, so that signals, standard input and the exit code are the driver's."""
+def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_with_stdin: bool) -> None:
+    """Replaces this process by the driver, if executors are to read; returns if this process is.
+
+    Signals, standard input and the exit code are the driver's then.
+    """
+    if config.source.reader != "executors":
+        return
     arguments = [str(path), "--read", *_style()]
     if emulator_host is not None:
         arguments += ["--emulator-host", emulator_host]

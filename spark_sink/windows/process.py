@@ -30,7 +30,8 @@ from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
 from connector.storage.locations import in_cloud_storage
 from spark_sink.errors import clear_line
-from spark_sink.run import Event, Events, need_java, session, stop_session
+from spark_sink.run import Event, Events
+from spark_sink.session import need_java, session, stop_session
 from spark_sink.windows.reading import on_executors
 
 OPTION = "--read"

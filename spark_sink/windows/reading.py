@@ -18,7 +18,7 @@ from connector.commands.spool_sink import WrittenEpoch
 from connector.commands.threads import ended, finished_in_thread
 from connector.core.dialects import MUTABLE
 from connector.core.schemas import TableSchema
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Pace, Window, closed, deal, next_window
 from connector.errors import StreamError, UnreachableError
 from connector.log import Log
@@ -28,6 +28,7 @@ from connector.windows.task import WindowSetup
 from spark_sink.registration import cores_of
 from spark_sink.windows.job import ReadWindow, WindowJob
 from spark_sink.windows.segments import WriterSetup
+from spark_sink.windows.telemetry import WindowTelemetry
 
 _POLL = 0.25
 """Seconds between two looks at whether a window is due, or whether to stop."""
@@ -37,9 +38,6 @@ _SLICE_BYTES = 64 * 1024 * 1024
 
 _LEAST_SLICE_BYTES = 4 * 1024 * 1024
 """Bytes of records below which another slice costs more than it gains."""
-
-_HOT = 6
-"""Windows in a row whose slowest share takes longer than their span before that is a warning."""
 
 _log = Log(__name__)
 
@@ -84,7 +82,7 @@ class WindowReader:
         self._cores = max(1, cores_of(spark))
         self._job = WindowJob(spark, WindowSetup.of(stream, read.sink.spool.path))
         self._stopping = asyncio.Event()
-        self._hot_windows = 0
+        self._telemetry = WindowTelemetry(read.metrics)
         self._is_first = True
 
         async def request() -> int:
@@ -224,15 +222,6 @@ class WindowReader:
 
     async def _seal(self, read: _Read) -> None:
         window, found = read.window, read.found
-        for one in found.incomplete:
-            self._metrics.incomplete_transactions += 1
-            _log.error(
-                "a transaction is incomplete",
-                server_transaction_id=one.server_transaction_id,
-                commit_timestamp=format_rfc3339(one.commit_timestamp),
-                expected_records=one.expected,
-                received_records=one.received,
-            )
         schemas = [TableSchema.from_json(text.encode()) for changed in found.changed for text in changed.schemas]
         await self._sink.deliver_written(
             WrittenEpoch(
@@ -251,40 +240,4 @@ class WindowReader:
         passed = int((time.monotonic() - self._clock_read_at) * SECOND)
         behind = max(0, self._clock.passed + passed - window.high)
         self._pace = self._pace.after(span=span, bytes=size, behind=behind)
-        self._count(read, span)
-        _log.debug(
-            "window sealed",
-            epoch=window.epoch,
-            watermark=format_rfc3339(window.high),
-            span_s=round(span / SECOND, 3),
-            behind_s=round(behind / SECOND, 1),
-            shares=len(found.reports),
-            slowest_share_s=round(self._metrics.slowest_share_seconds, 2),
-            bytes=size,
-            mods=sum(found.tables.values()),
-            segments=len(found.files),
-            partitions=len(self._cut),
-        )
-
-    def _count(self, read: _Read, span: int) -> None:
-        metrics, reports = self._metrics, read.found.reports
-        slowest = max(reports, key=lambda report: report.seconds)
-        metrics.watermark = metrics.sealed_watermark = self._low
-        metrics.partitions, metrics.shares, metrics.window_span = len(self._cut), len(reports), span
-        metrics.slowest_share_seconds = slowest.seconds
-        metrics.epochs += 1
-        metrics.queries += sum(report.queries for report in reports)
-        metrics.retries += sum(report.retries for report in reports)
-        for report in reports:
-            metrics.received(report.records, report.mods)
-        metrics.sealed_mods += sum(read.found.tables.values())
-        metrics.mods_by_type.update(read.found.mod_types)
-        is_hot = slowest.seconds > span / SECOND and len(slowest.bytes_of) == 1 and len(reports) > 1
-        self._hot_windows = self._hot_windows + 1 if is_hot else 0
-        if self._hot_windows == _HOT:
-            _log.warning(
-                "one partition takes longer to read than its window spans, and cannot be divided: Spanner divides it"
-                " if its load lasts; more executors do not help",
-                seconds=round(slowest.seconds, 1),
-                span_s=round(span / SECOND, 1),
-            )
+        self._telemetry.sealed(window, found, len(self._cut), behind)
