@@ -46,9 +46,16 @@ class LocalBigQuery:
 @pytest.fixture(scope="session")
 def local_bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBigQuery]:
     """The server, for the whole session; skips where it cannot be installed."""
+    with serving(tmp_path_factory.mktemp("local-bigquery")) as server:
+        yield server
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[LocalBigQuery]:
+    """A server that keeps its tables in a folder, while the context is open; skips where it cannot be installed."""
     folder = Path(sys.prefix) / "local-bigquery"
     _make(folder)
-    with _started(folder, tmp_path_factory.mktemp("local-bigquery")) as server:
+    with _started(folder, data) as server:
         yield server
 
 
