@@ -46,7 +46,7 @@ class ShareReader:
         spanner_clock: requests Spanner's clock, nanoseconds since the epoch.
         heartbeat: the stream's, in nanoseconds.
         late_records: stores late records.
-        budget: bytes of records that may be read ahead.
+        budget: bytes of records that may be read ahead; None for :data:`BUDGET`.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class ShareReader:
         spanner_clock: Callable[[], Awaitable[int]],
         heartbeat: int,
         late_records: DeadLetterStore | None,
-        budget: int = BUDGET,
+        budget: int | None = None,
     ) -> None:
         self._share = share
         self._mutable = bound is not None
         self._metrics = ReaderMetrics()
         self._rule = LeastParent()
-        self._weighed = _WeighedQueries(queries)
+        self._weighed = WeighedQueries(queries)
         self._sink = _Sink(hand_on)
         self._scheduler = Scheduler(
             self._weighed,
@@ -78,7 +78,7 @@ class ShareReader:
             window=bound,
             spanner_clock=spanner_clock,
             known_clock=window.high + 1,  # a window is planned when the clock has passed it
-            flow=FlowControl(budget),
+            flow=FlowControl(budget or BUDGET),
             metrics=self._metrics,
             heartbeat=heartbeat,
             late_records=late_records,
@@ -136,7 +136,7 @@ class _Sink:
             self.cut = cut
 
 
-class _WeighedQueries:
+class WeighedQueries:
     """Queries that count the bytes of each partition's records."""
 
     def __init__(self, queries: Queries) -> None:
@@ -147,7 +147,10 @@ class _WeighedQueries:
         """As of :class:`connector.reader.partition_reader.Queries`."""
         async with aclosing(self._queries.read(query)) as messages:
             async for items in messages:
-                self.sizes[query.token] += sum(
-                    item.size for item in items if isinstance(item, Changes | DataChangeRecord)
-                )
+                size = sum(item.size for item in items if isinstance(item, Changes | DataChangeRecord))
+                self.count(query.token, size)
                 yield items
+
+    def count(self, token: str, size: int) -> None:
+        """Counts bytes that a partition has returned."""
+        self.sizes[token] += size

@@ -7,7 +7,7 @@ call, so that a task that is tried again, or runs twice at a time, returns the s
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 
 from connector.core.changes import Changes
@@ -70,7 +70,7 @@ class WindowSetup:
         return cls(**json.loads(text))
 
 
-def read_share(setup: WindowSetup, window: Window, share: Share) -> Iterator[Changes | ShareReport]:
+def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Changes | ShareReport]:
     """Reads a share to the window's end: its records as they are proven, in commit order, and its report last.
 
     Each item has about 4 MB of records at most. The guard against incomplete transactions cannot run here. Records name

@@ -6,7 +6,7 @@ from collections import Counter
 from emulator.scripted.fault_plan import RECOVERABLE
 from tests.property.windows.whole_windows import of_seed
 
-SEEDS = int(os.environ.get("WHOLE_WINDOWS_SEEDS", "16"))
+SEEDS = int(os.environ.get("WHOLE_WINDOWS_SEEDS", "12"))
 
 
 def test_shares_of_windows_are_together_the_history_through_faults_and_lost_tasks() -> None:

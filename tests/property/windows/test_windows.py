@@ -33,7 +33,7 @@ roughness = st.builds(
 
 
 @pytest.mark.parametrize("kind", [Windows, MutableWindows])
-@effort(400)
+@effort(200)
 @given(seed=st.integers(0, 2**32), options=histories, rough=roughness, windows=st.integers(0, 8))
 def test_windows_read_in_shares_are_the_history_in_order_each_record_once(
     kind: type[Windows], seed: int, options: HistoryOptions, rough: Roughness, windows: int
