@@ -4,10 +4,9 @@ A task that fails with an error of the connector yields that as a row and ends, 
 fail again, and the driver needs no traceback. What a task has yielded before is not used then.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +15,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector import errors
-from connector.core.changes import Changes
 from connector.core.windows import Share, ShareReport, Window
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.windows.task import WindowSetup, read_share
@@ -100,7 +98,7 @@ class WindowReader(DataSourceReader):
         window = Window.from_json(partition.window)
         maker = RowMaker(share.number, window.low, window.high, partition.slices)
         try:
-            with closing(cast("Generator[Changes | ShareReport]", read_share(setup, window, share))) as items:
+            with closing(read_share(setup, window, share)) as items:
                 for item in items:
                     if isinstance(item, ShareReport):
                         yield text_row(REPORT, share.number, item.to_json())
