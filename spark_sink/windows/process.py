@@ -25,10 +25,9 @@ from connector.commands.check import warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
-from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, line_and_exit_code
+from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
-from connector.storage.locations import in_cloud_storage
 from spark_sink.errors import clear_line
 from spark_sink.run import Event, Events
 from spark_sink.session import need_java, session, stop_session
@@ -69,7 +68,6 @@ def _line_and_exit_code(error: Exception) -> tuple[str, int]:
 
 
 def _read(config: Config, given: argparse.Namespace) -> int:
-    check_reach(config)
     need_java()
     with tempfile.TemporaryDirectory() as folder:
         spark = session(config.spark, Path(folder), verbose=given.verbose)
@@ -86,18 +84,6 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
         async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
             await read(config, stop, emulator_host=given.emulator_host, reader=on_executors(spark))
     return _INTERRUPTED if stop.interrupted else 0
-
-
-def check_reach(config: Config) -> None:
-    """Checks that executors can write the spool, before Spark starts.
-
-    Raises:
-        ConfigurationError: it is a folder of this machine, and they run on others.
-    """
-    master = config.spark.master
-    if not in_cloud_storage(config.spool.path) and not master.startswith("local"):
-        why = f"is a folder of this machine, which executors of {master} do not reach: use gs://bucket/prefix"
-        raise ConfigurationError([f"spool.path: {config.spool.path} {why}"])
 
 
 @contextmanager

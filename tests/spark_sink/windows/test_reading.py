@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from connector.commands.read import ReaderOf, in_process, read
 from connector.commands.spool_sink import SpoolSink, WrittenEpoch
-from connector.config.loading import Config, load
+from connector.config.loading import Config, load, validated
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
 from connector.reader.stopping import Stop
@@ -233,3 +233,11 @@ def test_options_that_executors_do_not_take_are_refused(tmp_path: Path) -> None:
         for name, value in (("workers", 2), ("backfill", True)):
             with pytest.raises(ConfigurationError, match=name):
                 configured(tmp_path, scenario, server, reader="executors", start="now", end=None, **{name: value})
+
+
+def test_a_folder_of_this_machine_is_refused_for_executors_of_others(tmp_path: Path) -> None:
+    with served(transactions=1) as (scenario, server):
+        configured(tmp_path, scenario, server, reader="executors")
+    node = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    with pytest.raises(ConfigurationError, match="is a folder of this machine, which executors of yarn do not reach"):
+        validated({**node, "spark": {"master": "yarn"}})
