@@ -163,15 +163,6 @@ class Changes:
             return self
         return Changes(self.batch.slice(start, max(stop - start, 0)), self.record_schemas)
 
-    def chunks(self, size: int) -> "Iterator[Changes]":
-        """The records in parts that each end with the record that reaches ``size`` bytes."""
-        ends = np.cumsum(self.sizes)
-        start, before = 0, 0
-        while start < len(self):
-            stop = min(int(np.searchsorted(ends, before + size)) + 1, len(self))
-            yield self.part(start, stop)
-            start, before = stop, int(ends[stop - 1])
-
     def passed(self, timestamp: int) -> int:
         """How many records were committed at or before ``timestamp``; they must be in the order of their timestamps."""
         return int(np.searchsorted(self.commit_timestamps, timestamp, "right"))
@@ -204,6 +195,16 @@ class Changes:
             for row in self.batch.to_pylist()
             for schema in [self.record_schemas[row.pop("record_schema")]]
         )
+
+
+def chunks(changes: Changes, size: int) -> Iterator[Changes]:
+    """The records in parts that each end with the record that reaches ``size`` bytes."""
+    ends = np.cumsum(changes.sizes)
+    start, before = 0, 0
+    while start < len(changes):
+        stop = min(int(np.searchsorted(ends, before + size)) + 1, len(changes))
+        yield changes.part(start, stop)
+        start, before = stop, int(ends[stop - 1])
 
 
 def _renumbered(batch: pa.RecordBatch, codes: list[int]) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector.core.changes import Changes, integers
+from connector.core.changes import Changes, chunks, integers
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
@@ -279,7 +279,7 @@ class SpoolWriter:
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         segment = SegmentBuffer()
-        for chunk in changes.chunks(BATCH_BYTES):
+        for chunk in chunks(changes, BATCH_BYTES):
             segment.append(self._envelope.build(chunk, self.registry, number))
         path = segment_path(number, self._writer)
         return segment.store(self._spool.storage, path, first=changes.first, last=changes.last)

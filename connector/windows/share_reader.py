@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from connector.core.changes import Changes
+from connector.core.changes import Changes, chunks
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition, LeastParent
 from connector.core.records import DataChangeRecord
@@ -130,7 +130,7 @@ class _Sink:
         self.records += len(epoch.changes)
         self.mods += epoch.changes.mods
         self.bytes += epoch.bytes
-        for chunk in epoch.changes.chunks(CHUNK):
+        for chunk in chunks(epoch.changes, CHUNK):
             await self._hand_on(chunk)
         if final:
             self.cut = cut

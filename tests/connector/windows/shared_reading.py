@@ -35,7 +35,8 @@ def windows(
     setup: WindowSetup, start: int, end: int, *, length: int, most: int
 ) -> Iterator[tuple[Changes, list[ShareReport]]]:
     """The records of each window from ``start`` to ``end``, in commit order, and the reports of its shares."""
-    low, cut = start - 1, (CutPartition(INITIAL_TOKEN, start),)
+    low = start - 1
+    cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, start),)
     number = 0
     while low < end:
         number += 1

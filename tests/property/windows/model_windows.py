@@ -148,7 +148,8 @@ class Windows:
         Raises:
             AssertionError: an invariant does not hold.
         """
-        low, cut = self.stream.start - 1, (CutPartition(INITIAL_TOKEN, self.stream.start),)
+        low = self.stream.start - 1
+        cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, self.stream.start),)
         for number, high in enumerate(self._highs):
             result = self._window(Window(number + 1, low, high), cut)
             self._check_cut(result, high)
@@ -178,7 +179,7 @@ class Windows:
         for _ in range(1 if self.rng.random() < 0.8 else 2):
             reading = self.share_type(self.rng, self.stream, window, share, self.roughness, self.rule_type)
             if isinstance(self.stream, MutableStream):
-                reading.query_type = MutableQuery  # type: ignore[misc]
+                reading.query_type = MutableQuery
             reading.run()
             self.counts += reading.counts
             both.append(reading)

@@ -56,7 +56,8 @@ class WholeWindows:
         self._engine = ScriptedSpanner(
             self.scenario, clock=self._clock, faults=self.faults, framing=Framing.drawn(self.seed)
         )
-        low, cut = history.origin - 1, (CutPartition(INITIAL_TOKEN, history.origin),)
+        low = history.origin - 1
+        cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, history.origin),)
         delivered = []
         ends = sorted(self.random.randint(history.origin, history.horizon) for _ in range(self.windows))
         for number, end in enumerate((*ends, history.horizon)):
