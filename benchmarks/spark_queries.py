@@ -23,7 +23,8 @@ from benchmarks.measure.subject import done, prepared
 from connector.config import SparkConfig, validated
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from spark_sink.run import Event, Sink, delivery_of, session
+from spark_sink.run import Event, Sink, delivery_of
+from spark_sink.session import session
 
 _POLL = 0.02
 _PATIENCE = 300.0

@@ -19,7 +19,7 @@ import click
 import orjson
 
 from connector import log
-from connector.commands import dead_letters, reports
+from connector.commands import dead_letters, executors, reports
 from connector.commands import run as service
 from connector.commands.audit import AuditReport, audit, audit_request
 from connector.commands.backfill import BackfillOptions, backfill
@@ -190,6 +190,7 @@ def _position(text: str) -> Position:
 def read_command(*, common: _Common, config: Path, stdin_lifeline: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config)
+    executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
     stop = Stop(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, emulator_host=common.emulator_host)
     try:

@@ -10,14 +10,13 @@ thread waits on.
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,14 +26,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from connector import log
 from connector.config.loading import Config, load
-from connector.config.sections import SparkConfig
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
 from connector.log import whereabouts
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.registration import cores_of, with_cores
+from spark_sink.session import need_java, session, stop_session
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
 
@@ -67,13 +67,32 @@ class Event(Enum):
 Events = SimpleQueue[Event]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the sink of a configuration; returns the exit code."""
+Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]]
+"""Runs beside the sink; yields the events that the sink is to see."""
+
+
+def main(arguments: Sequence[str], reading: Beside | None = None) -> int:
+    """Runs the sink of a configuration; returns the exit code.
+
+    Args:
+        arguments: of the command line.
+        reading: reads the change stream, where the configuration says that executors do.
+    """
     parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="Format of the reader's log.")
     given = parser.parse_args(arguments)
-    return guarded(lambda events: _run(load(given.config), events, verbose=given.verbose), verbose=given.verbose)
+
+    def work(events: Events) -> None:
+        config = load(given.config)
+        if config.source.reader == "executors":
+            log.configure(json=given.log_format == "json", verbose=given.verbose)
+            _run(side_by_side(config), events, reading or _nothing, verbose=given.verbose)
+        else:
+            _run(config, events, _nothing, verbose=given.verbose)
+
+    return guarded(work, verbose=given.verbose)
 
 
 def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
@@ -111,8 +130,24 @@ def _give_reason(line: str) -> None:
             os.write(int(descriptor), line.encode()[:1024])
 
 
-def _run(config: Config, events: Events, *, verbose: bool) -> None:
-    with running(config, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
+@contextmanager
+def _nothing(_: Config, __: SparkSession, events: Events) -> Iterator[Events]:
+    """Another process reads."""
+    yield events
+
+
+def side_by_side(config: Config) -> Config:
+    """The configuration of an application with two kinds of jobs, neither of which is to wait for the other."""
+    options = {"spark.scheduler.mode": "FAIR", **config.spark.config}
+    return config.model_copy(update={"spark": config.spark.model_copy(update={"config": options})})
+
+
+def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
+    with (
+        running(config, events, verbose=verbose) as (spark, has_delivered),
+        reading(config, spark, events) as events,
+        ExitStack() as held,
+    ):
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
             Sink(spark, config, delivery, check, has_delivered).run(events)
@@ -127,11 +162,11 @@ def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[
     Raises:
         SinkError: Java is missing, or such an error was raised.
     """
-    _need_java()
+    need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
         spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
-        stack.callback(_stop, spark)
+        stack.callback(stop_session, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))
         yield spark, has_delivered
@@ -151,11 +186,6 @@ def _final_if_permanent() -> Iterator[threading.Event]:
         if has_delivered.is_set() or is_own(error) or not is_permanent(error):
             raise
         raise SinkError(clear_line(error)) from error
-
-
-def _stop(spark: SparkSession) -> None:
-    with suppress(Py4JError, OSError):  # that the JVM has died is reported elsewhere
-        spark.stop()
 
 
 class Sink:
@@ -263,53 +293,6 @@ class Sink:
 def delivery_of(config: Config) -> Delivery:
     """What the configuration's sink delivers."""
     return spark_sink_type(config).delivery(config, config.sink)
-
-
-def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
-    """A Spark session without Spark's own log, unless ``verbose``; ``folder`` must outlive it."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    code = str(Path(__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
-    log = folder / "log4j2.properties"
-    log.write_text(_LOG4J.format(level="warn" if verbose else "off"), encoding="utf-8")
-    defaults = {
-        "spark.app.name": "spanner-cdc",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    if not config.master.startswith("local"):
-        del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]
-    builder = SparkSession.builder.master(config.master)
-    for name, value in {**defaults, **config.config}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-_LOG4J = """\
-rootLogger.level = {level}
-rootLogger.appenderRef.console.ref = console
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = {level}
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: %m%n%ex
-"""
-
-
-def _need_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin/java") if home else None
-    if not (java.exists() if java else shutil.which("java")):
-        raise SinkError(
-            "Java was not found, and Spark needs Java 17",
-            hint="Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
-        )
 
 
 def _watch_input(events: Events) -> None:

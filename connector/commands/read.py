@@ -7,8 +7,9 @@ spool is full it waits for its consumers, and warns how long Spanner's retention
 import functools
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import withdraw
@@ -23,7 +24,7 @@ from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
 from connector.spanner.versions import row_versions
 from connector.spool.gaps import remember
@@ -39,6 +40,48 @@ _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
 
 _log = Log(__name__)
+
+
+class Reader(Protocol):
+    """Reads a range of a change stream into a spool."""
+
+    async def run(self) -> None:
+        """Reads until the end is sealed, or until :meth:`stop`.
+
+        Raises:
+            SpannerCdcError: one clear line.
+        """
+
+    def stop(self) -> None:
+        """Asks :meth:`run` to return soon; what is not sealed is read again by the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """What a reader reads, and where it seals."""
+
+    stream: OpenStream
+    config: Config
+    span: Range
+    sink: SpoolSink
+    metrics: ReaderMetrics
+
+
+ReaderOf = Callable[[ReadRange], AbstractAsyncContextManager[Reader]]
+"""Makes the reader of a range."""
+
+
+@asynccontextmanager
+async def in_process(read: ReadRange) -> AsyncIterator[Reader]:
+    """Reads in this process and its workers."""
+    async with read.stream.scheduler(
+        read.span,
+        read.sink,
+        seal_interval=read.config.spool.seal_interval,
+        metrics=read.metrics,
+        late_records=read.sink,
+    ) as scheduler:
+        yield scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +102,7 @@ async def read(
     metrics: ReaderMetrics | None = None,
     on_open: Callable[[OpenStream], None] = lambda _: None,
     on_backfill: Callable[[Backfill], None] = lambda _: None,
+    reader: ReaderOf = in_process,
 ) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
 
@@ -69,6 +113,7 @@ async def read(
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
         on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
+        reader: makes what reads.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart continues from there.
@@ -97,12 +142,12 @@ async def read(
                 return
             async with (
                 _lost_range_explained(start, stream),
-                _reader(start, stream, config, metrics) as (scheduler, sink),
+                _reader(start, stream, config, metrics, reader) as (reading, sink),
                 sink.pruned(stop),
                 reporting(metrics),
-                stop.draining(scheduler),
+                stop.draining(reading),
             ):
-                await scheduler.run()
+                await reading.run()
 
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig) -> _Start:
@@ -166,9 +211,9 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
 
 @asynccontextmanager
 async def _reader(
-    start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics
-) -> AsyncIterator[tuple[Scheduler, SpoolSink]]:
-    """A scheduler that reads from the checkpoint on, and the sink that it seals into."""
+    start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics, reader: ReaderOf
+) -> AsyncIterator[tuple[Reader, SpoolSink]]:
+    """What reads from the checkpoint on, and the sink that it seals into."""
     spool, at = start.spool, start.at
     writer = await finished_in_thread(functools.partial(_writer, start, stream, config))
     sink = SpoolSink(
@@ -184,13 +229,7 @@ async def _reader(
     cut = await finished_in_thread(
         functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
     )
-    async with stream.scheduler(
-        Range(cut, at.watermark, start.end),
-        sink,
-        seal_interval=config.spool.seal_interval,
-        metrics=metrics,
-        late_records=sink,
-    ) as scheduler:
+    async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
         _log.info(
             "reading",
             change_stream=stream.stream.name,
@@ -200,7 +239,7 @@ async def _reader(
             partitions=len(cut),
             end=format_rfc3339(start.end) if start.end is not None else "none",
         )
-        yield scheduler, sink
+        yield reading, sink
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from connector.backfill.documents import Backfill
 from connector.commands.backfill import BackfillOptions, delivered
+from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
 from connector.config.loading import Config
@@ -50,6 +51,9 @@ async def run(
     Raises:
         SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed.
     """
+    if config.source.reader == "executors":
+        await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
+        return
     spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
 
     def progress() -> int:

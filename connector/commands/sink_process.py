@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError
+from connector.errors import REASON_TO, TRANSIENT, DataLostError, SpannerCdcError
 from connector.log import Log
 from connector.reader.stopping import Stop
 from connector.telemetry.metrics import ReaderMetrics
@@ -27,6 +27,12 @@ _log = Log(__name__)
 
 class SinkError(SpannerCdcError):
     """The Spark sink ended with an error, which it has printed on stderr."""
+
+
+class SinkDataLostError(SinkError):
+    """A Spark application that also reads has ended because Spanner no longer retains what it has to read next."""
+
+    exit_code = DataLostError.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,7 @@ def _read(reading: int) -> str:
 
 def _error(name: str, ended: _Ended, attempt: int) -> SinkError:
     often = f" {attempt} times without progress, at last" if attempt > 1 else ""
+    kind = SinkDataLostError if ended.code == DataLostError.exit_code else SinkError
     if ended.reason:
-        return SinkError(f"{name} ended{often} with code {ended.code}: {ended.reason}")
-    return SinkError(f"{name} ended{often} with code {ended.code}", hint="Its own lines above have the reason.")
+        return kind(f"{name} ended{often} with code {ended.code}: {ended.reason}")
+    return kind(f"{name} ended{often} with code {ended.code}", hint="Its own lines above have the reason.")

@@ -3,8 +3,9 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from connector.config.sinks import sink_names
 from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
+from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log
@@ -21,7 +23,7 @@ from connector.reader.stopping import Stop
 from connector.spanner.key_order import KeyOrder
 from connector.spool import consumers
 from connector.spool.late_store import LateStore
-from connector.spool.manifest import Manifest
+from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from connector.spool.writing import SpoolWriter
@@ -36,6 +38,29 @@ _WARN_INTERVAL = 60.0
 _log = Log(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenEpoch:
+    """An epoch whose segments are in the spool, and not named by a manifest yet.
+
+    Attributes:
+        low: it holds what was committed after this, nanoseconds since the epoch,
+        high: and up to this, inclusive.
+        files: its segments, in the order of their records.
+        tables: mods by table.
+        schemas: those that are new in it, in the order in which records have them.
+        cut: the partitions from which reading continues.
+        final: whether the user's end timestamp is reached.
+    """
+
+    low: int
+    high: int
+    files: Sequence[SegmentFile]
+    tables: Mapping[str, int]
+    schemas: Sequence[TableSchema]
+    cut: Sequence[CutPartition]
+    final: bool
+
+
 class SpoolSink:
     """An epoch sink that seals into a spool, prunes what all consumers are done with, and waits while it is full.
 
@@ -47,6 +72,10 @@ class SpoolSink:
         metrics: counters of the daemon.
         key_order: learns the order of new tables' keys; None where the positions of their columns give it.
         continues: whether the reader continues after a late record that is kept.
+
+    Attributes:
+        writer: as it was given.
+        spool: as it was given.
     """
 
     def __init__(
@@ -60,8 +89,8 @@ class SpoolSink:
         key_order: KeyOrder | None = None,
         continues: bool = False,
     ) -> None:
-        self._writer = writer
-        self._spool = spool
+        self.writer = writer
+        self.spool = spool
         self._max_bytes = max_bytes
         self._retention = retention
         self._metrics = metrics
@@ -75,9 +104,9 @@ class SpoolSink:
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """Waits until consumers have made room in the spool; False if ``stopping`` was set before."""
-        while self._writer.bytes >= self._max_bytes:
+        while self.writer.bytes >= self._max_bytes:
             await self._prune(grace=0)
-            if self._writer.bytes < self._max_bytes or self._all_is_consumed():
+            if self.writer.bytes < self._max_bytes or self._all_is_consumed():
                 break
             if stopping.is_set():
                 return False
@@ -85,22 +114,22 @@ class SpoolSink:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PRUNE_INTERVAL / 2):
                     await stopping.wait()
-        self._metrics.spool_bytes = self._writer.bytes
+        self._metrics.spool_bytes = self.writer.bytes
         return True
 
     def _all_is_consumed(self) -> bool:
         """Whether only the newest epoch is left, which is never pruned, however large it is."""
-        known = consumers.consumers(self._spool)
-        return bool(known) and min(consumer.epoch for consumer in known) >= self._writer.epoch
+        known = consumers.consumers(self.spool)
+        return bool(known) and min(consumer.epoch for consumer in known) >= self.writer.epoch
 
     async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
         if self._key_order is not None:
-            await self._key_order.learn(self._writer.registry, epoch.changes)
+            await self._key_order.learn(self.writer.registry, epoch.changes)
         async with self._lock:
             manifest = await finished_in_thread(functools.partial(self._seal, epoch, cut, final=final))
         self.watermark = epoch.high
-        self._metrics.spool_bytes = self._writer.bytes
+        self._metrics.spool_bytes = self.writer.bytes
         _log.debug(
             "epoch sealed",
             epoch=manifest.epoch,
@@ -111,10 +140,44 @@ class SpoolSink:
 
     def _seal(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> Manifest:
         try:
-            return self._writer.seal(epoch, cut, now=time.time_ns(), final=final)
+            return self.writer.seal(epoch, cut, now=time.time_ns(), final=final)
         finally:
             # Arrow's pool keeps freed memory for each thread that it was used in.
             pa.default_memory_pool().release_unused()
+
+    async def deliver_written(self, written: WrittenEpoch) -> None:
+        """Seals an epoch whose segments are written already; when it returns the epoch survives a crash.
+
+        Raises:
+            SpoolError: the schemas that were found are not those that the segments name.
+        """
+        async with self._lock:
+            await finished_in_thread(functools.partial(self._seal_written, written))
+        self.watermark = written.high
+        self._metrics.spool_bytes = self.writer.bytes
+
+    def _seal_written(self, written: WrittenEpoch) -> Manifest:
+        registry = self.writer.registry
+        for schema in written.schemas:
+            registry.declare(schema.table, schema.primary_keys)
+            registry.observe(schema.table, schema.columns)
+            if schema.key not in registry.schemas:
+                raise SpoolError(f"the schema {schema.key} of table {schema.table} does not follow from the known one")
+        return self.writer.seal_written(
+            written.files,
+            written.tables,
+            low=written.low,
+            high=written.high,
+            cut=written.cut,
+            now=time.time_ns(),
+            final=written.final,
+        )
+
+    async def order_keys(self, unordered: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """The key order of new tables; ``unordered`` has their key columns in the order of their positions."""
+        if self._key_order is None:
+            return dict(unordered)
+        return await self._key_order.order(self.writer.registry, unordered)
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
         """Keeps late records as dead letters; when it returns they survive a crash."""
@@ -153,28 +216,28 @@ class SpoolSink:
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
-            await finished_in_thread(functools.partial(self._writer.prune, now=time.time_ns(), **options))
-        self._metrics.spool_bytes = self._writer.bytes
+            await finished_in_thread(functools.partial(self.writer.prune, now=time.time_ns(), **options))
+        self._metrics.spool_bytes = self.writer.bytes
         self._warn_of_strays()
 
     async def _collect_sink_reports(self) -> None:
         """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
         with suppress(SpoolError):
-            reports = [await asyncio.to_thread(report_of, self._spool, sink) for sink in sink_names()]
+            reports = [await asyncio.to_thread(report_of, self.spool, sink) for sink in sink_names()]
             self._metrics.dead_letters = sum(report.refused for report in reports)
             self._metrics.incomplete_rows = sum(report.incomplete for report in reports)
             self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
             self._metrics.backfills = await asyncio.to_thread(self._backfills.current)
 
     def _warn_of_strays(self) -> None:
-        strays, now = self._writer.strays, time.monotonic()
+        strays, now = self.writer.strays, time.monotonic()
         if strays and now - self._warned_of_strays >= _WARN_INTERVAL:
             self._warned_of_strays = now
             _log.warning(
                 "nothing is pruned: consumers are done with epochs of another copy of this spool, which was put back"
                 " from an older one; restore the newer copy, or drop them with `spanner-cdc spool PATH --forget NAME`",
                 consumers=", ".join(strays),
-                newest_epoch=self._writer.epoch,
+                newest_epoch=self.writer.epoch,
             )
 
     def _warn_of_full_spool(self) -> None:
@@ -182,15 +245,15 @@ class SpoolSink:
         if now - self._warned_of_full_spool < _WARN_INTERVAL:
             return
         self._warned_of_full_spool = now
-        known = consumers.consumers(self._spool)
+        known = consumers.consumers(self.spool)
         slowest = min(known, key=lambda consumer: consumer.epoch, default=None)
         left = (self.watermark + self._retention - time.time_ns()) // SECOND
         _log.warning(
             "the spool is full and the reader waits for its consumers",
-            bytes=self._writer.bytes,
+            bytes=self.writer.bytes,
             max_bytes=self._max_bytes,
             slowest_consumer=slowest.consumer if slowest else "none is registered",
             its_epoch=slowest.epoch if slowest else 0,
-            newest_epoch=self._writer.epoch,
+            newest_epoch=self.writer.epoch,
             seconds_until_spanner_drops_data=left,
         )

@@ -17,6 +17,7 @@ from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_type
 from connector.config.values import Duration
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
+from connector.storage.locations import in_cloud_storage
 
 _COMMENT_OR_VARIABLE = re.compile(r"^\s*#.*$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}", re.MULTILINE)
 _NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
@@ -45,6 +46,16 @@ class Config(Section):
     spark: SparkConfig = SparkConfig()
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
+
+    @model_validator(mode="after")
+    def _executors_reach_the_spool(self) -> "Config":
+        path, master = self.spool.path, self.spark.master
+        if self.source.reader == "executors" and not (in_cloud_storage(path) or master.startswith("local")):
+            raise ValueError(
+                f"spool.path: {path} is a folder of this machine, which executors of {master} do not reach:"
+                " use gs://bucket/prefix"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_sink_options(self) -> "Config":

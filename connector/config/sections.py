@@ -39,6 +39,7 @@ class SourceConfig(Section):
     heartbeat: Duration = SECOND
     rpc_priority: Literal["low", "medium", "high"] = "high"
     database_role: str | None = None
+    reader: Literal["process", "executors"] = "process"
     workers: int | None = Field(default=None, ge=1, le=64, strict=True)
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
@@ -73,6 +74,16 @@ class SourceConfig(Section):
         if self.backfill and self.start != "now":
             raise ValueError(
                 f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _executors_need_no_workers(self) -> "SourceConfig":
+        if self.reader == "executors" and self.workers is not None:
+            raise ValueError("workers: with reader executors Spark's executors read: omit it")
+        if self.reader == "executors" and self.backfill:
+            raise ValueError(
+                "backfill: with reader executors run `spanner-cdc backfill CONFIG` first, and leave it at false"
             )
         return self
 

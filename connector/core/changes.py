@@ -6,7 +6,7 @@ once, as a :class:`RecordSchema` that rows refer to by number. There is no Pytho
 :meth:`Changes.records` convert from and to the records of :mod:`connector.core.records`, cheaper for a few records.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -195,6 +195,16 @@ class Changes:
             for row in self.batch.to_pylist()
             for schema in [self.record_schemas[row.pop("record_schema")]]
         )
+
+
+def chunks(changes: Changes, size: int) -> Iterator[Changes]:
+    """The records in parts that each end with the record that reaches ``size`` bytes."""
+    ends = np.cumsum(changes.sizes)
+    start, before = 0, 0
+    while start < len(changes):
+        stop = min(int(np.searchsorted(ends, before + size)) + 1, len(changes))
+        yield changes.part(start, stop)
+        start, before = stop, int(ends[stop - 1])
 
 
 def _renumbered(batch: pa.RecordBatch, codes: list[int]) -> pa.RecordBatch:

@@ -48,6 +48,7 @@ class LatePolicy:
         buffer: what is not sealed yet.
         metrics: counts late records.
         store: stores late records as dead letters; None where there is no store, so that the first stops the reader.
+        delivered: the timestamp up to which epochs are delivered, where the reader's own are only parts of one.
     """
 
     def __init__(
@@ -57,12 +58,15 @@ class LatePolicy:
         buffer: EpochBuffer,
         metrics: ReaderMetrics,
         store: DeadLetterStore | None,
+        *,
+        delivered: int | None = None,
     ) -> None:
         self._stream = stream
         self._graph = graph
         self._buffer = buffer
         self._metrics = metrics
         self._store = store
+        self._delivered = delivered
         self._error: StreamError | None = None
         self._unstored: list[LateRecord] = []
         self._storing = asyncio.Lock()
@@ -132,7 +136,8 @@ class LatePolicy:
                 del self._unstored[: len(some)]  # if this is cancelled they stay, for the next seal
 
     def _found(self, token: str, records: Sequence[Record], passed: Sequence[int]) -> None:
-        watermark, delivered = self._graph.watermark, self._buffer.sealed
+        watermark = self._graph.watermark
+        delivered = self._buffer.sealed if self._delivered is None else self._delivered
         found = [
             LateRecord(token, record, before, watermark, delivered)
             for record, before in zip(records, passed, strict=True)

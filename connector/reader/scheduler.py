@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from connector.core.epoch import MAX_BYTES, EpochBuffer
-from connector.core.partitions import CutPartition, PartitionGraph
+from connector.core.partitions import CutPartition, Follows, PartitionGraph, follow_all
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
@@ -41,6 +41,14 @@ class Range:
     cut: tuple[CutPartition, ...]
     watermark: int
     end: int | None
+    follows: Follows = follow_all
+    """Decides which child partitions are followed. Any other rule means that others read other parts of the cut: then
+    transactions may be incomplete here, and nothing is delivered before the whole range is."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others read other parts of the cut."""
+        return self.follows is not follow_all
 
 
 class Scheduler:
@@ -84,9 +92,11 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._error: SpannerCdcError | None = None
-        self._graph = graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end)
+        self._graph = graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end, follows=span.follows)
         self._buffer = buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
-        late = LatePolicy(stream, graph, buffer, metrics, late_records)
+        late = LatePolicy(
+            stream, graph, buffer, metrics, late_records, delivered=span.watermark if span.is_shared else None
+        )
         self._sealer = Sealer(
             sink,
             graph,
@@ -97,6 +107,7 @@ class Scheduler:
             seal_interval=seal_interval,
             stopping=self._stopping,
             sealed=self._resume_partitions,
+            is_shared=span.is_shared,
         )
         self._watchdog = WatermarkWatchdog(
             graph, flow, clock, metrics, heartbeat=heartbeat, waits_for_room=lambda: self._sealer.waits_for_room

@@ -41,6 +41,7 @@ class Sealer:
         seal_interval: nanoseconds between two epochs of a stream with little traffic.
         stopping: set when the reader is to stop.
         sealed: called after an epoch is delivered: there is more room in memory.
+        is_shared: whether others read other parts of the cut, so that transactions are complete only with theirs.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Sealer:
         seal_interval: int,
         stopping: asyncio.Event,
         sealed: Callable[[], None],
+        is_shared: bool = False,
     ) -> None:
         self._sink = sink
         self._graph = graph
@@ -65,6 +67,7 @@ class Sealer:
         self._interval = seal_interval / SECOND
         self._stopping = stopping
         self._sealed = sealed
+        self._is_shared = is_shared
         self._due = asyncio.Event()
         self.waits_for_room = False
         """Whether the sink has no room for the next epoch."""
@@ -121,7 +124,8 @@ class Sealer:
             epoch = self._buffer.take()
             if epoch is None:
                 return
-            self._count_incomplete(epoch)
+            if not self._is_shared:
+                self._count_incomplete(epoch)
             final = self._end is not None and epoch.high >= self._end
             await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
             self._graph.sealed(epoch.high)

@@ -48,14 +48,27 @@ class KeyOrder:
         if not registry.unordered(changes):
             return
         unordered = registry.unordered(self._keeps(changes))
-        if not unordered:
-            return
+        if unordered:
+            await self.order(registry, unordered)
+
+    async def order(
+        self, registry: SchemaRegistry, unordered: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Declares the order of keys, as :meth:`learn` does, and returns it.
+
+        Args:
+            registry: the schemas.
+            unordered: by table, the key's columns in the order of their positions.
+        """
+        ordered = {}
         declared, reason = await self._request()
         for table, by_position in unordered.items():
             found = declared.get(table, ())
             if set(found) == set(by_position):
+                ordered[table] = tuple(found)
                 registry.declare(table, found)
                 continue
+            ordered[table] = tuple(by_position)
             registry.declare(table, by_position)
             _log.warning(
                 "the column order of a table's primary key is unknown; the order of the columns' positions is used",
@@ -63,6 +76,7 @@ class KeyOrder:
                 primary_keys=", ".join(by_position),
                 reason=reason or ("it has another key now" if found else "the table no longer exists"),
             )
+        return ordered
 
     async def _request(self) -> tuple[Mapping[str, tuple[str, ...]], str]:
         """The key columns by table, or none and the reason."""

@@ -69,7 +69,11 @@ class RetainedEpochs:
         """Whether an epoch that is kept needs the file of a cut."""
         return path in self._cuts
 
-    def has_segment(self, epoch: int, writer: str) -> bool:
-        """Whether the segment of that number and writer belongs to an epoch that is kept."""
+    def has_segment(self, epoch: int, writer: str, *, part: bool) -> bool:
+        """Whether a segment of that number and writer belongs to an epoch that is kept.
+
+        ``part``: whether it was written by a task. Of these, those that the manifest does not list were deleted when
+        the epoch was sealed, and what a task has written since is deleted with the epoch.
+        """
         one = self._epochs.get(epoch)
-        return one is not None and one.writer == writer and one.files > 0
+        return one is not None and one.writer == writer and one.files > 0 and one.parts is part

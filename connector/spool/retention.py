@@ -75,7 +75,12 @@ class Retention:
             SpoolError: the disk refuses.
         """
         self._newest = manifest.epoch
-        self._epochs.add(EpochSummary.of(manifest, manifest_bytes))
+        summary = EpochSummary.of(manifest, manifest_bytes)
+        self._epochs.add(summary)
+        if summary.parts:
+            listed = {file.path for file in manifest.files}
+            others = [path for path in self._segments(manifest.epoch, manifest.epoch) if path not in listed]
+            self._spool.storage.delete(*others)
         if not self._has_sealed or self._newest == block_end(self._newest):
             self._sweep()
 
@@ -131,8 +136,15 @@ class Retention:
         blocks = {end for one in pruned if (end := block_end(one.epoch)) == one.epoch}
         self._blocks -= blocks
         delete = self._spool.storage.delete
-        delete(*(segment_path(one.epoch, one.writer) for one in pruned if one.files), *cuts)
+        delete(*(segment_path(one.epoch, one.writer) for one in pruned if one.files and not one.parts), *cuts)
+        if any(one.parts for one in pruned):
+            delete(*self._segments(pruned[0].epoch, pruned[-1].epoch))
         delete(*(manifest_path(one.epoch) for one in pruned), *(block_path(end) for end in sorted(blocks)))
+
+    def _segments(self, first: int, last: int) -> list[str]:
+        """The paths of all segments of these epochs, whoever has written them."""
+        names = self._spool.storage.list("segments", f"{first:020d}", f"{last + 1:020d}")
+        return [f"segments/{name}" for name in names]
 
     def _set_floor(self, first: int) -> None:
         # The writer's id makes these bytes unique: if they are read back, the write was this writer's.
@@ -168,5 +180,6 @@ class Retention:
             storage.delete(*(path for path in paths if not self._epochs.refers_to_cut(path)))
 
     def _needs(self, segment: str) -> bool:
-        number, _, writer = segment.removesuffix(".arrow").partition("-")
-        return number.isdecimal() and self._epochs.has_segment(int(number), writer)
+        number, _, name = segment.removesuffix(".arrow").partition("-")
+        writer, _, part = name.partition("-")
+        return number.isdecimal() and self._epochs.has_segment(int(number), writer, part=bool(part))

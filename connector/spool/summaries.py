@@ -32,6 +32,7 @@ class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         size: bytes of its data files.
         held: bytes of all its files in the spool but its cut's, which several epochs share.
         first_commit_timestamp: None in an epoch without files.
+        parts: whether its segments were written by tasks, and have names of their own.
         schemas: a digest that is equal for epochs in which all tables have the same schemas.
     """
 
@@ -49,6 +50,7 @@ class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tables: dict[str, int]
     cut_path: str = ""
     cut_bytes: int = 0
+    parts: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, manifest_bytes: int) -> "EpochSummary":
@@ -69,6 +71,7 @@ class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
             dict(manifest.tables),
             cut.path if cut else "",
             cut.bytes if cut else 0,
+            any(file.path.count("-") > 1 for file in files),  # segments/<epoch>-<writer>-<part>.arrow
         )
         return msgspec.structs.replace(one, held=one.held + len(msgspec.json.encode(one)))
 

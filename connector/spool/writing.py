@@ -8,13 +8,13 @@ pruned, is in :mod:`connector.spool.retention`.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from connector.core.changes import Changes, integers
+from connector.core.changes import Changes, chunks, integers
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
@@ -159,6 +159,11 @@ class SpoolWriter:
         self._retention = Retention(spool, self._writer, at.epoch, progress)
 
     @property
+    def writer(self) -> str:
+        """This writer's id, which is part of its files' names."""
+        return self._writer
+
+    @property
     def bytes(self) -> int:
         """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
         return self._retention.bytes
@@ -184,6 +189,55 @@ class SpoolWriter:
         number = self.epoch + 1
         changes = self._keeps(epoch.changes)
         file = self._write_segment(number, changes) if changes.mods else None
+        return self._create(
+            (file,) if file else (),
+            _mods_by_table(changes) if file else {},
+            epoch.low,
+            epoch.high,
+            cut,
+            now=now,
+            final=final,
+        )
+
+    def seal_written(
+        self,
+        files: Sequence[SegmentFile],
+        tables: Mapping[str, int],
+        *,
+        low: int,
+        high: int,
+        cut: Iterable[CutPartition],
+        now: int,
+        final: bool = False,
+    ) -> Manifest:
+        """Makes the next epoch exist, from segments that others have written; everything else as of :meth:`seal`.
+
+        New schemas are taken from :attr:`registry`, to which the caller has added them in the order of the records.
+
+        Args:
+            files: the segments, in the order of their records, ``segments/<epoch>-<writer>-<part>.arrow`` with 20
+                digits, this :attr:`writer` and any part. Other segments of this epoch are deleted once it is sealed.
+            tables: mods by table.
+            low: the epoch holds what was committed after this, nanoseconds since the epoch,
+            high: and up to this, inclusive.
+            cut: the partitions from which reading continues after ``high``.
+            now: nanoseconds since the epoch.
+            final: whether the user's end timestamp is reached.
+        """
+        return self._create(files, tables, low, high, cut, now=now, final=final)
+
+    def _create(
+        self,
+        files: Sequence[SegmentFile],
+        tables: Mapping[str, int],
+        low: int,
+        high: int,
+        cut: Iterable[CutPartition],
+        *,
+        now: int,
+        final: bool,
+    ) -> Manifest:
+        number = self.epoch + 1
         for key in self.registry.schemas.keys() - self._written:
             self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
@@ -193,10 +247,10 @@ class SpoolWriter:
             epoch=number,
             spool_id=self._header.spool_id,
             source=self._header.source,
-            watermark_low=epoch.low,
-            watermark_high=epoch.high,
-            files=(file,) if file else (),
-            tables=_mods_by_table(changes) if file else {},
+            watermark_low=low,
+            watermark_high=high,
+            files=tuple(files),
+            tables=dict(tables),
             schema_keys=dict(self.registry.keys),
             cut=tokens,
             cut_file=cut_file,
@@ -225,7 +279,7 @@ class SpoolWriter:
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         segment = SegmentBuffer()
-        for chunk in _chunks(changes):
+        for chunk in chunks(changes, BATCH_BYTES):
             segment.append(self._envelope.build(chunk, self.registry, number))
         path = segment_path(number, self._writer)
         return segment.store(self._spool.storage, path, first=changes.first, last=changes.last)
@@ -238,13 +292,3 @@ def _mods_by_table(changes: Changes) -> dict[str, int]:
     for schema, count in zip(schemas, mods.tolist(), strict=True):
         tables[schema.table_name] += count
     return {table: count for table, count in tables.items() if count}
-
-
-def _chunks(changes: Changes) -> Iterator[Changes]:
-    """The records in slices that each end with the record that reaches :data:`BATCH_BYTES`."""
-    ends = np.cumsum(changes.sizes)
-    start, before = 0, 0
-    while start < len(changes):
-        stop = min(int(np.searchsorted(ends, before + BATCH_BYTES)) + 1, len(changes))
-        yield changes.part(start, stop)
-        start, before = stop, int(ends[stop - 1])

@@ -12,7 +12,8 @@ class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
 
     ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool, and
-    ``backfills``, the state of each, from theirs.
+    ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
+    Spark's executors have read.
     """
 
     watermark: int = 0
@@ -33,6 +34,10 @@ class ReaderMetrics:
     incomplete_transactions: int = 0
     late_records: int = 0
     standstills: int = 0
+    shares: int = 0
+    window_span: int = 0
+    window_seconds: float = 0.0
+    slowest_share_seconds: float = 0.0
     workers: int = 0
     worker_restarts: int = 0
     sink_restarts: int = 0

@@ -28,6 +28,10 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
     "spool_bytes": ("Bytes of all files of the epochs in the spool", lambda m: m.spool_bytes),
     "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
+    "shares": ("Shares of the last window that Spark's executors read; 0 if they do not read", lambda m: m.shares),
+    "window_span_seconds": ("Commit time that the last window spans", lambda m: m.window_span / SECOND),
+    "window_seconds": ("How long reading and sealing the last window took", lambda m: m.window_seconds),
+    "slowest_share_seconds": ("How long its slowest share took", lambda m: m.slowest_share_seconds),
     "workers": ("Worker processes that read; 0 if the reader is one process", lambda m: m.workers),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {

@@ -10,7 +10,8 @@ from queue import SimpleQueue
 from pyspark.sql import SparkSession
 
 from connector.config import Config, SparkConfig
-from spark_sink.run import Event, Events, Sink, delivery_of, session
+from spark_sink.run import Event, Events, Sink, delivery_of
+from spark_sink.session import session
 
 _HURRY = {
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

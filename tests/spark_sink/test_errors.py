@@ -21,7 +21,11 @@ from connector.errors import (
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
-NOT_IN_SPARK = {"connector.workers.failures.WorkerBugError", "connector.commands.sink_process.SinkError"}
+NOT_IN_SPARK = {
+    "connector.workers.failures.WorkerBugError",
+    "connector.commands.sink_process.SinkError",
+    "connector.commands.sink_process.SinkDataLostError",
+}
 """Errors of the daemon's own processes, in which Spark does not run."""
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):

@@ -24,6 +24,7 @@ All timestamps are integers of nanoseconds since the epoch.
 """
 
 from connector.core.partitions.churn import churn_of
+from connector.core.partitions.following import follow_all
 from connector.core.partitions.lineage import Lineage
 from connector.core.partitions.partition import NOTHING, Event, Partition
 from connector.core.records import (
@@ -81,13 +82,26 @@ class PartitionGraph(Lineage):
     def announced(self, token: str, record: ChildPartitionsRecord) -> None:
         """The partition returned a child partitions record. A child that is known already is the same one."""
         parent = self._partitions[token]
+        if self._leaves_to_next(token, record.start_timestamp):
+            self.proved(token, record.start_timestamp - 1)
+            return
         parent.ends(record.start_timestamp)
         for child in record.children:
             parent.children.add(child.token)
             if child.token not in self._partitions:
                 # The initial query is not named among the parents of those it returns, yet they follow it.
-                self._discovered(child.token, record.start_timestamp, child.parents | {token})
+                announced = self._announced_child(child.token, record.start_timestamp)
+                self._discovered(token, announced, child.parents | {token})
         self.proved(token, record.start_timestamp - 1)
+
+    def _leaves_to_next(self, token: str, start: int) -> bool:
+        """Whether an announcement is left to a later window, where a change stream is read in windows.
+
+        A query may announce children that start just after its end, or not. If one parent of a child finished with this
+        window and another did not, no report of a single window would tell whether somebody follows the child.
+        """
+        ends_before = self._end is not None and start > self._end
+        return ends_before and self._follows is not follow_all and token != INITIAL_TOKEN
 
     def started(self, token: str, record: PartitionStartRecord) -> None:
         """The partition returned a partition start record; only those that the initial query returns follow it.
@@ -104,8 +118,8 @@ class PartitionGraph(Lineage):
             return  # a repeat: the partitions it names are known, or have ended and are forgotten
         for started in record.tokens:
             if started not in self._partitions:
-                self._discovered(started, record.start_timestamp, parents)
-                self.churn["starts"] += token != INITIAL_TOKEN
+                announced = self._announced_child(started, record.start_timestamp)
+                self.churn["starts"] += self._discovered(token, announced, parents) and token != INITIAL_TOKEN
         self.proved(token, record.start_timestamp - 1)
 
     def moved(self, token: str, record: PartitionEventRecord) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from connector.core.partitions.following import Follows, follow_all
 from connector.core.partitions.least_progress import LeastProgress
 from connector.core.partitions.partition import CutPartition, Event, Partition, State
 from connector.core.partitions.waiting import WaitingPartitions
@@ -15,10 +16,19 @@ class Lineage:
         cut: where to start: the initial partition at the user's start, or the cut of a checkpoint.
         watermark: every record at or before it is already delivered; for a new stream the start less one.
         end: the user's end timestamp, inclusive, or None.
+        follows: decides which children are added, where others read other parts of the cut.
     """
 
-    def __init__(self, cut: Iterable[CutPartition], *, watermark: int, end: int | None = None) -> None:
+    def __init__(
+        self,
+        cut: Iterable[CutPartition],
+        *,
+        watermark: int,
+        end: int | None = None,
+        follows: Follows = follow_all,
+    ) -> None:
         self._end = end
+        self._follows = follows
         self._floor = self._watermark = watermark
         self._partitions: dict[str, Partition] = {}
         self._waiting = WaitingPartitions()
@@ -84,6 +94,8 @@ class Lineage:
     def advance(self) -> int:
         """Moves the watermark as far as it may go, and returns it."""
         least = self._progress.find()
+        if least is None and self._follows is not follow_all:
+            least = self._end  # all have ended, and others follow their children
         if least is not None:
             self._watermark = max(self._watermark, least if self._end is None else min(least, self._end))
         return self._watermark
@@ -110,8 +122,15 @@ class Lineage:
         for token in gone:
             del self._partitions[token], self._ended[token]
 
-    def _discovered(self, token: str, start: int, parents: frozenset[str]) -> None:
-        self._add(token, start, parents, is_late=start <= self._watermark)
+    def _discovered(self, announcer: str, child: CutPartition, parents: frozenset[str]) -> bool:
+        """Adds a partition that ``announcer`` has announced, if it is this graph's to follow; returns whether it is."""
+        if not self._follows(announcer, child, parents):
+            return False
+        self._add(child.token, child.start_timestamp, parents, is_late=child.is_late)
+        return True
+
+    def _announced_child(self, token: str, start: int) -> CutPartition:
+        return CutPartition(token, start, is_late=start <= self._watermark)
 
     def _add(self, token: str, start: int, parents: frozenset[str], *, is_late: bool) -> None:
         # One that is announced too late is read from its start all the same: it may have ended by the watermark.

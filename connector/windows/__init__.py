@@ -1,0 +1,1 @@
+"""Reads one share of a window, on an executor or anywhere else."""

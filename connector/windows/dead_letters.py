@@ -1,0 +1,35 @@
+"""Stores late records of a share in the spool, from wherever the share is read."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from connector.core.late_records import LateRecord
+from connector.spool.late_store import LateStore
+from connector.spool.reading import Spool
+
+
+class DeadLetters:
+    """A store of late records. Several shares may write it at a time: a record's document is named by its contents.
+
+    Args:
+        spool: the spool's path, which is opened when the first late record comes.
+        continues: whether the reader continues after a late record is stored.
+    """
+
+    def __init__(self, spool: str, *, continues: bool) -> None:
+        self._path = spool
+        self._store: LateStore | None = None
+        self.continues = continues
+
+    async def keep(self, late: Sequence[LateRecord]) -> None:
+        """Stores late records durably.
+
+        Raises:
+            StreamError: too many are stored; these are stored all the same.
+            SpoolError: the store cannot be written.
+        """
+        if self._store is None:
+            self._store = LateStore(await asyncio.to_thread(Spool.at, self._path))
+        await asyncio.to_thread(partial(self._store.keep, late, now=time.time_ns()))

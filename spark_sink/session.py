@@ -1,0 +1,71 @@
+"""Spark sessions of the connector's own processes."""
+
+import os
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from connector.config.sections import SparkConfig
+from spark_sink.errors import SinkError
+
+
+def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
+    """A Spark session without Spark's own log, unless ``verbose``; ``folder`` must outlive it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    code = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
+    log = folder / "log4j2.properties"
+    log.write_text(_LOG4J.format(level="warn" if verbose else "off"), encoding="utf-8")
+    defaults = {
+        "spark.app.name": "spanner-cdc",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if not config.master.startswith("local"):
+        del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]
+    builder = SparkSession.builder.master(config.master)
+    for name, value in {**defaults, **config.config}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+_LOG4J = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = {level}
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+def need_java() -> None:
+    """Checks that Spark can start.
+
+    Raises:
+        SinkError: Java is missing.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin/java") if home else None
+    if not (java.exists() if java else shutil.which("java")):
+        raise SinkError(
+            "Java was not found, and Spark needs Java 17",
+            hint="Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+        )
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stops a session, whose JVM may have died."""
+    with suppress(Py4JError, OSError):  # that the JVM has died is reported elsewhere
+        spark.stop()

@@ -1,0 +1,1 @@
+"""Reads a change stream on Spark's executors, window by window, into a spool."""

@@ -1,0 +1,80 @@
+"""What is counted and logged of windows: the metrics of the one-process reader, and those of shares."""
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.windows import Window
+from connector.log import Log
+from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.windows.job import ReadWindow
+
+_HOT = 6
+"""Windows in a row whose slowest share takes longer than their span before that is a warning."""
+
+_log = Log(__name__)
+
+
+class WindowTelemetry:
+    """Counts windows.
+
+    Args:
+        metrics: those of the reader.
+    """
+
+    def __init__(self, metrics: ReaderMetrics) -> None:
+        self._metrics = metrics
+        self._hot_windows = 0
+
+    def sealed(self, window: Window, found: ReadWindow, partitions: int, behind: int) -> None:
+        """A window was sealed.
+
+        Args:
+            window: it.
+            found: what was read.
+            partitions: in the cut at its end.
+            behind: nanoseconds between its end and Spanner's clock.
+        """
+        metrics, reports, span = self._metrics, found.reports, window.high - window.low
+        slowest = max(reports, key=lambda report: report.seconds)
+        metrics.watermark = metrics.sealed_watermark = window.high
+        metrics.partitions, metrics.shares, metrics.window_span = partitions, len(reports), span
+        metrics.slowest_share_seconds = slowest.seconds
+        metrics.epochs += 1
+        metrics.queries += sum(report.queries for report in reports)
+        metrics.retries += sum(report.retries for report in reports)
+        for report in reports:
+            metrics.received(report.records, report.mods)
+        metrics.sealed_mods += sum(found.tables.values())
+        metrics.mods_by_type.update(found.mod_types)
+        self._report_incomplete(found)
+        is_hot = slowest.seconds > span / SECOND and len(slowest.bytes_of) == 1 and len(reports) > 1
+        self._hot_windows = self._hot_windows + 1 if is_hot else 0
+        if self._hot_windows == _HOT:
+            _log.warning(
+                "one partition takes longer to read than its window spans, and cannot be divided: Spanner divides it"
+                " if its load lasts; more executors do not help",
+                seconds=round(slowest.seconds, 1),
+                span_s=round(span / SECOND, 1),
+            )
+        _log.debug(
+            "window sealed",
+            epoch=window.epoch,
+            watermark=format_rfc3339(window.high),
+            span_s=round(span / SECOND, 3),
+            behind_s=round(behind / SECOND, 1),
+            shares=len(reports),
+            slowest_share_s=round(slowest.seconds, 2),
+            bytes=sum(report.bytes for report in reports),
+            mods=sum(found.tables.values()),
+            segments=len(found.files),
+            partitions=partitions,
+        )
+
+    def _report_incomplete(self, found: ReadWindow) -> None:
+        for one in found.incomplete:
+            self._metrics.incomplete_transactions += 1
+            _log.error(
+                "a transaction is incomplete",
+                server_transaction_id=one.server_transaction_id,
+                commit_timestamp=format_rfc3339(one.commit_timestamp),
+                expected_records=one.expected,
+                received_records=one.received,
+            )

@@ -1,0 +1,148 @@
+"""Reads windows with the whole reader of each share, on virtual time, from a scripted Spanner with faults."""
+
+import asyncio
+import random
+from collections import Counter
+from random import Random
+from typing import cast
+
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.epoch import incomplete_transactions, minute_end
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN
+from connector.core.timestamps import SECOND
+from connector.core.windows import Closed, Share, ShareReport, Window, closed
+from connector.decoding.decoder import decoder
+from connector.reader.change_stream import WINDOW
+from connector.spanner.client import SpannerClient
+from connector.spanner.partition_query import PartitionQueries
+from connector.windows.share_reader import ShareReader
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.clock import ScriptedClock
+from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
+from emulator.scripted.framing import Framing
+from emulator.scripted.spanner import ScriptedSpanner
+from tests.property import virtual_time
+from tests.property.reading.whole_reader import ORIGIN, EngineClient, of_change, of_record
+from tests.property.windows.sharing import merged
+
+
+class WholeWindows:
+    """Reads a scenario from its origin to its horizon, in windows whose shares are dealt at random, with faults."""
+
+    def __init__(self, seed: int, scenario: Scenario, *, windows: int, heartbeat: int) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.random = Random(seed)
+        self.windows = windows
+        self.heartbeat = heartbeat
+        self.faults = FaultPlan(seed, share=0.3, kinds=RECOVERABLE)
+        self.counts: Counter[str] = Counter()
+
+    def run(self) -> None:
+        """Reads all of it.
+
+        Raises:
+            AssertionError: something was lost, duplicated or out of order.
+        """
+        random.seed(self.seed)  # the pauses before a query is retried
+        virtual_time.run(self._run())
+
+    async def _run(self) -> None:
+        history = self.scenario.history
+        self._clock = ScriptedClock(ORIGIN)
+        self._clock.start()
+        self._engine = ScriptedSpanner(
+            self.scenario, clock=self._clock, faults=self.faults, framing=Framing.drawn(self.seed)
+        )
+        low = history.origin - 1
+        cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, history.origin),)
+        delivered = []
+        ends = sorted(self.random.randint(history.origin, history.horizon) for _ in range(self.windows))
+        for number, end in enumerate((*ends, history.horizon)):
+            while low < end:
+                window = Window(number, low, min(end, minute_end(low + 1)))
+                await asyncio.sleep(max(0, window.high - self._clock.now()) / SECOND + self.random.choice((0.001, 5.0)))
+                changes, result = await self._read(window, cut)
+                assert not result.orphans
+                assert not incomplete_transactions(changes)
+                delivered += [of_record(record) for record in changes.records()]
+                low, cut = window.high, result.cut
+        self._engine.close()
+        self.counts.update(self.faults.struck)
+        wanted = [of_change(change) for change in history.in_commit_order()]
+        assert delivered == wanted, "something was lost, duplicated or out of order"
+
+    async def _read(self, window: Window, cut: tuple[CutPartition, ...]) -> tuple[Changes, Closed]:
+        parts: list[list[CutPartition]] = [[] for _ in range(self.random.randint(1, 4))]
+        for at in cut:
+            self.random.choice(parts).append(at)
+        shares = [Share(number, tuple(part)) for number, part in enumerate(parts) if part]
+        async with asyncio.timeout(24 * 3600), asyncio.TaskGroup() as tasks:
+            reading = [tasks.create_task(self._share(window, share)) for share in shares]
+        read, reports = zip(*(task.result() for task in reading), strict=True)
+        self.counts["declined"] += sum(len(report.declined) for report in reports)
+        mutable = self.scenario.mode == MUTABLE
+        changes = merged(list(read), [share.number for share in shares], mutable=mutable)
+        self.counts["repeats"] += sum(map(len, read)) - len(changes)
+        assert sum(report.records for report in reports) == sum(map(len, read))
+        return changes, closed(window, reports)
+
+    async def _share(self, window: Window, share: Share) -> tuple[Changes, ShareReport]:
+        while self.random.random() < 0.2:  # tasks that are lost
+            lost = asyncio.create_task(self._once(window, share, []))
+            await asyncio.wait({lost}, timeout=self.random.uniform(0, 0.2))
+            self.counts["lost tasks"] += lost.cancel()
+            await asyncio.wait({lost})
+        parts: list[Changes] = []
+        report = await self._once(window, share, parts)
+        return Changes.joined(parts), report
+
+    async def _once(self, window: Window, share: Share, parts: list[Changes]) -> ShareReport:
+        scenario = self.scenario
+        dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
+
+        async def hand_on(changes: Changes) -> None:
+            parts.append(changes)
+            await asyncio.sleep(0.01)
+
+        async def spanner_clock() -> int:
+            return self._clock.now()
+
+        queries = PartitionQueries(
+            cast("SpannerClient", EngineClient(self._engine)),
+            dialect,
+            scenario.change_stream,
+            scenario.mode,
+            heartbeat=self.heartbeat,
+            decoder=decoder(dialect, scenario.mode),
+            clock=self._clock.now,
+        )
+        reader = ShareReader(
+            queries,
+            scenario.change_stream,
+            window,
+            share,
+            hand_on,
+            bound=WINDOW if scenario.mode == MUTABLE else None,
+            spanner_clock=spanner_clock,
+            heartbeat=self.heartbeat,
+            late_records=None,
+            budget=self.random.choice((20_000, 1024 * 1024)),
+        )
+        return await reader.read()
+
+
+def of_seed(seed: int) -> WholeWindows:
+    """Returns a reader of a history that is drawn from the seed, as are its faults, windows and shares."""
+    scenario = Scenario.generate(
+        seed,
+        origin=ORIGIN,
+        seconds=(5, 60)[seed % 2],
+        value_capture_type=None,
+        transactions=40 + seed % 160,
+        churn=seed % 40,
+        first_partitions=1 + seed % 5,
+    )
+    return WholeWindows(seed, scenario, windows=seed % 7, heartbeat=SECOND)
