@@ -38,7 +38,8 @@ def bounds(scenario: Scenario) -> dict[str, str]:
 
 def test_run_reads_and_writes_in_one_spark_application(tmp_path: Path) -> None:
     with served() as (scenario, sample):
-        config = configuration(tmp_path, sample, source={**bounds(scenario), **EXECUTORS}, spark=SPARK)
+        spark = {**SPARK, "checkpoint": str(tmp_path / "checkpoint")}
+        config = configuration(tmp_path, sample, source={**bounds(scenario), **EXECUTORS}, spark=spark)
         done = run("run", config, timeout=240)
         assert done.code == 0, done.err
     assert_delivered(tmp_path / "spool", scenario.committed, value_capture_type="NEW_ROW")
