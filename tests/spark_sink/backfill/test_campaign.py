@@ -13,14 +13,19 @@ from tests.spark_sink.backfill.campaign.tables import Key
 
 @pytest.mark.emulator
 @pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_merged_tables_equal_spanners_though_the_backfill_is_killed_and_no_row_goes_back(
-    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("sink", "dialect"),
+    [("files", "postgresql"), ("append-only", "googlesql"), ("merge", "googlesql"), ("merge-load", "postgresql")],
+)
+def test_destinations_equal_spanner_though_the_backfill_is_killed_and_no_row_goes_back(
+    sink: str, dialect: str, database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts twice as fast
-    with destination("merge", tmp_path) as target:
-        campaign = Campaign(database(value_capture_type=target.captures), target, tmp_path, rows=500, seed=4)
-        assert campaign.run(kills=1) == ""
+    with destination(sink, tmp_path) as target:
+        sample = database(dialect=dialect, value_capture_type=target.captures)
+        assert Campaign(sample, target, tmp_path, rows=2000, seed=4).run(kills=2) == ""
 
 
 @pytest.mark.parametrize(
