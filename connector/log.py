@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TextIO
 
 import orjson
 
@@ -109,3 +110,9 @@ def configure(*, json: bool, verbose: bool) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for name in ("connector", "spark_sink"):
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+def terminal() -> TextIO | None:
+    """The terminal to which this process writes its logs as text; None if it writes them elsewhere, or as JSON."""
+    is_text = any(isinstance(handler.formatter, TextFormatter) for handler in logging.getLogger().handlers)
+    return sys.stderr if is_text and sys.stderr.isatty() else None

@@ -7,6 +7,7 @@ They are::
     backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
     backfills/<n>/plans/<t>-<k>.json  plan k of table t: session, transaction and partition tokens; written once
     backfills/<n>/progress.json     a report of each table's state; derived from the manifests
+    backfills/<n>/lost.json         why it cannot be finished at its timestamp; written once, by whoever finds out
 
 An epoch's manifest names the table, plan and partition that it holds. So what is left to read is known from the
 plans and the manifests, whatever was killed.
@@ -82,6 +83,13 @@ class TablePlan(_Document):
     partitions: tuple[str, ...]
 
 
+class Lost(_Document):
+    """``lost.json``: why a backfill cannot be finished at its timestamp."""
+
+    why: str
+    recorded_at: Timestamp
+
+
 class TableProgress(BaseModel):
     """How far a table is; ``partitions`` of its plan are in the spool, with so many rows and bytes."""
 
@@ -102,12 +110,14 @@ class Progress(_Document):
     Attributes:
         updated: when it was written.
         tables: in the order in which they are read.
-        lost: whether it cannot be finished at its timestamp, because Spanner no longer retains the rows' versions.
+        lost: whether it cannot be finished at its timestamp; what is left is read at another one.
+        why_lost: the reason; empty if Spanner no longer retains the rows' versions.
     """
 
     updated: Timestamp
     tables: tuple[TableProgress, ...]
     lost: bool = False
+    why_lost: str = ""
 
     @property
     def is_done(self) -> bool:

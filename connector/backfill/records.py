@@ -8,6 +8,7 @@ from connector.backfill.documents import (
     Announcement,
     Backfill,
     BackfillTable,
+    Lost,
     Progress,
     TablePlan,
     TableProgress,
@@ -22,6 +23,7 @@ from connector.storage.store import contents
 _ANNOUNCEMENT = "announced.json"
 _DOCUMENT = "backfill.json"
 _PROGRESS = "progress.json"
+_LOST = "lost.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,36 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
 
 
 def progress_of(own: Spool, document: Backfill) -> Progress:
-    """The last report of a backfill's state."""
+    """The last report of a backfill's state, and whether it is lost."""
     try:
-        return own.document(_PROGRESS, Progress, "it is not a valid report")
+        found = own.document(_PROGRESS, Progress, "it is not a valid report")
     except FileNotFoundError:
         tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
-        return Progress(updated=document.recorded_at, tables=tables)
+        found = Progress(updated=document.recorded_at, tables=tables)
+    if found.is_done:
+        return found
+    try:
+        lost = own.document(_LOST, Lost, "it is not a valid reason")
+    except FileNotFoundError:
+        return found
+    return found.model_copy(update={"lost": True, "why_lost": lost.why})
 
 
 def write_progress(own: Spool, progress: Progress) -> None:
     """Replaces the report of a backfill's state."""
     own.storage.replace(_PROGRESS, to_json(progress))
+
+
+def mark_lost(own: Spool, why: str, *, now: int) -> None:
+    """Records that a backfill cannot be finished at its timestamp: the next run reads what is left at another one.
+
+    The first reason stays. Any process may call it, beside the one that reads.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    with suppress(FileExistsError):
+        own.storage.create(_LOST, to_json(Lost(why=why, recorded_at=now)))
 
 
 def unfinished_tables(spool: Spool) -> frozenset[str]:
@@ -104,6 +125,20 @@ def unfinished_tables(spool: Spool) -> frozenset[str]:
     return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
 
 
+def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
+    """The timestamps of the backfills of which rows of a table may still be delivered.
+
+    Without that of a backfill whose timestamp is being chosen, and of those that another one continues.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    known = backfills(spool)
+    continued = {one.document.continues for one in known}
+    left = (one for one in known if table in one.progress.unfinished and one.document.number not in continued)
+    return frozenset(one.document.timestamp for one in left)
+
+
 def _announced(own: Spool) -> tuple[str, ...]:
     """The tables of a backfill that is being recorded."""
     try:
@@ -118,6 +153,7 @@ def record(
     tables: Sequence[TableSchema],
     *,
     timestamp: Callable[[], int],
+    as_of: Callable[[int], Sequence[TableSchema]] | None = None,
     after: int | None = None,
     why: Why,
     dialect: str,
@@ -133,6 +169,8 @@ def record(
         tables: the schemas of the tables, in the order in which they are to be read.
         timestamp: chooses the timestamp by Spanner's clock, nanoseconds since the epoch, whole microseconds. It is
             called once the tables count as unfinished, so that a sink notes each later change that it delivers.
+        as_of: returns the schemas as of the timestamp, by which the tables are read; those that are not among
+            ``tables`` are ignored. None if ``tables`` has them.
         after: how many backfills the caller has found, if it has decided by them.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
@@ -154,6 +192,10 @@ def record(
         own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
         try:
             at = timestamp()
+            if as_of is not None:
+                names = [schema.table for schema in tables]
+                of_name = {schema.table: schema for schema in as_of(at)}
+                tables = [of_name[name] for name in names if name in of_name]
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise

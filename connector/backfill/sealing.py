@@ -2,7 +2,8 @@
 
 Epochs get their numbers in advance, because rows hold the number of their epoch. A wave of partitions is read into
 segments with names of their own, and then sealed in order; segments that no manifest lists are left by a process
-that was killed, and are deleted when the next one starts. Manifests are never deleted: they say what has been read.
+that was killed, and are deleted when the next one starts, or when the backfill is done. Manifests are never deleted:
+they say what has been read.
 """
 
 import secrets
@@ -63,7 +64,7 @@ class BackfillWriter:
         self.sealed: list[SealedPart] = []
         for manifest in self._manifests():
             self._add(manifest)
-        self._sweep()
+        self.sweep()
 
     def _manifests(self) -> Iterator[Manifest]:
         last = max((int(name[:-5]) for name in self._own.storage.list("manifests")), default=0)
@@ -78,7 +79,12 @@ class BackfillWriter:
         if manifest.files:
             self._kept[manifest.epoch] = manifest.files
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Deletes the segments that no manifest lists; only while no task writes.
+
+        Raises:
+            SpoolError: the disk refuses.
+        """
         storage, first = self._own.storage, self._own.floor()
         storage.sweep("segments")
         storage.sweep("manifests")

@@ -10,10 +10,11 @@ import functools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self, TextIO
 
 from connector.backfill.documents import Backfill, Why
 from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
@@ -25,12 +26,12 @@ from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.errors import ConfigurationError, DataLostError, SpoolError
-from connector.log import Log
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError, UnreachableError
+from connector.log import Log, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
-from connector.spanner.discovery import current_timestamp
+from connector.spanner.discovery import MetadataAsOf, current_timestamp, find_change_stream
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
@@ -87,14 +88,22 @@ async def backfill(
     async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
         due = await finished_in_thread(
-            functools.partial(_due_by_command, spool, config, stream, versions, clock_of(stream), options.tables)
+            functools.partial(_due_by_command, spool, config, stream, versions, Requests.of(stream), options.tables)
         )
     if not due.tables:  # all that were left are no longer watched
         return
     stop.reading = True
     metrics = ReaderMetrics()
     await delivered(
-        config, path, stop, due, emulator_host=emulator_host, verbose=verbose, options=options, metrics=metrics
+        config,
+        path,
+        stop,
+        due,
+        emulator_host=emulator_host,
+        verbose=verbose,
+        options=options,
+        metrics=metrics,
+        screen=terminal(),
     )
 
 
@@ -106,14 +115,42 @@ def start_after(now: int) -> int:
     return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
 
 
-def clock_of(stream: OpenStream) -> Callable[[], int]:
-    """Reads Spanner's clock, nanoseconds since the epoch, from a thread beside the running event loop."""
-    loop = asyncio.get_running_loop()
-    return lambda: asyncio.run_coroutine_threadsafe(current_timestamp(stream.client), loop).result()
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests to Spanner from a thread beside the running event loop.
+
+    Attributes:
+        clock: Spanner's clock, nanoseconds since the epoch.
+        tables: the watched tables as of a timestamp.
+    """
+
+    clock: Callable[[], int]
+    tables: Callable[[int], Sequence[TableSchema]]
+
+    @classmethod
+    def of(cls, stream: OpenStream) -> Self:
+        """Those of a stream."""
+        loop = asyncio.get_running_loop()
+        return cls(
+            lambda: asyncio.run_coroutine_threadsafe(current_timestamp(stream.client), loop).result(),
+            lambda timestamp: asyncio.run_coroutine_threadsafe(_tables_as_of(stream, timestamp), loop).result(),
+        )
+
+
+async def _tables_as_of(stream: OpenStream, timestamp: int) -> Sequence[TableSchema]:
+    """The watched tables with their columns as of a timestamp: what a query at that timestamp finds."""
+    try:
+        found = await find_change_stream(MetadataAsOf(stream.client, timestamp), stream.dialect, stream.stream.name)
+    except UnreachableError:
+        raise
+    except SpannerCdcError as error:  # the timestamp is no longer retained, which whoever reads it will report
+        _log.warning("the tables' columns as of the backfill's timestamp are not known", reason=error)
+        return stream.stream.tables
+    return found.tables
 
 
 def due_at_start(
-    spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, clock: Callable[[], int]
+    spool: Spool, header: SpoolHeader, stream: OpenStream, versions: RowVersions, requests: Requests
 ) -> Backfill | None:
     """The backfill of ``source.backfill``: recorded if the spool has none, and again if its timestamp is lost.
 
@@ -122,9 +159,9 @@ def due_at_start(
     known = backfills(spool)
     unfinished = _unfinished(known)
     if unfinished is not None:
-        document = _continued(spool, header, stream, versions, clock, unfinished)
+        document = _continued(spool, header, stream, versions, requests, unfinished)
         return document if document.tables else None
-    return None if known else _recorded(spool, header, stream, versions, clock, _kept(stream), after=0, why="start")
+    return None if known else _recorded(spool, header, stream, versions, requests, _kept(stream), after=0, why="start")
 
 
 def _due_by_command(
@@ -132,7 +169,7 @@ def _due_by_command(
     config: Config,
     stream: OpenStream,
     versions: RowVersions,
-    clock: Callable[[], int],
+    requests: Requests,
     patterns: tuple[str, ...],
 ) -> Backfill:
     header = _header(spool, config, stream)
@@ -140,13 +177,13 @@ def _due_by_command(
     unfinished = _unfinished(known)
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, versions, clock, tables, after=len(known), why="command")
+        return _recorded(spool, header, stream, versions, requests, tables, after=len(known), why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
         other = f"backfill {number} of {', '.join(sorted(names))} is not finished"
         raise ConfigurationError([f"--table: {other}: run `spanner-cdc backfill CONFIG` without --table to finish it"])
-    return _continued(spool, header, stream, versions, clock, unfinished)
+    return _continued(spool, header, stream, versions, requests, unfinished)
 
 
 def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
@@ -162,7 +199,7 @@ def _continued(
     header: SpoolHeader,
     stream: OpenStream,
     versions: RowVersions,
-    clock: Callable[[], int],
+    requests: Requests,
     one: RecordedBackfill,
 ) -> Backfill:
     """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
@@ -174,7 +211,8 @@ def _continued(
     if one.is_open and is_retained and not gone:
         _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
         return one.document
-    why = "tables of a backfill are no longer watched" if gone else "the rows of a backfill are no longer retained"
+    too_old = one.progress.why_lost or "the rows of a backfill are no longer retained"
+    why = "tables of a backfill are no longer watched" if gone else too_old
     _log.warning(
         f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
         number=number,
@@ -184,7 +222,7 @@ def _continued(
     )
     with sole_writer(one.spool):  # its process would deliver rows of the earlier timestamp beside those of the later
         return _recorded(
-            spool, header, stream, versions, clock, tables, after=number, why=one.document.why, continues=number
+            spool, header, stream, versions, requests, tables, after=number, why=one.document.why, continues=number
         )
 
 
@@ -193,7 +231,7 @@ def _recorded(
     header: SpoolHeader,
     stream: OpenStream,
     versions: RowVersions,
-    clock: Callable[[], int],
+    requests: Requests,
     tables: list[TableSchema],
     *,
     after: int,
@@ -206,13 +244,14 @@ def _recorded(
     def timestamp() -> int:
         if spool.latest() == 0 and after == 0:  # no change can have been delivered
             return least
-        return max(start_after(clock()) - 1, least)
+        return max(start_after(requests.clock()) - 1, least)
 
     document = record(
         spool,
         header,
         tables,
         timestamp=timestamp,
+        as_of=requests.tables,
         after=after,
         why=why,
         dialect=stream.dialect.name,
@@ -301,6 +340,7 @@ async def delivered(
     options: BackfillOptions,
     metrics: ReaderMetrics,
     patience: Patience = Patience(),  # noqa: B008 - frozen
+    screen: TextIO | None = None,
 ) -> None:
     """Runs the process that reads and delivers a backfill, until it is done or until ``stop``.
 
@@ -333,23 +373,28 @@ async def delivered(
         patience=patience,
         name="the process of the backfill",
     )
-    async with _drained_when_stopped(process, stop), reported(spool, document):
+    async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:
             await process.run()
         except SinkError as error:
             one = find(spool, number)
             if one is None or not one.progress.lost:
                 raise
-            raise DataLostError(
-                f"backfill {number}: Spanner no longer retains the rows as of"
-                f" {format_rfc3339(document.timestamp)}, and {', '.join(one.progress.unfinished)} are not read",
-                hint="What was read is delivered. Run it again: those tables are read at a new timestamp, without a"
-                " gap. A longer version_retention_period of the database, or more executors, give it more time.",
-            ) from error
+            raise _lost(one) from error
     state = find(spool, number)
     if state is not None and state.progress.is_done:
         rows = sum(table.rows for table in state.progress.tables)
         _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
+
+
+def _lost(one: RecordedBackfill) -> DataLostError:
+    """The error for a backfill that cannot be finished at its timestamp."""
+    at, left = format_rfc3339(one.document.timestamp), ", ".join(one.progress.unfinished)
+    why, hint = one.progress.why_lost, "Run it again: those tables are read at a new timestamp, without a gap."
+    if not why:
+        why = f"Spanner no longer retains the rows as of {at}"
+        hint += " A longer version_retention_period of the database, or more executors, give it more time."
+    return DataLostError(f"backfill {one.document.number}: {why}; not done: {left}", hint=hint)
 
 
 @asynccontextmanager

@@ -1,9 +1,12 @@
 """What is reported of backfills: their tables' states in ``spool`` and on the status page, and lines of progress."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TextIO
 
 from connector.backfill.documents import Backfill, Progress
 from connector.backfill.records import RecordedBackfill, find
@@ -14,9 +17,15 @@ from connector.log import Log
 from connector.spool.reading import Spool
 
 Report = dict[str, object]
+Line = dict[str, str | int | float]
 
-_INTERVAL = 5.0
-"""Seconds between two lines about the progress."""
+_INTERVAL, _REDRAW = 5.0, 0.5
+"""Seconds between two lines about the progress, and between two drawings of the bar."""
+
+_BAR = 20
+"""Characters of the bar."""
+
+_CLEARED = "\r\x1b[K"
 
 _log = Log(__name__)
 
@@ -55,6 +64,7 @@ def described(one: RecordedBackfill) -> Report:
         "why": document.why,
         "continues": document.continues or None,
         "done": one.progress.is_done,
+        "lost": one.progress.lost,
         "tables": [table.model_dump(mode="json") for table in one.progress.tables],
     }
 
@@ -64,7 +74,8 @@ def lines_of(one: Report) -> list[str]:
     tables = one["tables"]
     assert isinstance(tables, list)
     done = sum(table["state"] == "done" for table in tables)
-    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done"]
+    rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
+    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{rest}"]
     for table in tables:
         why = f": {table['why']}" if table["why"] else ""
         lines.append(
@@ -84,8 +95,8 @@ def healed(gap: Report) -> str:
 
 
 @asynccontextmanager
-async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
-    """Logs the progress of a backfill at intervals, and once more at its end.
+async def reported(spool: Spool, document: Backfill, screen: TextIO | None = None) -> AsyncIterator[None]:
+    """Logs the progress of a backfill at intervals, and once more at its end; on a screen, draws a bar until then.
 
     Warns, once, where at the present speed its rows will not be retained until its end.
     """
@@ -94,6 +105,14 @@ async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
     is_warned = False
     started = time.monotonic()
     first: Progress | None = None
+
+    def show(line: Line) -> None:
+        if screen is None:
+            _log.info("backfill", number=number, **line)
+        else:  # back at its first column, so that a line of a log is written over it
+            width = shutil.get_terminal_size().columns - 1
+            screen.write(f"{_CLEARED}{bar(line)[:width]}\r")
+            screen.flush()
 
     async def report() -> None:
         nonlocal first, is_warned
@@ -104,7 +123,7 @@ async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
         if one is not None:
             first = first or one.progress
             line = _line(one.progress, first, time.monotonic() - started)
-            _log.info("backfill", number=number, **line)
+            show(line)
             left, kept = line["seconds_left"], (expires - time.time_ns()) // SECOND
             if not is_warned and isinstance(left, int) and left > kept:
                 is_warned = True
@@ -118,7 +137,7 @@ async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
 
     async def keep_reporting() -> None:
         while True:
-            await asyncio.sleep(_INTERVAL)
+            await asyncio.sleep(_INTERVAL if screen is None else _REDRAW)
             await report()
 
     reporting = asyncio.create_task(keep_reporting(), name="progress of the backfill")
@@ -127,10 +146,25 @@ async def reported(spool: Spool, document: Backfill) -> AsyncIterator[None]:
     finally:
         reporting.cancel()
         await asyncio.wait({reporting})
+        if screen is not None:
+            screen.write(_CLEARED)
+            screen = None
         await report()
 
 
-def _line(now: Progress, first: Progress, seconds: float) -> dict[str, str | int | float]:
+def bar(line: Line) -> str:
+    """The fields of a line of progress, with a bar of the partitions that are read."""
+    read, _, planned = str(line["partitions"]).partition("/")
+    full = _BAR * int(read) // int(planned) if planned.isdecimal() and int(planned) else 0
+    left = line["seconds_left"]
+    rest = f"{timedelta(seconds=left)} left" if isinstance(left, int) else "time left unknown"
+    return (
+        f"[{'#' * full}{'-' * (_BAR - full)}] {read}/{planned} partitions  {line['rows']:,} rows  {line['mb']:,} MB"
+        f"  {line['tables_done']} tables  {rest}"
+    )
+
+
+def _line(now: Progress, first: Progress, seconds: float) -> Line:
     """The fields of a line: sums of all tables, and the time that is left if it continues at this speed."""
     read, planned = _partitions(now)
     since = read - _partitions(first)[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import withdraw
-from connector.commands.backfill import clock_of, due_at_start, start_after
+from connector.commands.backfill import Requests, due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
@@ -85,7 +85,7 @@ async def read(
             if config.source.backfill:
                 versions = await row_versions(stream.client, stream.dialect)
                 due = await finished_in_thread(
-                    functools.partial(due_at_start, spool, start.header, stream, versions, clock_of(stream))
+                    functools.partial(due_at_start, spool, start.header, stream, versions, Requests.of(stream))
                 )
                 if due is not None:
                     on_backfill(due)

@@ -77,7 +77,7 @@ class Decoder:
         except UnknownRecordError:
             raise
         except (DecodeError, RecursionError, TypeError, ValueError) as error:
-            raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from error
+            raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from None
 
     def _decoded(self, values: list[bytes], read_timestamp: int) -> list[Item]:
         if not self._known or sum(map(len, values)) <= FEW:

@@ -69,7 +69,7 @@ class MutableWalk:
         except UnknownRecordError:
             raise
         except (DecodeError, TypeError, ValueError) as error:
-            raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from error
+            raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from None
 
     def _record(self, found: types.ChangeStreamRecord, raw: bytes, read_timestamp: int) -> Record:
         kind = found.WhichOneof("record")

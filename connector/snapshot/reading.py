@@ -29,7 +29,7 @@ MOST_HELD = 32 * 1024 * 1024
 """Bytes of messages that wait for a resume token, at most. Rows beyond it are yielded, and cannot be resumed."""
 
 PATIENCE = 300.0
-"""Seconds for which transient errors are retried without any progress."""
+"""Seconds for which transient errors are retried without any progress, from the first of them on."""
 
 _STREAMING_READ = "/google.spanner.v1.Spanner/StreamingRead"
 _KEYS_AT_ONCE = 2_000
@@ -149,7 +149,7 @@ class _Reading:
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yields the blocks of the result."""
-        pause, proved = 0.1, self.clock()
+        pause, since = 0.1, None  # the first error since the last progress: an attempt may take long before it
         while True:
             token = self.request.resume_token
             try:
@@ -157,9 +157,9 @@ class _Reading:
                 break
             except grpc.RpcError as error:
                 found = classify(error)
-                if self.request.resume_token != token:
-                    pause, proved = 0.1, self.clock()
-                self._check(found, waited=self.clock() - proved)
+                if since is None or self.request.resume_token != token:
+                    pause, since = 0.1, self.clock()
+                self._check(found, waited=self.clock() - since)
                 self._held, self._held_bytes = [], 0
                 self.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -193,12 +193,16 @@ class _Reading:
         try:
             yield from blocks
         except (DecodeError, ValueError) as error:
-            raise StreamError(f"a result of {self.what} cannot be read: {type(error).__name__}") from error
+            raise StreamError(f"a result of {self.what} cannot be read: {type(error).__name__}") from None
 
     def _check(self, found: CallError, *, waited: float) -> None:
         """Raises the error unless the call can be repeated."""
         lost = found.action is Action.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND
         if lost and self.owns_session:
+            if waited > PATIENCE:
+                raise UnreachableError(
+                    f"Spanner loses every session in which {self.what} is read ({found})", hint="Read it again later."
+                )
             self.client.forget_session()
         elif found.action is Action.STOP or lost or waited > PATIENCE:
             raise snapshot_error(found, what=self.what)

@@ -15,6 +15,7 @@ from connector.errors import EventError
 from connector.snapshot.arrow_types import arrow_array, arrow_schema
 from connector.snapshot.values import Values
 
+# The texts of these hold values, so that errors have none of them as their cause.
 _NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -51,7 +52,7 @@ class RowBlock:
         try:
             return equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
         except _NOT_VALID as error:
-            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from error
+            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from None
 
     def typed(self) -> pa.RecordBatch:
         """A column of an Arrow type for each column: see :mod:`connector.snapshot.arrow_types`.
@@ -65,8 +66,8 @@ class RowBlock:
     def _typed(self, number: int, column: ColumnType) -> pa.Array:
         try:
             return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self.columns)))
-        except _NOT_VALID as error:
-            raise EventError(f"a value of column {column.name} is not of its type {column.type}") from error
+        except _NOT_VALID:
+            raise EventError(f"a value of column {column.name} is not of its type {column.type}") from None
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -82,7 +83,7 @@ class RowBlock:
         try:
             fragment, fragments = self._values.fragments()
         except _NOT_VALID as error:
-            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from error
+            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from None
         names = member_names([[column.name for column in self.columns]])
         first_name = sum(map(len, fragments))
         return fragment.reshape(self.rows, len(self.columns)), first_name, pa.concat_arrays([*fragments, names])

@@ -21,6 +21,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
 from connector.config import SourceConfig
+from connector.core.timestamps import SECOND
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.spanner.errors import Action, classify, setup_error
@@ -98,8 +99,10 @@ class SpannerClient:
         finally:
             await self._transport.close()
 
-    async def rows(self, sql: str) -> list[list[object]]:
+    async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
+
+        ``at`` is a timestamp in the past, nanoseconds since the epoch; None for a strong read.
 
         Raises:
             SpannerCdcError: one clear line; transient errors have been retried for a while.
@@ -112,7 +115,7 @@ class SpannerClient:
                     assembler = ValueAssembler()
                     values = [
                         _plain(Value.FromString(value))
-                        async for messages in self.stream(sql, {})
+                        async for messages in self.stream(sql, {}, at=at)
                         for value in assembler.values(messages)
                     ]
                     columns = len(_Metadata.FromString(assembler.metadata or b"").row_type.fields) or 1
@@ -131,9 +134,9 @@ class SpannerClient:
                 pause = min(pause * 2, 2.0)
 
     async def stream(
-        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
+        self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False, at: int | None = None
     ) -> AsyncGenerator[list[bytes]]:
-        """The messages of a statement, in a single-use strong read-only transaction, as they are pulled.
+        """The messages of a statement, in a single-use read-only transaction, as they are pulled.
 
         Each is the bytes of a google.spanner.v1.PartialResultSet; those that have arrived meanwhile are returned
         together. While nothing is pulled, gRPC's flow control stops the server. Ending the iteration cancels the call.
@@ -142,12 +145,13 @@ class SpannerClient:
             sql: the statement.
             parameters: its parameters, by name.
             behind: whether the stream has a backlog; a wrong value costs only speed.
+            at: the transaction's timestamp, nanoseconds since the epoch; None for a strong read.
 
         Raises:
             grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
         """
         session = await self._current_session()
-        request = self._request(session, sql, parameters)
+        request = self._request(session, sql, parameters, at)
         headers = call_headers(self.database, "session", session)
         assert self._transport is not None
         try:
@@ -159,9 +163,13 @@ class SpannerClient:
                 self._session = None
             raise
 
-    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter]) -> bytes:
+    def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter], at: int | None) -> bytes:
         request = _ExecuteSqlRequest(session=session, sql=sql)
-        request.transaction.single_use.read_only.strong = True
+        read_only = request.transaction.single_use.read_only
+        if at is None:
+            read_only.strong = True
+        else:
+            read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(at, SECOND)
         request.request_options.priority = PRIORITIES[self.rpc_priority]
         for name, parameter in parameters.items():
             if parameter.value is None:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from connector.core.dialects import DIALECTS, IMMUTABLE, Dialect
 from connector.core.records import ColumnType
@@ -13,6 +14,34 @@ from connector.spanner.client import SpannerClient
 
 DEFAULT_RETENTION = "1d"
 DEFAULT_VALUE_CAPTURE_TYPE = "OLD_AND_NEW_VALUES"
+
+
+class Metadata(Protocol):
+    """What reads a database's metadata, such as :class:`connector.spanner.client.SpannerClient`."""
+
+    @property
+    def database(self) -> str:
+        """Its resource name."""
+
+    async def rows(self, sql: str) -> list[list[object]]:
+        """The rows of a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAsOf:
+    """Reads a database's metadata as of a timestamp, nanoseconds since the epoch."""
+
+    client: SpannerClient
+    timestamp: int
+
+    @property
+    def database(self) -> str:
+        """Its resource name."""
+        return self.client.database
+
+    async def rows(self, sql: str) -> list[list[object]]:
+        """The rows of a statement."""
+        return await self.client.rows(sql, at=self.timestamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +55,7 @@ class ChangeStream:
     tables: tuple[TableSchema, ...]
 
 
-async def dialect_of(client: SpannerClient) -> Dialect:
+async def dialect_of(client: Metadata) -> Dialect:
     """The database's dialect.
 
     Raises:
@@ -38,12 +67,12 @@ async def dialect_of(client: SpannerClient) -> Dialect:
     return DIALECTS[str(rows[0][0])] if rows else DIALECTS["GOOGLE_STANDARD_SQL"]
 
 
-async def current_timestamp(client: SpannerClient) -> int:
+async def current_timestamp(client: Metadata) -> int:
     """Spanner's clock, nanoseconds since the epoch."""
     return parse(str((await client.rows("SELECT CURRENT_TIMESTAMP"))[0][0]))
 
 
-async def change_streams(client: SpannerClient, dialect: Dialect) -> list[ChangeStream]:
+async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStream]:
     """Every change stream of the database, by name."""
     streams = await client.rows(
         'SELECT change_stream_name, "all" FROM information_schema.change_streams'
@@ -92,7 +121,7 @@ async def change_streams(client: SpannerClient, dialect: Dialect) -> list[Change
     return out
 
 
-async def find_change_stream(client: SpannerClient, dialect: Dialect, name: str) -> ChangeStream:
+async def find_change_stream(client: Metadata, dialect: Dialect, name: str) -> ChangeStream:
     """The change stream of that name.
 
     Raises:
@@ -108,7 +137,7 @@ async def find_change_stream(client: SpannerClient, dialect: Dialect, name: str)
     )
 
 
-async def primary_keys(client: SpannerClient, dialect: Dialect) -> dict[str, tuple[str, ...]]:
+async def primary_keys(client: Metadata, dialect: Dialect) -> dict[str, tuple[str, ...]]:
     """The columns of each table's key, in key order, as they are now.
 
     Raises:
@@ -123,7 +152,7 @@ async def primary_keys(client: SpannerClient, dialect: Dialect) -> dict[str, tup
     return {table: tuple(column for _, column in sorted(key)) for table, key in keys.items()}
 
 
-async def _tables(client: SpannerClient, dialect: Dialect) -> list[TableSchema]:
+async def _tables(client: Metadata, dialect: Dialect) -> list[TableSchema]:
     keys = await primary_keys(client, dialect)
     columns: dict[str, list[ColumnType]] = defaultdict(list)
     for schema, table, column, position, kind, generated in await client.rows(

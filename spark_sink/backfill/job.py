@@ -143,6 +143,8 @@ class BackfillJob:
         )
         self._written_at = clock
         if self._written is None or (state.tables, state.lost) != (self._written.tables, self._written.lost):
+            if state.is_done:
+                self._writer.sweep()  # no process will start again that would do it
             write_progress(self._own, state)
             self._written = state
 

@@ -15,6 +15,7 @@ from google.auth import exceptions as auth_exceptions
 from google.cloud import bigquery
 
 from connector.errors import SpannerCdcError
+from connector.log import Log
 
 TIMEOUT = 60.0
 """Seconds for a request."""
@@ -24,6 +25,14 @@ PREVENTED_AFTER = 10.0
 
 _PREVENTING = "SELECT ERROR('its process was taken for ended before it had started this job')"
 _POLL = 0.5
+
+LONGEST_JOB = 7 * 3600.0
+"""Seconds for which a running job is waited for; BigQuery ends one after six hours."""
+
+_REPORTED_AFTER = 10.0
+"""Seconds of waiting after which a line says so."""
+
+_log = Log(__name__)
 
 QUOTA_REASONS = {"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"}
 _TRANSIENT = {"backendError", "internalError", "badGateway", "jobBackendError", "jobInternalError", "tableUnavailable"}
@@ -40,6 +49,7 @@ _TRANSIENT_ERRORS = (
     requests.exceptions.Timeout,
 )
 
+_Job = bigquery.LoadJob | bigquery.QueryJob | bigquery.CopyJob | bigquery.ExtractJob | bigquery.UnknownJob
 Start = Callable[[str | None], bigquery.LoadJob | bigquery.QueryJob]
 Before = Callable[[str], object]
 
@@ -83,9 +93,9 @@ class Jobs:
                 except exceptions.Conflict:
                     assert name is not None
                     known = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
-                    if known.done(retry=self._retry, timeout=TIMEOUT) and known.error_result:
+                    self._wait(known)
+                    if known.error_result:
                         continue
-                    known.result(retry=self._retry)
                 else:
                     job.result(retry=self._retry)
                 return
@@ -107,8 +117,8 @@ class Jobs:
                     self._prevent(job_id, location)
                     continue
             else:
-                if job.done(retry=self._retry, timeout=TIMEOUT):
-                    return
+                self._wait(job)
+                return
             time.sleep(_POLL)
 
     def _prevent(self, job_id: str, location: str) -> None:
@@ -119,13 +129,27 @@ class Jobs:
             )
         except exceptions.Conflict:
             return
-        while not job.done(retry=self._retry, timeout=TIMEOUT):
-            time.sleep(_POLL)
+        self._wait(job)
         if not job.error_result:  # it would be taken for the other process's work
             raise self._failure(
                 f"BigQuery ran job {job_id}, which had to fail",
                 hint="Report this, and compare the table that the job's name holds with its source.",
             )
+
+    def _wait(self, job: _Job) -> None:
+        """Waits until a job has ended, whether it succeeded or failed."""
+        started, is_reported = time.monotonic(), False
+        while not job.done(retry=self._retry, timeout=TIMEOUT):
+            waited = time.monotonic() - started
+            if waited > LONGEST_JOB:
+                raise self._failure(
+                    f"job {job.job_id} of BigQuery has not ended for {waited / 3600:.0f} hours",
+                    hint=f"Cancel it with `bq cancel {job.job_id}`, and run it again: nothing is lost.",
+                )
+            if waited > _REPORTED_AFTER and not is_reported:
+                is_reported = True
+                _log.info("waiting for a job of BigQuery to end", job=job.job_id)
+            time.sleep(_POLL)
 
 
 def is_transient(error: BaseException) -> bool:

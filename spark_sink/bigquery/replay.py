@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.backfill.records import unfinished_tables
+from connector.backfill.records import unfinished_tables, unfinished_timestamps
 from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.log import Log
@@ -122,23 +122,37 @@ class _BigQueryReplay:
         table, name = prepared.table, _name(rows, prepared.table)
         if not table_options.merges:
             return self._append(rows, table, table_options, name)
+        of_backfill = table_options.mode == MERGE_LOAD and _are_snapshot(rows)
+        if of_backfill and self._is_superseded(source, rows):
+            return [(index, _SUPERSEDED) for index in range(rows.num_rows)]
         partial = partial_updates(rows) if table_options.mode == MERGE else {}
         whole = [index for index in range(rows.num_rows) if index not in partial]
         sent = rows.take(pa.array(whole, pa.int64()))
         rejected, wrote = self._write(sent, table, table_options, name)
-        staged = self._staged(sent, source)
+        staged = self._staged(source, of_backfill=of_backfill)
         for load in from_text(wrote):
             if not staged.of_backfill:
                 rejected = [*rejected, *self._late(sent, table, load.staging)]
             staged.merge(table, load)
         return [*partial.items(), *((whole[index], why) for index, why in dict(rejected).items())]
 
-    def _staged(self, rows: pa.RecordBatch, source: str) -> StagedRows:
+    def _staged(self, source: str, *, of_backfill: bool) -> StagedRows:
         """How rows are merged from staging tables: those of a backfill that is not done, beside the stream's."""
         unfinished = unfinished_tables(self._spool)
-        are_snapshot = pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py()
-        of_backfill = bool(are_snapshot) and source in unfinished
-        return StagedRows(self._spool, self._target, unfinished, of_backfill=of_backfill, prunes=self._prunes)
+        return StagedRows(
+            self._spool,
+            self._target,
+            unfinished,
+            of_backfill=of_backfill and source in unfinished,
+            prunes=self._prunes,
+        )
+
+    def _is_superseded(self, source: str, rows: pa.RecordBatch) -> bool:
+        """Whether a later backfill of the table is not done: what was deleted before it began is not known any more."""
+        if source not in unfinished_tables(self._spool):
+            return False
+        known = {timestamp // _MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
+        return not known.issuperset(pc.unique(rows.column("source_timestamp").cast(pa.int64())).to_pylist())
 
     def _prepared(self, source: str, newest: str, table_options: TableOptions) -> Prepared | str:
         """A prepared table, or why its dead letters stay; the tables do not hold up each other."""
@@ -217,6 +231,16 @@ class _BigQueryReplay:
                 write_report(self._spool, CONSUMER, report.without(table))
 
 
+def _are_snapshot(rows: pa.RecordBatch) -> bool:
+    """Whether rows are a backfill's."""
+    return bool(pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py())
+
+
+_MICROSECOND = 1000
+_SUPERSEDED = (
+    "a later backfill of its table is not done, and reads its row again: remove this dead letter once that backfill is"
+    " done"
+)
 _LATE = "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
 
 

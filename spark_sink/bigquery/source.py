@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from connector.backfill.records import mark_lost
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.manifest import Manifest
@@ -184,7 +185,7 @@ class BigQuerySinkReader(SinkStreamReader):
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         if self._is_backfill and table_options.mode == MERGE:
-            check_deletes_are_kept(self._spool.path, manifests[0].files[0].first_commit_timestamp, self._now())
+            check_deletes_are_kept(self._spool, manifests[0].files[0].first_commit_timestamp, self._now())
         if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
             return [BigQueryPartition(writer, tuple(replace(part, tables=share) for part in parts)) for share in shares]
@@ -226,17 +227,21 @@ class BigQuerySinkReader(SinkStreamReader):
         return self._schemas[key]
 
 
-def check_deletes_are_kept(spool: str, timestamp: int, now: int) -> None:
+def check_deletes_are_kept(own: Spool, timestamp: int, now: int) -> None:
     """Checks that BigQuery still remembers every row that was deleted since a backfill's timestamp.
 
     Raises:
-        SinkError: it may have forgotten some, and the backfill would restore them.
+        SinkError: it may have forgotten some, and the backfill would restore them. It is recorded as lost.
     """
     if now - timestamp > _DELETES_KEPT:
+        why = (
+            f"its rows are as of {format_rfc3339(timestamp)}, which is too long ago: in mode merge BigQuery remembers a"
+            " deleted row for two days, and older rows could restore it"
+        )
+        mark_lost(own, why, now=now)
         raise SinkError(
-            f"the backfill in {spool} has rows as of {format_rfc3339(timestamp)}, which is too long ago: in mode merge"
-            " BigQuery remembers a deleted row for two days, and older rows could restore it",
-            hint=f"Remove {spool}, and run `spanner-cdc backfill` again: it reads the tables at a new timestamp.",
+            f"the backfill in {own.path} cannot be delivered: {why}",
+            hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
 
 

@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from connector.config.sections import SourceConfig
+from connector.core.column_kinds import SpannerType
 from connector.errors import NoSuchTableError, VersionRetentionError
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from connector.storage.store import contents
-from spark_sink.sink.whole_rows import Found, Key, Read, Values, WholeRows, applied, completed, decoded, kept
+from spark_sink.errors import SinkError
+from spark_sink.sink.row_keys import Key, Kinds, row_key
+from spark_sink.sink.whole_rows import Found, Read, Values, WholeRows, applied, completed, decoded, kept
 
 _FOLDER = "completed"
 
@@ -200,6 +203,7 @@ class SpannerRows:
 
     def _rows(self, read: Read, columns: tuple[str, ...], keys: tuple[str, ...]) -> dict[Key, Values]:
         rows: dict[Key, Values] = {}
+        kinds: Kinds = {}
         query = TableQuery(read.table, (*read.key_columns, *columns))
         for block in read_keys(
             self._source,
@@ -211,6 +215,12 @@ class SpannerRows:
             rpc_priority=self._source.rpc_priority,
         ):
             of_keys, values = block.payloads(read.key_columns), block.payloads(columns)
+            kinds = {column.name: SpannerType.parse(column.type).kind for column in block.columns}
             for key, row in zip(of_keys.to_pylist(), values.to_pylist(), strict=True):
-                rows[tuple(orjson.loads(key).values())] = decoded(row)
+                rows[row_key(orjson.loads(key), read.key_columns, kinds)] = decoded(row)
+        if rows and all(row_key(orjson.loads(key), read.key_columns, kinds) not in rows for key in keys):
+            raise SinkError(
+                f"rows of table {read.table} were read by their keys, and none has a key that was requested",
+                hint="Report this with the types of the table's key; without source.complete_rows nothing is read.",
+            )
         return rows

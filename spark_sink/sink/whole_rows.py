@@ -8,7 +8,7 @@ own commit.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE, SOURCE_METADATA
 from connector.envelope.source_metadata import COMPLETED
+from spark_sink.sink.row_keys import Key, Kinds, kinds_of, row_key
 
 PARTIAL = ("OLD_AND_NEW_VALUES", "NEW_VALUES")
 """The value capture types whose updates hold only what changed."""
@@ -42,7 +43,6 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UPDATE, _INSERT = "UPDATE", "INSERT"
 
-Key = tuple[object, ...]
 Values = dict[str, msgspec.Raw]
 
 
@@ -62,7 +62,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows that were read, by key, and the columns that the table does not have as of the timestamp."""
+    """The rows that were read, by key, and the columns that the table does not have as of the timestamp.
+
+    The keys are those of :func:`spark_sink.sink.row_keys.row_key`.
+    """
 
     rows: Mapping[Key, Values] = field(default_factory=dict)
     gone: AbstractSet[str] = frozenset()
@@ -97,7 +100,7 @@ class _Change:
     @property
     def key(self) -> Key:
         """Its key."""
-        return key_of(self.values, self.schema.primary_keys)
+        return key_of(self.values, self.schema.primary_keys, kinds_of(self.schema))
 
     @property
     def keys(self) -> str:
@@ -300,9 +303,9 @@ def _in_order(change: _Change, known: Values, captured: Values) -> Values:
     return ordered | captured
 
 
-def key_of(values: Mapping[str, msgspec.Raw], columns: Iterable[str]) -> Key:
-    """The values of a key, equal where Spanner's are."""
-    return tuple(orjson.loads(bytes(values[name])) for name in columns)
+def key_of(values: Mapping[str, msgspec.Raw], columns: Sequence[str], kinds: Kinds) -> Key:
+    """The key of a row, equal where Spanner's are."""
+    return row_key({name: orjson.loads(bytes(values[name])) for name in columns}, columns, kinds)
 
 
 def decoded(text: str) -> Values:

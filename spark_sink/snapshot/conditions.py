@@ -5,7 +5,7 @@ text in Spark but not in Spanner, comparisons of strings in the PostgreSQL diale
 microseconds, so that the nanoseconds between two of them belong to the first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -25,6 +25,13 @@ from pyspark.sql.datasource import (
 
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
+from connector.core.records import ColumnType
+
+
+def comparable(columns: Iterable[ColumnType]) -> dict[str, SpannerType]:
+    """The types of the columns of which Spanner may evaluate conditions: PostgreSQL's ``oid`` is no integer there."""
+    return {column.name: SpannerType.parse(column.type) for column in columns if '"PG_OID"' not in column.type}
+
 
 _Literal = Callable[[object], str | None]
 _MICROSECOND = timedelta(microseconds=1)
@@ -42,7 +49,7 @@ class Conditions:
 
     Args:
         dialect: the database's.
-        columns: the type of each column by its name.
+        columns: the type of each column by its name, as of :func:`comparable`.
     """
 
     def __init__(self, dialect: Dialect, columns: Mapping[str, SpannerType]) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from connector.core.column_kinds import SpannerType
 from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339
@@ -23,7 +22,7 @@ from connector.snapshot.database import DatabaseNow
 from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_partition
-from spark_sink.snapshot.conditions import Conditions
+from spark_sink.snapshot.conditions import Conditions, comparable
 from spark_sink.snapshot.options import SnapshotOptions
 
 FORMAT = "spanner-snapshot"
@@ -57,6 +56,9 @@ class SpannerSnapshot(DataSource):
 
     Args:
         options: see :class:`spark_sink.snapshot.options.SnapshotOptions`.
+
+    Raises:
+        SpannerCdcError: Spanner does not answer, or the database, the table or a column does not exist.
     """
 
     pushes = False
@@ -65,7 +67,7 @@ class SpannerSnapshot(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = SnapshotOptions.parse(options)
-        self._planned: _Planned | None = None
+        self._planned = self._plan()  # here, because Spark copies it for each plan, and may not request the schema
 
     @classmethod
     def name(cls) -> str:
@@ -73,12 +75,8 @@ class SpannerSnapshot(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The table's columns, all or those of the option ``columns``.
-
-        Raises:
-            SpannerCdcError: Spanner does not answer, or the database, the table or a column does not exist.
-        """
-        planned = self._plan()
+        """The table's columns, all or those of the option ``columns``."""
+        planned = self._planned
         at = format_rfc3339(planned.timestamp)
         fields = from_arrow_schema(arrow_schema(planned.columns)).fields
         return StructType(
@@ -91,17 +89,16 @@ class SpannerSnapshot(DataSource):
     def reader(self, schema: StructType) -> "SnapshotReader":
         """Reads the table's partitions, which are made when the query is planned."""
         kind = PushingSnapshotReader if self.pushes else SnapshotReader
-        return kind(self._options, self._plan(), schema)
+        return kind(self._options, self._planned, schema)
 
     def _plan(self) -> _Planned:
-        if self._planned is None:
-            options = self._options
-            now = asyncio.run(DatabaseNow.of(options, at=options.read_timestamp))
-            query = TableQuery(options.table, options.columns)
-            with Snapshot.open(options, None, now.timestamp) as snapshot:
-                self._planned = _Planned(now.timestamp, now.dialect, snapshot.columns(query, now.dialect))
-            _log.info("reading a snapshot", table=options.table, read_timestamp=format_rfc3339(now.timestamp))
-        return self._planned
+        options = self._options
+        now = asyncio.run(DatabaseNow.of(options, at=options.read_timestamp))
+        query = TableQuery(options.table, options.columns)
+        with Snapshot.open(options, None, now.timestamp) as snapshot:
+            planned = _Planned(now.timestamp, now.dialect, snapshot.columns(query, now.dialect))
+        _log.info("reading a snapshot", table=options.table, read_timestamp=format_rfc3339(now.timestamp))
+        return planned
 
 
 class SnapshotReader(DataSourceReader):
@@ -141,8 +138,7 @@ class PushingSnapshotReader(SnapshotReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Takes the filters that Spanner evaluates as Spark does; returns the others."""
-        columns = {column.name: SpannerType.parse(column.type) for column in self._planned.columns}
-        conditions = Conditions(self._planned.dialect, columns)
+        conditions = Conditions(self._planned.dialect, comparable(self._planned.columns))
         written = [(one, conditions.sql(one)) for one in filters]
         self._condition = " AND ".join(sql for _, sql in written if sql is not None)
         return [one for one, sql in written if sql is None]

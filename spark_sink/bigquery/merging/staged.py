@@ -4,15 +4,17 @@ What is merged of the change stream while a backfill of its table is not done is
 (:mod:`spark_sink.bigquery.merging.changed_keys`) before it is merged; a backfill's rows are merged with these notes.
 The table of the notes is recorded in the change stream's spool before it is created, and dropped when the backfill is
 done. What was merged before the backfill was recorded has no notes: if any of that was committed after the backfill's
-timestamp, the backfill ends with one line.
+timestamp, the backfill ends with one line, and the tables that are not done are read at a new timestamp.
 """
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from pydantic import BaseModel, ConfigDict
 
+from connector.backfill.records import backfills, mark_lost
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from spark_sink.bigquery.client import BigQueryClient
@@ -83,7 +85,7 @@ class StagedRows:
         def take(job_id: str) -> None:
             unnoted = turns.take(job_id, "" if noted else load.last)
             if self.of_backfill:
-                _check_noted(table, load, unnoted)
+                self._check_noted(table, load, unnoted)
 
         client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=take)
         client.delete(table.dataset, load.staging)
@@ -108,19 +110,26 @@ class StagedRows:
         client.create(made)
         return made.name
 
+    def _check_noted(self, table: BigQueryTable, load: Load, unnoted: str) -> None:
+        """Checks that all changes after the timestamp of a backfill's rows were noted when they were merged.
 
-def _check_noted(table: BigQueryTable, load: Load, unnoted: str) -> None:
-    """Checks that all changes after the timestamp of a backfill's rows were noted when they were merged.
-
-    Raises:
-        SinkError: one was not: it was merged before the backfill was recorded, and committed after its timestamp.
-    """
-    if unnoted[:_COMMIT] > load.last[:_COMMIT]:
+        Raises:
+            SinkError: one was not: it was merged before the backfill was recorded, and committed after its timestamp.
+                The backfill is recorded as lost.
+        """
+        if unnoted[:_COMMIT] <= load.last[:_COMMIT]:
+            return
+        why = (
+            "changes from after its timestamp were merged before it was recorded, and its rows could restore what they"
+            " deleted"
+        )
+        at = int(load.last[:_COMMIT], 16)
+        for one in backfills(self.spool):
+            if one.document.timestamp == at and table.source in one.progress.unfinished:
+                mark_lost(one.spool, why, now=time.time_ns())
         raise SinkError(
-            f"the backfill of table {table.source} cannot be merged: changes from after its timestamp were merged"
-            " before it was recorded, and its rows could restore what they deleted",
-            hint="Remove the newest folder in backfills/ of the spool, and run `spanner-cdc backfill` again: it reads"
-            " the tables at a new timestamp.",
+            f"the backfill of table {table.source} cannot be merged: {why}",
+            hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
 
 

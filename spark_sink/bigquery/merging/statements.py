@@ -75,22 +75,6 @@ def lines_of(table: BigQueryTable, staging: str) -> str:
     return f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
 
 
-def too_long(table: BigQueryTable, project: str) -> str | None:
-    """Why the names of a table's columns are too many or too long for a MERGE; None if they are not."""
-    path = f"{project}.{table.dataset}"
-    size = len(merge_statement(table, f"{path}.{table.name}", f"{path}.{'x' * _BESIDE}"))
-    if size <= LONGEST_STATEMENT:
-        return None
-    return (
-        f"the MERGE of its {len(table.columns)} columns would have {size:,} characters, and BigQuery takes"
-        f" {LONGEST_STATEMENT:,}: take mode merge or append-only, or exclude the table"
-    )
-
-
-_BESIDE = 40_000
-"""Characters of a staging table's name and of the bounds of two keys, and more."""
-
-
 def _parsed(field: Field) -> str:
     """A column of JSON, parsed from its texts."""
     name = f"`{field.name}`"

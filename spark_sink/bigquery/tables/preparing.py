@@ -14,7 +14,7 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.spool.reading import Spool
 from spark_sink.bigquery.client import BigQueryClient, ExistingTable
-from spark_sink.bigquery.merging.statements import too_long
+from spark_sink.bigquery.merging.lengths import too_long
 from spark_sink.bigquery.tables.mismatches import mismatches
 from spark_sink.bigquery.tables.records import TableRecord, TableRecords
 from spark_sink.bigquery.tables.states import Action, By, Event, is_examined, transition

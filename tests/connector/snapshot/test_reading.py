@@ -1,7 +1,11 @@
 """Every row of a partition is read once, whatever breaks; what cannot be read again is one clear line."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import grpc
 import orjson
 import pyarrow as pa
 import pytest
@@ -18,6 +22,7 @@ from connector.snapshot import reading, result_rows
 from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys, read_partition
+from connector.snapshot.row_block import RowBlock
 from connector.spanner.blocking import STREAM_TIMEOUT
 from emulator import Fault, FaultKind, FaultPlan
 from emulator.scripted.framing import Framing
@@ -244,3 +249,39 @@ def test_a_value_that_is_not_valid_stops_the_reading_without_naming_it() -> None
         block._raw = [b"\x1a\x7f"] * block.rows
         with pytest.raises(EventError, match="cannot be converted to JSON: "):
             block.payloads(["Id"])
+
+
+def test_a_lost_session_is_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPlan().rule(Fault(FaultKind.SESSION_EXPIRED), times=1_000)
+    with serving(faults=faults) as server:
+        at = middle(server)
+        keys = [orjson.dumps({"Id": row["Id"]}).decode() for row in contents(server, TABLE, at)]
+        monkeypatch.setattr(reading, "PATIENCE", 0.1)
+        with pytest.raises(UnreachableError, match="Spanner loses every session in which table"):
+            by_key(server, keys, at)
+
+
+class _UnavailableError(grpc.RpcError):  # type: ignore[misc]  # its base has no types
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "broken"
+
+
+def test_the_time_of_an_attempt_that_breaks_off_does_not_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[float] = []
+
+    def received(_: reading._Reading) -> Iterator[RowBlock]:
+        """Takes a thousand seconds, and breaks off."""
+        ended.append(1000.0 * (len(ended) + 1))
+        raise _UnavailableError
+
+    monkeypatch.setattr(reading._Reading, "_received", received)
+    nothing: Any = SimpleNamespace(resume_token=b"")
+    broken = reading._Reading(
+        nothing, "", nothing, "a partition", clock=lambda: ended[-1] if ended else 0.0, sleep=lambda _: None
+    )
+    with pytest.raises(UnreachableError):
+        list(broken.blocks())
+    assert ended == [1000.0, 2000.0], "the second error comes 1000 s after the first"

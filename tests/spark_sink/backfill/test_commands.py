@@ -2,28 +2,38 @@
 
 import asyncio
 import json
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+import orjson
 import pytest
 
 from connector.backfill.documents import Backfill, Progress, TableProgress
-from connector.backfill.records import backfills, unfinished_tables, write_progress
-from connector.commands.backfill import due_at_start
+from connector.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
+from connector.commands.backfill import Requests, _lost, due_at_start
 from connector.commands.reports import spool_report, spool_text
 from connector.config import SourceConfig
 from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import VersionRetentionError
+from connector.log import Log
 from connector.reader.change_stream import opened
 from connector.spanner.versions import RowVersions
+from connector.spool import consumers
 from connector.spool.gaps import GapRecord, _Gaps
 from connector.spool.reading import Spool, SpoolHeader, to_json
+from connector.spool.writing import initialize
 from emulator import Workload
+from emulator.scenario.contents_at import contents_at
 from tests.connector.backfill.builders import T, recorded, spool_with_start
 from tests.connector.snapshot.scripted import serving, source_of
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.integration.workloads import last_commit
+from tests.spark_sink.backfill.jobs import job_of, killed_before, payloads, read_all
 from tests.spark_sink.backfill.jobs import recorded as scripted_backfill
 
 
@@ -98,10 +108,17 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
 
 
 async def due(
-    source: SourceConfig, host: str, spool: Spool, header: SpoolHeader, *, period: str = "1h"
+    source: SourceConfig,
+    host: str,
+    spool: Spool,
+    header: SpoolHeader,
+    *,
+    period: str = "1h",
+    table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
     async with opened(source, emulator_host=host, started=True) as stream:
-        return due_at_start(spool, header, stream, RowVersions(period, {}), lambda: stream.now)
+        requests = Requests(lambda: stream.now, lambda _: stream.stream.tables)
+        return due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)
 
 
 def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:
@@ -147,3 +164,82 @@ def test_a_backfill_that_is_older_than_the_retention_is_continued_at_a_new_times
         again = asyncio.run(due(source, server.host, spool, spool.header(), period="1s"))
         assert again is not None
         assert (again.number, again.continues) == (2, 1)
+
+
+def test_tables_that_the_retention_has_cut_off_are_read_at_a_new_timestamp_and_the_others_stay_done(
+    tmp_path: Path,
+) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, source = Spool.at(tmp_path), source_of(server)
+        killed_before(server, own, document, 4)
+        server.engine.clock.origin += server.engine.scenario.version_retention
+        with job_of(server, own, document) as job:
+            with pytest.raises(VersionRetentionError):
+                job.run(threading.Event())
+            consumers.record(own, "files", own.latest(), now=time.time_ns())  # the sink delivers what was read
+            job.report(now=True)
+        (first,) = backfills(spool)
+        line = str(_lost(first))
+        assert "Spanner no longer retains the rows as of" in line
+        assert "Run it again: those tables are read at a new timestamp, without a gap" in line
+        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        assert again is not None
+        done = {table.table for table in first.progress.tables if table.state == "done"}
+        left = {table.table for table in again.tables}
+        assert done
+        assert left == {table.table for table in document.tables} - done
+        assert again.timestamp > document.timestamp >= spool.header().start - 1, "the stream has every change between"
+        second = spool_of(spool, again.number)
+        read_all(server, second, again)
+        rows = contents_at(server.engine.scenario, again.timestamp)
+        columns = {
+            table.table: [column.name for column in second.schema(table.schema_key).columns] for table in again.tables
+        }
+        wanted = {
+            table: sorted(
+                orjson.dumps({name: row.get(name) for name in columns[table]}, option=orjson.OPT_SORT_KEYS).decode()
+                for row in rows[table]
+            )
+            for table in left
+        }
+        found = payloads(second)
+        assert {table: sorted(found.get(table, {})) for table in left} == wanted
+
+
+def test_a_backfill_that_its_sink_has_given_up_is_continued_with_the_reason(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, source = Spool.at(tmp_path), source_of(server)
+        names = [table.table for table in document.tables]
+        mark_lost(own, "its rows are too old for the sink", now=T)
+        mark_lost(own, "another reason, later", now=T)
+        states = (
+            TableProgress(table=names[0], state="done"),
+            *(TableProgress(table=n, state="read") for n in names[1:]),
+        )
+        write_progress(own, Progress(updated=T, tables=states))
+        (one,) = backfills(spool)
+        assert str(_lost(one)).startswith("backfill 1: its rows are too old for the sink; not done: ")
+        assert "can only be read at a new timestamp" in spool_text(spool_report(spool))
+        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        assert again is not None
+        assert (again.number, again.continues, {table.table for table in again.tables}) == (2, 1, set(names[1:]))
+        assert unfinished_tables(spool) == set(names[1:])
+
+
+def test_a_backfill_that_may_outlast_the_retention_is_reported_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Log, "warning", lambda _, text, **fields: said.append(text))
+    with serving() as server:
+        _, document = scripted_backfill(server, tmp_path / "sized")
+        sizes = {table.table: 10**12 for table in document.tables}
+        for folder, table_bytes in (("unknown", {}), ("huge", sizes)):
+            spool = Spool.at(tmp_path / folder)
+            header = initialize(spool, source_of(server).name, document.timestamp + 1, "now", [], default_schema="d")
+            asyncio.run(due(source_of(server), server.host, spool, header, table_bytes=table_bytes))
+            assert ["set a longer version_retention_period first" in text for text in said] == [True] * bool(
+                table_bytes
+            )

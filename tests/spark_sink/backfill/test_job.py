@@ -118,3 +118,18 @@ def test_a_large_partition_is_several_segments_of_one_epoch(tmp_path: Path, monk
         read_all(server, own, document)
         assert payloads(own) == expected(server, own, document)
     assert max(len(manifest.files) for manifest in own.manifests(1, own.latest())) > 1
+
+
+def test_segments_of_tasks_that_were_killed_are_deleted_once_the_backfill_is_done(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        with job_of(server, own, document) as job:
+            job.run(threading.Event())
+            left = "segments/00000000000000000003-of_a_killed_attempt-0.arrow"
+            own.storage.create(left, b"rows")
+            job.report(now=True)
+            assert own.storage.exists(left), "a task may still write"
+            consumers.record(own, "files", own.latest(), now=time.time_ns())
+            job.report(now=True)
+            assert progress_of(own, document).is_done
+            assert not own.storage.exists(left)

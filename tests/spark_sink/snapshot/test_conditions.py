@@ -25,12 +25,13 @@ from pyspark.sql.datasource import (
 
 from connector.core.column_kinds import SpannerType
 from connector.core.dialects import GOOGLESQL, POSTGRESQL, Dialect
+from connector.core.records import ColumnType
 from connector.snapshot.database import DatabaseNow
 from connector.snapshot.partitions import Snapshot
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_partition
 from emulator import Emulator
-from spark_sink.snapshot.conditions import Conditions
+from spark_sink.snapshot.conditions import Conditions, comparable
 from spark_sink.snapshot.options import SnapshotOptions
 from tests.integration.servers import emulator
 from tests.spark_sink.snapshot.samples import UNUSUAL, WHEN, sample_databases
@@ -181,3 +182,11 @@ def test_what_spanner_may_decide_otherwise_is_left_to_spark(dialect: Dialect) ->
     assert [one for one in LEFT if conditions.sql(one) is not None] == []
     in_order = LessThan(ID, "a"), EqualTo(ID, "a\\b")
     assert [conditions.sql(one) is None for one in in_order] == [dialect is POSTGRESQL] * 2
+
+
+def test_conditions_of_postgresqls_oid_are_left_to_spark() -> None:
+    types = {"Id": '{"code":"INT64"}', "Oid": '{"code":"INT64","type_annotation":"PG_OID"}'}
+    columns = [ColumnType(name, kind, is_primary_key=False, ordinal_position=1) for name, kind in types.items()]
+    conditions = Conditions(POSTGRESQL, comparable(columns))
+    assert conditions.sql(EqualTo(("Id",), 5)) == "\"Id\" = CAST('5' AS bigint)"
+    assert conditions.sql(EqualTo(("Oid",), 5)) is None

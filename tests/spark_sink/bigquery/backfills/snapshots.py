@@ -23,7 +23,7 @@ from tests.spark_sink.spools import SOURCE
 class Snapshot:
     """A backfill of the rows that a scenario's history has now."""
 
-    def __init__(self, scenario: Scenario, *, before: int = 0) -> None:
+    def __init__(self, scenario: Scenario, *, before: int = 0, continues: int = 0) -> None:
         """The timestamp is so many nanoseconds before the last commit; its rows are wrong then."""
         self._scenario = scenario
         history = scenario.history
@@ -43,6 +43,7 @@ class Snapshot:
             why="command",
             dialect="GOOGLE_STANDARD_SQL",
             now=self.timestamp,
+            continues=continues,
         )
         self.spool = spool_of(stream, self._document.number)
         self._writer = BackfillWriter(self.spool, self.spool.header(), self._document)
@@ -76,10 +77,10 @@ class Snapshot:
         of = BackfillPart(table=table, plan=1, partition=self._writer.epoch)
         self._writer.seal(of, [file], now=self.timestamp)
 
-    def sink(self, *, cores: int = 2) -> SinkRun:
-        """A run of its sink, an hour after its timestamp."""
+    def sink(self, *, cores: int = 2, age: int = 3600 * SECOND) -> SinkRun:
+        """A run of its sink, so many nanoseconds after its timestamp."""
         config = self._scenario.config().model_copy(update={"spool": SpoolConfig(path=self.spool.path)})
-        sink = SinkRun(config, self._checkpoint, cores=cores, clock=lambda: self.timestamp + 3600 * SECOND)
+        sink = SinkRun(config, self._checkpoint, cores=cores, clock=lambda: self.timestamp + age)
         sink.only_what_is_sealed()
         return sink
 

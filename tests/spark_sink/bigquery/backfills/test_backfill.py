@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from connector.backfill.records import backfills
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import jobs
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.merging.turns import Turns
-from spark_sink.bigquery.source import check_deletes_are_kept
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from tests.local_bigquery import LocalBigQuery
@@ -168,10 +168,11 @@ def test_a_backfill_that_is_recorded_after_later_changes_were_merged_is_one_line
     merged = scenario.rows("Singers")
     snapshot = Snapshot(scenario, before=1)
     snapshot.seal(10)
-    with pytest.raises(SinkError, match=r"were merged before it was recorded.*run `spanner-cdc backfill` again") as it:
+    with pytest.raises(SinkError, match=r"were merged before it was recorded.*Run it again: the tables") as it:
         snapshot.run()
     assert "\n" not in str(it.value)
     assert scenario.rows("Singers") == merged
+    lost_and_continued(scenario, snapshot)
 
 
 def tables(scenario: Scenario) -> set[str]:
@@ -200,10 +201,32 @@ def test_rows_of_a_backfill_are_appended_once_as_inserts_before_every_change(
     assert min(row[METADATA][NUMBER] for row in rows) == number
 
 
-def test_a_backfill_that_bigquery_might_let_restore_deleted_rows_is_one_line() -> None:
-    check_deletes_are_kept("spool/backfills/1", 0, 47 * 3600 * SECOND)
-    with pytest.raises(
-        SinkError, match=r"remembers a deleted row for two days.*run `spanner-cdc backfill` again"
-    ) as it:
-        check_deletes_are_kept("spool/backfills/1", 0, 47 * 3600 * SECOND + 1)
+def lost_and_continued(scenario: Scenario, snapshot: Snapshot) -> None:
+    """Delivers the rows of a backfill that was recorded as lost, at a new timestamp."""
+    (one,) = backfills(scenario.maker.spool)
+    assert (one.spool.path, one.is_open) == (snapshot.spool.path, False)
+    scenario.seal()
+    again = Snapshot(scenario, continues=1)
+    while not again.is_sealed:
+        again.seal(10)
+    again.run()
+    scenario.run()
+    assert set(scenario.found("Singers")) == set(scenario.history.rows["Singers"])
+
+
+def test_a_backfill_that_bigquery_might_let_restore_deleted_rows_is_read_at_a_new_timestamp(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario
+) -> None:
+    scenario = existing(make_scenario(bigquery_double, "merge"), WHOLE[0], Random(9))
+    snapshot = Snapshot(scenario)
+    snapshot.seal(2)
+    with snapshot.sink(age=47 * 3600 * SECOND) as sink:
+        sink.run()
+    snapshot.seal(2)
+    with (
+        snapshot.sink(age=47 * 3600 * SECOND + 1) as sink,
+        pytest.raises(SinkError, match=r"remembers a deleted row for two days.*Run it again: the tables") as it,
+    ):
+        sink.run()
     assert "\n" not in str(it.value)
+    lost_and_continued(scenario, snapshot)

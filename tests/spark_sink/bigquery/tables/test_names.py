@@ -6,7 +6,9 @@ from google.cloud import bigquery
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.merging.statements import LONGEST_STATEMENT, late_statement, merge_statement, too_long
+from spark_sink.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
+from spark_sink.bigquery.merging.lengths import too_long
+from spark_sink.bigquery.merging.statements import LONGEST_STATEMENT, late_statement, merge_statement
 from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
 from spark_sink.dead_letters_command import Replayed
 from tests.local_bigquery import LocalBigQuery
@@ -130,7 +132,7 @@ def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None
 
 @pytest.mark.parametrize(
     ("columns", "length", "kind", "fits"),
-    [(1024, 30, JSON, True), (1024, 128, STRING, True), (900, 128, JSON, True), (1024, 128, JSON, False)],
+    [(1024, 30, JSON, True), (800, 128, STRING, True), (1024, 128, STRING, False), (640, 128, JSON, True)],
 )
 def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_to_be_too_long(
     columns: int, length: int, kind: str, fits: bool
@@ -138,13 +140,19 @@ def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_
     table = bigquery_table(wide(columns, length, kind), TableOptions("d" * 100, "merge-load", prefix="p" * 100))
     assert (too_long(table, "a" * 30) is None) == fits
     staging = f"{'a' * 30}.{'d' * 100}.{'s' * 160}"
-    assert (len(merge_statement(table, f"{'a' * 30}.{'d' * 100}.{table.name}", staging)) <= LONGEST_STATEMENT) == fits
+    into, changed = f"{'a' * 30}.{'d' * 100}.{table.name}", f"{'a' * 30}.{'d' * 100}.{changed_keys(table).name}"
+    statements = [
+        merge_statement(table, into, staging),
+        backfill_statement(table, into, staging, changed),
+        keep_statement(table, changed, staging),
+    ]
+    assert (max(map(len, statements)) <= LONGEST_STATEMENT) == fits
 
 
 def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_sink.bigquery.merging.statements.LONGEST_STATEMENT", 50_000)
+    monkeypatch.setattr("spark_sink.bigquery.merging.lengths.LONGEST_STATEMENT", 50_000)
     scenario = make_scenario(local_bigquery, "merge-load")
     seal = Sealing(scenario)
     columns = [ColumnType(f"c{number:04}", STRING, False, number) for number in range(2, 120)]
