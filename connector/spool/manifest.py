@@ -21,6 +21,9 @@ GAP_VERSION = 2
 CUT_VERSION = 3
 """Version of a manifest whose cut has its own file: an older program would take the cut for empty."""
 
+PARTS_VERSION = 4
+"""Version of a manifest whose segments tasks of Spark have written: an older program would delete them as strays."""
+
 
 def _parse_timestamp(value: object) -> object:
     return parse(value) if isinstance(value, str) else value
@@ -153,7 +156,7 @@ class Manifest(_Document):
         Raises:
             SpoolError: it is corrupt, or of a newer version; ``path`` is named.
         """
-        node = load_document(data, path, CUT_VERSION)
+        node = load_document(data, path, PARTS_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
             raise corrupt(path, "its checksum does not match")

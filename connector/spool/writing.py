@@ -22,7 +22,7 @@ from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
 from connector.spool.cuts import CutWriter, cut_path
 from connector.spool.guards import create_epoch, update
-from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, SegmentFile, SourceName
+from connector.spool.manifest import CUT_VERSION, PARTS_VERSION, VERSION, Manifest, SegmentFile, SourceName
 from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
 from connector.spool.retention import PRUNE_GRACE, Retention
 from connector.spool.segments import SegmentBuffer
@@ -224,7 +224,7 @@ class SpoolWriter:
             now: nanoseconds since the epoch.
             final: whether the user's end timestamp is reached.
         """
-        return self._create(files, tables, low, high, cut, now=now, final=final)
+        return self._create(files, tables, low, high, cut, now=now, final=final, version=PARTS_VERSION)
 
     def _create(
         self,
@@ -236,6 +236,7 @@ class SpoolWriter:
         *,
         now: int,
         final: bool,
+        version: int = VERSION,
     ) -> Manifest:
         number = self.epoch + 1
         for key in self.registry.schemas.keys() - self._written:
@@ -243,7 +244,7 @@ class SpoolWriter:
             self._written.add(key)
         tokens, cut_file = self._cuts.placed(number, {at.token: at.start_timestamp for at in cut})
         manifest = Manifest(
-            version=CUT_VERSION if cut_file else VERSION,
+            version=max(version, CUT_VERSION if cut_file else VERSION),
             epoch=number,
             spool_id=self._header.spool_id,
             source=self._header.source,
@@ -261,7 +262,7 @@ class SpoolWriter:
         try:
             size = create_epoch(self._spool, manifest)
         except SpoolInUseError:
-            self._delete_files_of(number)
+            self._delete_files_of(number, files)
             raise
         self.epoch = number
         self._retention.add(manifest, size)
@@ -271,11 +272,11 @@ class SpoolWriter:
         """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.Retention.prune`."""
         return self._retention.prune(now=now, grace=grace)
 
-    def _delete_files_of(self, number: int) -> None:
+    def _delete_files_of(self, number: int, files: Sequence[SegmentFile]) -> None:
         """Deletes what was written for an epoch that another daemon has sealed, and may have swept already."""
         with suppress(SpoolError):
-            paths = (segment_path(number, self._writer), cut_path(number, self._writer))
-            self._spool.storage.delete(*paths)
+            paths = (file.path for file in files)
+            self._spool.storage.delete(*paths, cut_path(number, self._writer))
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         segment = SegmentBuffer()

@@ -26,6 +26,7 @@ class Handover(Generic[_Item, _Result]):
         self._items: SimpleQueue[tuple[_Item] | None] = SimpleQueue()
         self._taken = asyncio.Event()
         self._started = Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._result: tuple[_Result] | None = None
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -48,7 +49,9 @@ class Handover(Generic[_Item, _Result]):
         self._thread.join()
 
     def _call(self, function: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the coroutine has ended
+        if self._loop is None:
+            return  # it could not be started
+        with suppress(RuntimeError):  # it is closed: the coroutine has ended
             self._loop.call_soon_threadsafe(function)
 
     def _run(self) -> None:

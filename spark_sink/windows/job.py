@@ -24,7 +24,8 @@ from pyspark.util import PythonEvalType
 from connector.core.epoch import IncompleteTransaction
 from connector.core.timestamps import format_rfc3339
 from connector.core.windows import Share, ShareReport, Window
-from connector.errors import SpannerCdcError
+from connector.errors import SpannerCdcError, UnreachableError
+from connector.log import Log
 from connector.spool.manifest import SegmentFile
 from connector.windows.task import WindowSetup
 from spark_sink.errors import is_own
@@ -40,8 +41,13 @@ _BATCH_BYTES = 16 * 1024 * 1024
 
 _BATCH_ROWS = 10_000
 
+_PAUSE = 5.0
+"""Seconds before a window is tried again because Spanner could not be reached."""
+
 _POOL = "windows"
 """The scheduler's pool of the windows; a sink's jobs are in another, so that neither waits for the other."""
+
+_log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +104,23 @@ class WindowJob:
 
         Raises:
             SpannerCdcError: that of a task.
-            PySparkException: of Spark, after several attempts.
+            PySparkException: of Spark, after several attempts, as is an UnreachableError.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._rows(window, shares, writers, slices)
+                return None if self._cancelled.is_set() and not rows else read_window(rows)
             except (PySparkException, Py4JError) as error:
                 if self._cancelled.is_set():
                     return None
                 if is_own(error) or attempt == _ATTEMPTS:
                     raise
-            else:
-                return None if self._cancelled.is_set() and not rows else read_window(rows)
+                _log.warning("a window is read again after an error of Spark", epoch=window.epoch)
+            except UnreachableError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                _log.warning("a window is read again: Spanner was not reached", epoch=window.epoch, error=str(error))
+                self._cancelled.wait(_PAUSE)
         raise AssertionError
 
     def _rows(self, window: Window, shares: Sequence[Share], writers: WriterSetup, slices: int) -> list[Row]:

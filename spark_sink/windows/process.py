@@ -28,7 +28,7 @@ from connector.config.loading import Config, load
 from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals
-from spark_sink.errors import clear_line
+from spark_sink.errors import clear_line, is_own
 from spark_sink.run import Event, Events
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.windows.reading import on_executors
@@ -36,6 +36,8 @@ from spark_sink.windows.reading import on_executors
 OPTION = "--read"
 _EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 _INTERRUPTED = 130
+
+_log = log.Log(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _line_and_exit_code(error: Exception) -> tuple[str, int]:
     is_sparks = isinstance(error, (PySparkException, Py4JError))
-    return (clear_line(error), 1) if is_sparks else line_and_exit_code(error)
+    return (clear_line(error), 1 if is_own(error) else TRANSIENT) if is_sparks else line_and_exit_code(error)
 
 
 def _read(config: Config, given: argparse.Namespace) -> int:
@@ -97,8 +99,12 @@ def reading_beside(config: Config, spark: SparkSession, events: Events) -> Itera
     reading.start()
     try:
         yield reading.events
-    finally:
+    except BaseException:
         reading.end()
+        if reading.error is not None:
+            _log.error("reading has failed, too", error=_line_and_exit_code(reading.error)[0])
+        raise
+    reading.end()
     if reading.error is not None:
         raise reading.error
 

@@ -160,7 +160,7 @@ class WindowReader:
             found = await self._run(functools.partial(self._job.run, window, shares, writers, slices=slices))
             if found is None:
                 return None
-            if len(found.reports) != len(shares):
+            if sorted(report.share for report in found.reports) != sorted(share.number for share in shares):
                 raise StreamError(f"Spark has returned {len(found.reports)} reports of {len(shares)} shares")
             result = closed(window, found.reports)
             unordered = {
@@ -190,7 +190,9 @@ class WindowReader:
                 if self._stopping.is_set() and not running.done():
                     await finished_in_thread(self._job.cancel)
         except asyncio.CancelledError:
-            await finished_in_thread(self._job.cancel)
+            while not running.done():  # Spark forgets a request that comes before the job
+                await finished_in_thread(self._job.cancel)
+                await asyncio.wait({running}, timeout=_POLL)
             await ended(running)
             raise
         return running.result()
@@ -222,6 +224,7 @@ class WindowReader:
 
     async def _seal(self, read: _Read) -> None:
         window, found = read.window, read.found
+        self._telemetry.report_incomplete(found)
         schemas = [TableSchema.from_json(text.encode()) for changed in found.changed for text in changed.schemas]
         await self._sink.deliver_written(
             WrittenEpoch(

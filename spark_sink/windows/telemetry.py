@@ -44,7 +44,6 @@ class WindowTelemetry:
             metrics.received(report.records, report.mods)
         metrics.sealed_mods += sum(found.tables.values())
         metrics.mods_by_type.update(found.mod_types)
-        self._report_incomplete(found)
         is_hot = slowest.seconds > span / SECOND and len(slowest.bytes_of) == 1 and len(reports) > 1
         self._hot_windows = self._hot_windows + 1 if is_hot else 0
         if self._hot_windows == _HOT:
@@ -68,7 +67,8 @@ class WindowTelemetry:
             partitions=partitions,
         )
 
-    def _report_incomplete(self, found: ReadWindow) -> None:
+    def report_incomplete(self, found: ReadWindow) -> None:
+        """Counts and logs incomplete transactions; before the seal, after which the window is not read again."""
         for one in found.incomplete:
             self._metrics.incomplete_transactions += 1
             _log.error(

@@ -6,7 +6,7 @@ from connector.core.changes import Changes
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
-from connector.spool.manifest import SegmentFile
+from connector.spool.manifest import PARTS_VERSION, SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.segments import SegmentBuffer
 from connector.spool.summaries import held_bytes
@@ -46,6 +46,7 @@ def test_an_epoch_has_the_segments_in_the_order_in_which_they_were_given(spool: 
     files = [written(spool, writer, "b", 1), written(spool, writer, "a", 2)]
     seal(writer, *files)
     manifest = spool.manifest(1)
+    assert manifest.version == PARTS_VERSION  # a program that does not know such names would delete them
     assert manifest.files == tuple(files)
     assert manifest.tables == {"Singers": 2}
     assert manifest.schema_keys == {"Singers": SINGERS.key}
