@@ -12,6 +12,7 @@ import click
 import orjson
 
 from benchmarks import idle, latency, memory, rows, snapshot, spark, wire, workers
+from benchmarks.executors.windows import windows
 from benchmarks.measure import result
 from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "arrow-to-bigquery-rows": rows.to_bigquery,
     "spool-to-bigquery": spark.spool_to_bigquery,
     "workers": workers.workers,
+    "executors": windows,
     "idle-partitions": idle.idle,
     "latency": latency.commit_to_event,
     "seal-to-sink": latency.seal_to_sink,

@@ -159,7 +159,7 @@ def _watch(
             stop_after = None
         found = _usage(process.pid)
         peak, cpu = (max(peak, found[0]), found[1]) if found else (peak, cpu)
-        status = _status(folder / "read.log")
+        status = status_page(folder / "read.log")
         found_at = status.get("watermark")
         if found_at:
             at = parse(str(found_at))
@@ -198,7 +198,8 @@ def _usage(pid: int) -> tuple[int, float] | None:
     return (int(found[1]) * 1024, cpu) if found else None
 
 
-def _status(log: Path) -> dict[str, object]:
+def status_page(log: Path) -> dict[str, object]:
+    """Returns the status page of the reader with that log, empty while there is none."""
     found = re.search(r"http://([\d.]+:\d+)", log.read_text())
     if found is None:
         return {}
@@ -236,12 +237,20 @@ def print_cost(name: str, cost: Cost) -> None:
 @click.command()
 @click.argument("what", nargs=-1, type=click.Choice(["busy", "idle", "backlog"]))
 @click.option("--mode", type=click.Choice(_MODES), default=_MODES[0], show_default=True)
+@click.option("--executors", "on_executors", is_flag=True, help="Let Spark's executors read the busy partitions.")
+@click.option("--partitions", default=5000, show_default=True, help="How many are busy.")
 @click.option("--seconds", default=180.0, show_default=True, help="How long the busy and the idle partitions are read.")
-def main(what: tuple[str, ...], mode: PartitionMode, seconds: float) -> None:
+def main(what: tuple[str, ...], mode: PartitionMode, seconds: float, partitions: int, *, on_executors: bool) -> None:
     """Measure 5,000 busy partitions of which 20 % split per minute, 10,000 idle ones, and 1,000,000 mods of backlog."""
+    if on_executors:
+        from benchmarks.executors import scale  # PySpark is needed for nothing else here
+
+        with tempfile.TemporaryDirectory() as folder:
+            click.echo(scale.report(scale.read(busy(partitions, seconds, mode), Path(folder))))
+        return
     chosen = what or ("busy", "idle", "backlog")
     loads = {
-        "busy": (busy(5000, seconds, mode), "1s", None),
+        "busy": (busy(partitions, seconds, mode), "1s", None),
         "idle": (Load(10_000, seconds + 60, mode=mode), "10s", seconds),
         "backlog": (backlog(1_000_000, mode), "1s", None),
     }

@@ -40,14 +40,14 @@ _CONFIG = {
 
 def open_session(folder: str) -> int:
     """Creates the process's session; the folder must outlive it, and gets the JVM's output."""
-    with _standard_error_in(Path(folder, "jvm.log")):
+    with standard_error_in(Path(folder, "jvm.log")):
         made = session(SparkConfig(master="local[1]", config=_CONFIG), Path(folder), verbose=False)
     spark_sink.register(made)
     return 0
 
 
 @contextmanager
-def _standard_error_in(path: Path) -> Iterator[None]:
+def standard_error_in(path: Path) -> Iterator[None]:
     """Sends the standard error of processes started in the context to a file, until they end."""
     kept = os.dup(2)
     with path.open("wb") as log:

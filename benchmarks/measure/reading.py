@@ -5,6 +5,8 @@ drops its batches.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from benchmarks.measure.subject import prepared
 from benchmarks.replay.messages import START, Replay, Span
@@ -26,7 +28,7 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
-from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer
+from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics
 
 SOURCE = Source("p", "instance", "d", "Everything", "d")
@@ -70,8 +72,16 @@ def to_arrow(host: str, replay: Replay, span: Span, _folder: str, workers: int =
 
 def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 1) -> int:
     """Reads a span of all partitions into a spool, from its checkpoint on; returns how many rows were added."""
-    spool = Spool.at(folder)
     metrics = ReaderMetrics()
+    with spooled(folder, metrics) as (sink, at):
+        asyncio.run(read(host, replay, Range(at.cut, at.watermark, span.end), sink, workers))
+        return sum(manifest.rows for manifest in sink.spool.manifests(at.epoch + 1, sink.spool.latest()))
+
+
+@contextmanager
+def spooled(folder: str, metrics: ReaderMetrics) -> Iterator[tuple[SpoolSink, Checkpoint]]:
+    """A sink into the spool of a folder, which is created if need be, and where reading continues."""
+    spool = Spool.at(folder)
     with sole_writer(spool):
         try:
             header = spool.header()
@@ -79,22 +89,27 @@ def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 
             header = initialize(spool, NAME, START, format_rfc3339(START), [])
         at = checkpoint(spool, header)
         writer = SpoolWriter(spool, header, at, envelope(), RecordFilter())
-        sink = SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics)
-        asyncio.run(read(host, replay, Range(at.cut, at.watermark, span.end), sink, workers))
-    return sum(manifest.rows for manifest in spool.manifests(at.epoch + 1, spool.latest()))
+        yield SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics), at
 
 
 async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
     """Reads a range into a sink; the measurement starts when the workers have started."""
     assert span.end is not None
     collect_rarely()
+    async with (
+        opened(host, replay, span.end + SECOND, workers) as stream,
+        stream.scheduler(span, sink, seal_interval=SECOND, metrics=ReaderMetrics()) as scheduler,
+    ):
+        prepared()
+        await scheduler.run()
+
+
+@asynccontextmanager
+async def opened(host: str, replay: Replay, now: int, workers: int = 1) -> AsyncIterator[OpenStream]:
+    """The change stream, connected; ``now`` is Spanner's clock."""
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
     config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
     client = SpannerClient.of(config, None)
     stream = ChangeStream(SOURCE.change_stream, "1d", "NEW_ROW", IMMUTABLE, ())
     async with client.connected():
-        opened = OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), span.end + SECOND)
-        scheduling = opened.scheduler(span, sink, seal_interval=SECOND, metrics=ReaderMetrics())
-        async with scheduling as scheduler:
-            prepared()
-            await scheduler.run()
+        yield OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), now)

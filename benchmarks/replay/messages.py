@@ -29,6 +29,7 @@ BLOCK = {1: 20_000, 50: 2_000}
 START = parse("2026-01-01T00:00:00Z")
 """When a replay starts, in nanoseconds since 1970."""
 
+_CLOCK = b"2026-02-01T00:00:00Z"
 _SECOND, _FRACTION = "2026-01-01T00:00:00", ".999999"
 _SERIAL, _RECORD = "777000777", "88888"
 """Placeholders for a block's partition and second, and for a record's number."""
@@ -72,6 +73,11 @@ class Replay:
         end = START + block * SECOND + _microsecond(number, BLOCK[size]) * 1000
         return Span(end, messages * together * size * self.partitions)
 
+    def seconds(self, count: int) -> Span:
+        """Returns the first ``count`` seconds of commit time; a window that ends there cuts no message in two."""
+        _, size = FRAMINGS[self.framing]
+        return Span(START + count * SECOND - 1, count * BLOCK[size] * size * self.partitions)
+
     def prepare(self, span: Span) -> None:
         """Renders the blocks of a span, or as many of its first ones as are cached."""
         blocks = (span.end - START) // SECOND + 1
@@ -80,7 +86,9 @@ class Replay:
             rendered(self.dialect, self.framing, partition, block)
 
     def respond(self, request: Request) -> Iterator[Buffer]:
-        """Yields the response to a query."""
+        """Yields the response to a query; the clock is past any span."""
+        if b"CURRENT_TIMESTAMP" in request.sql:
+            return iter([prefixed(field(2, field(3, _CLOCK)))])
         return self.answer(request.partition_token, request.start, request.end)
 
     def answer(self, token: str | None, start: int, end: int) -> Iterator[Buffer]:

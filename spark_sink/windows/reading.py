@@ -67,9 +67,10 @@ class WindowReader:
     Args:
         read: what to read.
         spark: a session.
+        pace: how long windows are at first, and how that changes.
     """
 
-    def __init__(self, read: ReadRange, spark: SparkSession) -> None:
+    def __init__(self, read: ReadRange, spark: SparkSession, *, pace: Pace | None = None) -> None:
         stream = read.stream
         self._read = read
         self._sink = read.sink
@@ -78,7 +79,7 @@ class WindowReader:
         self._low = read.span.watermark
         self._cut = tuple(read.span.cut)
         self._weights: Mapping[str, int] = {}
-        self._pace = Pace()
+        self._pace = pace or Pace()
         self._cores = max(1, cores_of(spark))
         self._job = WindowJob(spark, WindowSetup.of(stream, read.sink.spool.path))
         self._stopping = asyncio.Event()

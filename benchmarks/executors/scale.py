@@ -1,0 +1,192 @@
+"""``python -m benchmarks.scale --executors``: thousands of partitions, read by the executors of a Spark application.
+
+`spanner-cdc read` runs as users run it, with two executors, against a scripted Spanner in a separate process that
+serves the present: windows are planned as they come due. The server's processor time counts nowhere.
+"""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from benchmarks.measure.process import cpu_of
+from benchmarks.measure.processes import cpu_of_tree, executors
+from benchmarks.scale import Load, serving, status_page
+from connector.core.timestamps import SECOND, format_rfc3339, parse
+from connector.spool.reading import Spool
+
+MASTER = "local-cluster[2,1,1024]"
+_POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCost:
+    """A window, as the status page reported it."""
+
+    span: float
+    """Seconds of commit time."""
+    took: float
+    """Seconds until it was sealed."""
+    slowest_share: float
+    partitions: int
+    shares: int
+    queries: int
+    lag: float
+    """Seconds between its end and the server's clock, once it was sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleCost:
+    """The cost of reading a load with executors, from the first window that was at the head until the end.
+
+    Attributes:
+        windows: those windows.
+        mods: in the spool.
+        seconds: of wall clock.
+        driver_python: processor time of the driver's Python process: planning, closing and sealing.
+        driver_jvm: of the driver's JVM and what it started, the executors apart.
+        executors: of each executor, its Python workers included.
+    """
+
+    windows: tuple[WindowCost, ...]
+    mods: int
+    seconds: float
+    driver_python: float
+    driver_jvm: float
+    executors: tuple[float, ...]
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether windows take less time than they span, and the last one ended no further behind than the first."""
+        half = len(self.windows) // 2
+        early, late = self.windows[:half], self.windows[half:]
+        return sum(one.took for one in self.windows) < sum(one.span for one in self.windows) and median(
+            one.lag for one in late
+        ) <= median(one.lag for one in early) + max(one.span for one in late)
+
+    @property
+    def cpu(self) -> float:
+        """All processor time, in seconds."""
+        return self.driver_python + self.driver_jvm + sum(self.executors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    at: float
+    driver: float
+    python: float
+    executors: dict[int, float]
+
+
+def read(load: Load, folder: Path) -> ScaleCost:
+    """Reads a load into a spool in ``folder``, to its end.
+
+    Raises:
+        RuntimeError: the reader failed, or did not read exactly the committed mods.
+    """
+    origin = time.time_ns()
+    folder.mkdir(exist_ok=True)
+    with serving(load, origin) as (host, database, ahead, horizon, mods):
+        _, project, _, instance, _, name = database.split("/")
+        source = {"project": project, "instance": instance, "database": name, "change_stream": "Everything"}
+        source |= {"start": format_rfc3339(origin), "end": format_rfc3339(horizon), "emulator_host": host}
+        node = {
+            "source": {**source, "reader": "executors"},
+            "spool": {"path": str(folder / "spool")},
+            "spark": {"master": MASTER, "config": {"spark.driver.memory": "1g"}},
+            "status": {"port": 0},
+        }
+        config = folder / "config.yaml"
+        config.write_text(yaml.safe_dump(node))
+        with (folder / "read.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "connector", "read", str(config)], stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                windows, first, last = _watch(process, folder / "read.log", ahead)
+            finally:
+                process.kill()
+                process.wait()
+    spool = Spool.at(folder / "spool")
+    found = sum(manifest.rows for manifest in spool.manifests(spool.floor(), spool.latest()))
+    if process.returncode != 0 or found != mods:
+        text = (folder / "read.log").read_text()[-2000:]
+        raise RuntimeError(f"{mods} mods were committed, {found} are in the spool; code {process.returncode}: {text}")
+    used = [last.executors[pid] - before for pid, before in first.executors.items() if pid in last.executors]
+    python = last.python - first.python
+    return ScaleCost(
+        tuple(windows), found, last.at - first.at, python, last.driver - first.driver - python - sum(used), tuple(used)
+    )
+
+
+def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[list[WindowCost], _Used, _Used]:
+    """The windows from the first at the head on, and what was used before them and in the end."""
+    windows: list[WindowCost] = []
+    first = last = _used(process.pid)
+    watermark, queries, at_head = 0, 0, False
+    while process.poll() is None:
+        status = status_page(log)
+        sealed = parse(str(status["watermark"])) if status.get("watermark") else 0
+        if sealed > watermark and status["window_seconds"]:  # 0 until a window is sealed
+            found = {name: float(str(status[name])) for name in _FIGURES}
+            lag = (time.time_ns() + ahead - sealed) / SECOND
+            if at_head:
+                windows.append(
+                    WindowCost(
+                        found["window_span_seconds"],
+                        found["window_seconds"],
+                        found["slowest_share_seconds"],
+                        int(found["partitions"]),
+                        int(found["shares"]),
+                        int(found["queries"]) - queries,
+                        lag,
+                    )
+                )
+            elif lag < 2 * found["window_span_seconds"] + _MARGIN:
+                at_head, first = True, _used(process.pid)
+            watermark, queries = sealed, int(found["queries"])
+        used = _used(process.pid)
+        last = used if used.executors else last
+        time.sleep(_POLL)
+    return windows, first, last
+
+
+_MARGIN = 5.0
+_FIGURES = ("window_span_seconds", "window_seconds", "slowest_share_seconds", "partitions", "shares", "queries")
+
+
+def _used(pid: int) -> _Used:
+    """What the application has used so far; the driver's part includes the executors, which its JVM starts."""
+    try:
+        python = cpu_of(pid)
+    except FileNotFoundError:
+        python = 0.0
+    return _Used(time.monotonic(), cpu_of_tree(pid), python, {one: cpu_of_tree(one) for one in executors(pid)})
+
+
+def report(cost: ScaleCost) -> str:
+    """The lines that are printed."""
+    windows, count = cost.windows, len(cost.windows)
+    queries, span = sum(one.queries for one in windows), sum(one.span for one in windows)
+    took, lags = [one.took for one in windows], [one.lag for one in windows]
+    verdict = "keeps up" if cost.keeps_up else "DOES NOT KEEP UP"
+    most, shares = max(one.partitions for one in windows), max(one.shares for one in windows)
+    used = ", ".join(f"{one / count:.2f}" for one in cost.executors)
+    each = sum(cost.executors) / max(queries, 1) * 1000
+    share = median(one.slowest_share for one in windows)
+    head = f"executors: {cost.mods} mods, {most} partitions, {count} windows of {median(one.span for one in windows):.1f} s"
+    return "\n".join(
+        (
+            f"{head} at the head, in {shares} shares: {verdict}",
+            f"  a window: {median(took):.1f} s, at most {max(took):.1f} s, of which its slowest share {share:.1f} s",
+            f"  sealed {median(lags):.1f} s after its end, at most {max(lags):.1f} s",
+            f"  queries: {queries / span:.0f} a second, {queries / sum(took):.0f} while a window is read, {each:.2f} ms each",
+            f"  processor time a window: executors {used} s, the driver's JVM {cost.driver_jvm / count:.2f} s",
+            f"  planning and sealing: {cost.driver_python / count:.2f} s of processor time, {cost.driver_python / cost.cpu:.1%}"
+            f" of all; {cost.cpu / cost.seconds:.2f} cores are used",
+        )
+    )
