@@ -178,15 +178,14 @@ def report(cost: ScaleCost) -> str:
     used = ", ".join(f"{one / count:.2f}" for one in cost.executors)
     each = sum(cost.executors) / max(queries, 1) * 1000
     share = median(one.slowest_share for one in windows)
-    head = f"executors: {cost.mods} mods, {most} partitions, {count} windows of {median(one.span for one in windows):.1f} s"
-    return "\n".join(
-        (
-            f"{head} at the head, in {shares} shares: {verdict}",
-            f"  a window: {median(took):.1f} s, at most {max(took):.1f} s, of which its slowest share {share:.1f} s",
-            f"  sealed {median(lags):.1f} s after its end, at most {max(lags):.1f} s",
-            f"  queries: {queries / span:.0f} a second, {queries / sum(took):.0f} while a window is read, {each:.2f} ms each",
-            f"  processor time a window: executors {used} s, the driver's JVM {cost.driver_jvm / count:.2f} s",
-            f"  planning and sealing: {cost.driver_python / count:.2f} s of processor time, {cost.driver_python / cost.cpu:.1%}"
-            f" of all; {cost.cpu / cost.seconds:.2f} cores are used",
-        )
+    length = median(one.span for one in windows)
+    lines = (
+        f"executors: {cost.mods} mods, {most} partitions, {count} windows at the head in {shares} shares: {verdict}",
+        f"  a window of {length:.1f} s: {median(took):.1f} s, at most {max(took):.1f} s; a share {share:.1f} s",
+        f"  sealed {median(lags):.1f} s after its end, at most {max(lags):.1f} s",
+        f"  queries: {queries / span:.0f} a second, {queries / sum(took):.0f} in a window, {each:.2f} ms each",
+        f"  processor time a window: executors {used} s, the driver's JVM {cost.driver_jvm / count:.2f} s",
+        f"  planning and sealing: {cost.driver_python / count:.2f} s of it, {cost.driver_python / cost.cpu:.1%}",
+        f"  in all {cost.cpu / cost.seconds:.2f} cores",
     )
+    return "\n".join(lines)

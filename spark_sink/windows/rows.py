@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from connector.core.changes import COLUMNS, Changes, RecordSchema, integers, sequence_numbers
 from connector.core.records import ColumnType
+from spark_sink.windows import packed_mods
+from spark_sink.windows.packed_mods import packed, unpacked
 
 REPORT, ERROR, DEFINITION, RECORD = range(4)
 """What a row is; a slice's definitions are sorted before its records."""
 
-ORDER = ("slice", "kind", "commit_timestamp", "server_transaction_id", "sequence", "record_sequence", "share", "place")
-"""The columns that rows are sorted by within a slice."""
+ORDER = ("commit_timestamp", "kind", "server_transaction_id", "sequence", "record_sequence", "share", "place")
+"""The columns that a slice's rows are sorted by; those that are no records have no commit timestamp, and come first."""
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of records from which on a batch of rows ends."""
@@ -34,9 +36,9 @@ _OWN = [
     pa.field("schema", pa.string()),
     pa.field("text", pa.string()),
 ]
-_RECORD_FIELDS = [field for field in COLUMNS if field.name != "record_schema"]
+_RECORD_FIELDS = [field for field in COLUMNS if field.name not in ("record_schema", "mods")]
 
-ROWS = pa.schema([*_OWN, *_RECORD_FIELDS])
+ROWS = pa.schema([*_OWN, *_RECORD_FIELDS, *packed_mods.FIELDS])
 """``schema`` refers to a definition, ``text`` is one, or a report or an error, as JSON; the others are a record's."""
 
 
@@ -97,7 +99,7 @@ class RowMaker:
         }
         self._place += count
         columns = [own[field.name] for field in _OWN] + [changes.column(field.name) for field in _RECORD_FIELDS]
-        yield pa.RecordBatch.from_arrays(columns, schema=ROWS)
+        yield pa.RecordBatch.from_arrays([*columns, *packed(changes.column("mods"))], schema=ROWS)
 
     def _name(self, schema: RecordSchema) -> str:
         if schema not in self._names:
@@ -123,8 +125,9 @@ def changes_of(rows: pa.RecordBatch, definitions: Mapping[str, RecordSchema]) ->
     """The records of rows, in their order."""
     encoded = rows.column("schema").dictionary_encode()
     schemas: Sequence[str] = encoded.dictionary.to_pylist()
-    columns = [
-        encoded.indices.cast(pa.int32()) if field.name == "record_schema" else rows.column(field.name)
-        for field in COLUMNS
-    ]
+    made = {
+        "record_schema": encoded.indices.cast(pa.int32()),
+        "mods": unpacked([rows.column(field.name) for field in packed_mods.FIELDS]),
+    }
+    columns = [made[field.name] if field.name in made else rows.column(field.name) for field in COLUMNS]
     return Changes(pa.RecordBatch.from_arrays(columns, schema=COLUMNS), tuple(definitions[name] for name in schemas))
