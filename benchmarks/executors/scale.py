@@ -38,6 +38,11 @@ class WindowCost:
     lag: float
     """Seconds between its end and the server's clock, once it was sealed."""
 
+    @property
+    def is_at_head(self) -> bool:
+        """Whether the next window has to wait, or almost."""
+        return self.lag < self.span + _MARGIN
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleCost:
@@ -61,7 +66,7 @@ class ScaleCost:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether windows take less time than they span, and the last one ended no further behind than the first."""
+        """Whether windows take less time than they span, and the last ones are no further behind than the first."""
         half = len(self.windows) // 2
         early, late = self.windows[:half], self.windows[half:]
         return sum(one.took for one in self.windows) < sum(one.span for one in self.windows) and median(
@@ -124,7 +129,10 @@ def read(load: Load, folder: Path) -> ScaleCost:
 
 
 def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[list[WindowCost], _Used, _Used]:
-    """The windows from the first at the head on, and what was used before them and in the end."""
+    """The windows from the first at the head on, and what was used before them and in the end.
+
+    All windows but the first, which has the initial query, if none is at the head.
+    """
     windows: list[WindowCost] = []
     first = last = _used(process.pid)
     watermark, queries, at_head = 0, 0, False
@@ -133,26 +141,29 @@ def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[l
         sealed = parse(str(status["watermark"])) if status.get("watermark") else 0
         if sealed > watermark and status["window_seconds"]:  # 0 until a window is sealed
             found = {name: float(str(status[name])) for name in _FIGURES}
-            lag = (time.time_ns() + ahead - sealed) / SECOND
-            if at_head:
-                windows.append(
-                    WindowCost(
-                        found["window_span_seconds"],
-                        found["window_seconds"],
-                        found["slowest_share_seconds"],
-                        int(found["partitions"]),
-                        int(found["shares"]),
-                        int(found["queries"]) - queries,
-                        lag,
-                    )
-                )
-            elif lag < 2 * found["window_span_seconds"] + _MARGIN:
-                at_head, first = True, _used(process.pid)
+            window = _window(found, int(found["queries"]) - queries, (time.time_ns() + ahead - sealed) / SECOND)
+            if watermark and (at_head or not window.is_at_head):
+                windows.append(window)
+            else:
+                windows, first = [], _used(process.pid)
+            at_head = at_head or window.is_at_head
             watermark, queries = sealed, int(found["queries"])
         used = _used(process.pid)
         last = used if used.executors else last
         time.sleep(_POLL)
     return windows, first, last
+
+
+def _window(found: dict[str, float], queries: int, lag: float) -> WindowCost:
+    return WindowCost(
+        found["window_span_seconds"],
+        found["window_seconds"],
+        found["slowest_share_seconds"],
+        int(found["partitions"]),
+        int(found["shares"]),
+        queries,
+        lag,
+    )
 
 
 _MARGIN = 5.0

@@ -7,6 +7,7 @@ other row are left to the row decoder: NULLs, other kinds of records, and invali
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +49,7 @@ _CHILD = "{TIMESTAMP,STRING,[{STRING,[STRING]}]}"
 _ROW = f"[{{[{_DATA}],[{{TIMESTAMP}}],[{_CHILD}]}}]"
 
 
+@lru_cache(16)  # each query of a partition describes the same
 def is_known(metadata: bytes | None) -> bool:
     """Whether a query's google.spanner.v1.ResultSetMetadata describes the row type that this module decodes."""
     if metadata is None:

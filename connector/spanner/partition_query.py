@@ -67,6 +67,7 @@ class PartitionQueries:
         heartbeat: nanoseconds.
         decoder: makes a decoder for each query.
         clock: nanoseconds since the epoch, for read timestamps.
+        behind: whether queries have a backlog; None if those do that start long before the present.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class PartitionQueries:
         heartbeat: int,
         decoder: Callable[[], Decoder],
         clock: Callable[[], int],
+        behind: bool | None = None,
     ) -> None:
         self._client = client
         self._sql = dialect.query(change_stream, partition_mode)
@@ -86,6 +88,7 @@ class PartitionQueries:
         self._heartbeat = heartbeat
         self._decoder = decoder
         self._clock = clock
+        self._behind = behind
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
         """The records of the messages, in order, as they arrive; ends when the query ends with OK.
@@ -103,7 +106,7 @@ class PartitionQueries:
             heartbeat: Parameter(str(self._heartbeat * 1000 // SECOND), INT64),
         }
         decode = self._decoder()
-        behind = self._clock() - query.start > BEHIND
+        behind = self._clock() - query.start > BEHIND if self._behind is None else self._behind
         with closing(MessageTimeout(patience(self._heartbeat, query.timeouts) / SECOND)) as timeout:
             async with aclosing(self._client.stream(self._sql, parameters, behind=behind)) as stream:
                 while True:

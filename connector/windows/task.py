@@ -18,6 +18,7 @@ from connector.reader.change_stream import WINDOW, OpenStream
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.partition_query import PartitionQueries
+from connector.spanner.transport import PUMPS
 from connector.windows.dead_letters import DeadLetters
 from connector.windows.handover import Handover
 from connector.windows.share_reader import HandOn, ShareReader
@@ -113,6 +114,7 @@ async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandO
             heartbeat=setup.heartbeat,
             decoder=decoder(dialect, setup.partition_mode),
             clock=time.time_ns,
+            behind=len(share.cut) <= PUMPS,  # each of many has little, and a thread for each costs more than asyncio
         )
         reader = ShareReader(
             queries,

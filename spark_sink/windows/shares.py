@@ -6,9 +6,11 @@ may run a task again after some slices are written, for instance where an execut
 its rows takes its error, too.
 """
 
+import gc
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +21,7 @@ from pyspark.sql.types import StructType
 from connector import errors
 from connector.core.windows import Share, ShareReport, Window
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.process import collect_rarely
 from connector.windows.task import WindowSetup, read_share
 from spark_sink.windows.rows import ERROR, REPORT, ROWS, RowMaker, text_row
 
@@ -57,6 +60,23 @@ class SharePartition(InputPartition):
     window: str
     share: str
     slices: int
+
+
+@contextmanager
+def _collected_once() -> Iterator[None]:
+    """Collects garbage at the end instead of many times: thousands of partitions are hundreds of thousands of objects.
+
+    The next task may run in the same process, and finds no garbage of this one.
+    """
+    _collect_rarely()
+    try:
+        yield
+    finally:
+        gc.collect()
+
+
+_collect_rarely = cache(collect_rarely)
+"""Once in a process: what is exempted each time would never be freed."""
 
 
 class WindowShares(DataSource):
@@ -100,7 +120,7 @@ class WindowReader(DataSourceReader):
         window = Window.from_json(partition.window)
         maker = RowMaker(share.number, window.low, window.high, partition.slices)
         try:
-            with closing(read_share(setup, window, share)) as items:
+            with _collected_once(), closing(read_share(setup, window, share)) as items:
                 for item in items:
                     if isinstance(item, ShareReport):
                         yield text_row(REPORT, share.number, item.to_json())
