@@ -86,6 +86,14 @@ class _Used:
     python: float
     executors: dict[int, float]
 
+    def after(self, later: "_Used") -> "_Used":
+        """What was used until later; a process that is ending has lost its children's time, and keeps what it had."""
+        if later.driver < self.driver:
+            return self
+        known = self.executors
+        both = {pid: max(known.get(pid, 0.0), later.executors.get(pid, 0.0)) for pid in {*known, *later.executors}}
+        return _Used(later.at, later.driver, max(self.python, later.python), both)
+
 
 def read(load: Load, folder: Path) -> ScaleCost:
     """Reads a load into a spool in ``folder``, to its end.
@@ -121,7 +129,7 @@ def read(load: Load, folder: Path) -> ScaleCost:
     if process.returncode != 0 or found != mods:
         text = (folder / "read.log").read_text()[-2000:]
         raise RuntimeError(f"{mods} mods were committed, {found} are in the spool; code {process.returncode}: {text}")
-    used = [last.executors[pid] - before for pid, before in first.executors.items() if pid in last.executors]
+    used = [now - first.executors.get(pid, 0.0) for pid, now in last.executors.items()]
     python = last.python - first.python
     return ScaleCost(
         tuple(windows), found, last.at - first.at, python, last.driver - first.driver - python - sum(used), tuple(used)
@@ -131,7 +139,7 @@ def read(load: Load, folder: Path) -> ScaleCost:
 def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[list[WindowCost], _Used, _Used]:
     """The windows from the first at the head on, and what was used before them and in the end.
 
-    All windows but the first, which has the initial query, if none is at the head.
+    If none is at the head, all windows but the first, which has the initial query.
     """
     windows: list[WindowCost] = []
     first = last = _used(process.pid)
@@ -148,8 +156,7 @@ def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[l
                 windows, first = [], _used(process.pid)
             at_head = at_head or window.is_at_head
             watermark, queries = sealed, int(found["queries"])
-        used = _used(process.pid)
-        last = used if used.executors else last
+        last = last.after(_used(process.pid))
         time.sleep(_POLL)
     return windows, first, last
 
@@ -182,21 +189,30 @@ def _used(pid: int) -> _Used:
 def report(cost: ScaleCost) -> str:
     """The lines that are printed."""
     windows, count = cost.windows, len(cost.windows)
+    if not windows:
+        return f"{cost.mods} mods in a window or two: read for longer with --seconds"
     queries, span = sum(one.queries for one in windows), sum(one.span for one in windows)
     took, lags = [one.took for one in windows], [one.lag for one in windows]
-    verdict = "keeps up" if cost.keeps_up else "DOES NOT KEEP UP"
     most, shares = max(one.partitions for one in windows), max(one.shares for one in windows)
-    used = ", ".join(f"{one / count:.2f}" for one in cost.executors)
+    where = "at the head" if windows[-1].is_at_head else "behind"
+    slowest = median(one.slowest_share for one in windows)
     each = sum(cost.executors) / max(queries, 1) * 1000
-    share = median(one.slowest_share for one in windows)
-    length = median(one.span for one in windows)
+    used = " and ".join(f"{one / count:.2f}" for one in cost.executors)
+    planning = f"{cost.driver_python / count:.2f} s ({cost.driver_python / cost.cpu:.1%})"
     lines = (
-        f"executors: {cost.mods} mods, {most} partitions, {count} windows at the head in {shares} shares: {verdict}",
-        f"  a window of {length:.1f} s: {median(took):.1f} s, at most {max(took):.1f} s; a share {share:.1f} s",
-        f"  sealed {median(lags):.1f} s after its end, at most {max(lags):.1f} s",
-        f"  queries: {queries / span:.0f} a second, {queries / sum(took):.0f} in a window, {each:.2f} ms each",
-        f"  processor time a window: executors {used} s, the driver's JVM {cost.driver_jvm / count:.2f} s",
-        f"  planning and sealing: {cost.driver_python / count:.2f} s of it, {cost.driver_python / cost.cpu:.1%}",
-        f"  in all {cost.cpu / cost.seconds:.2f} cores",
+        f"{cost.mods} mods, {most} partitions, {count} windows in {shares} shares, {where}: {_verdict(cost)}",
+        f"  a window spans {span / count:.1f} s, and takes {median(took):.1f} s, at most {max(took):.1f} s",
+        f"  its slowest share takes {slowest:.1f} s; it is sealed {median(lags):.1f} s after its end",
+        f"  {queries / count:.0f} queries a window, {queries / sum(took):.0f} a second, {each:.2f} ms each",
+        f"  processor time a window: executors {used} s, the driver's JVM {cost.driver_jvm / count:.2f} s,",
+        f"  planning and sealing {planning}",
     )
     return "\n".join(lines)
+
+
+def _verdict(cost: ScaleCost) -> str:
+    """Whether it keeps up; on a machine that has other work, what the executors used says more than the clock."""
+    if cost.keeps_up:
+        return "keeps up"
+    busiest = max(cost.executors, default=0.0) / len(cost.windows)
+    return f"DOES NOT KEEP UP by the clock; a window takes the busiest executor {busiest:.1f} s of processor time"
