@@ -34,9 +34,9 @@ FIRST = 1
 class SteadyPace(Pace):
     """Windows of the same length, however far they are behind."""
 
-    def after(self, *, span: int, bytes: int, behind: int) -> Pace:  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> Pace:  # noqa: A002 - the word of every report
         """The same length, with what is known of the rate."""
-        found = Pace.after(self, span=span, bytes=bytes, behind=behind)
+        found = Pace.after(self, span=span, bytes=bytes, behind=behind, partitions=partitions)
         return SteadyPace(self.length, found.bytes_per_second)
 
 
@@ -47,13 +47,13 @@ class FirstWindow(Pace):
     rest: int = 0
     """Nanoseconds of the windows after it."""
 
-    def after(self, *, span: int, bytes: int, behind: int) -> Pace:  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> Pace:  # noqa: A002 - the word of every report
         """The pace of the others."""
         before = {pid: cpu_of_tree(pid) for pid in executors(os.getpid())}
         _USED.clear()
         _USED.update(before)
         prepared()
-        return SteadyPace(self.rest).after(span=span, bytes=bytes, behind=behind)
+        return SteadyPace(self.rest).after(span=span, bytes=bytes, behind=behind, partitions=partitions)
 
 
 _USED: dict[int, float] = {}

@@ -243,5 +243,5 @@ class WindowReader:
         span, size = window.high - window.low, sum(report.bytes for report in found.reports)
         passed = int((time.monotonic() - self._clock_read_at) * SECOND)
         behind = max(0, self._clock.passed + passed - window.high)
-        self._pace = self._pace.after(span=span, bytes=size, behind=behind)
+        self._pace = self._pace.after(span=span, bytes=size, behind=behind, partitions=len(self._cut))
         self._telemetry.sealed(window, found, len(self._cut), behind)

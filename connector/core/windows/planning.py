@@ -55,13 +55,14 @@ class Pace:
     bytes_per_second: float = 0.0
     """Bytes a second of commit time, as the last windows had."""
 
-    def after(self, *, span: int, bytes: int, behind: int) -> "Pace":  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> "Pace":  # noqa: A002 - the word of every report
         """The pace after a window was sealed: longer while behind, shorter at the head of an idle stream.
 
         Args:
             span: nanoseconds of commit time of the window.
             bytes: of its records, over all shares.
             behind: nanoseconds between its end and Spanner's clock now.
+            partitions: those that a window queries, each anew: with many of them short windows are dear.
         """
         rate = bytes * SECOND / span
         # A rise counts at once: a window of unexpected size costs more than one that is too short.
@@ -69,7 +70,9 @@ class Pace:
         if behind > 2 * self.length:
             length = min(2 * self.length, MINUTE)
         elif behind <= self.length:
-            length = max(min(self.length, FIRST_LENGTH) // (1 if bytes > WORTH else 2), LEAST_LENGTH)
+            length = max(
+                min(self.length, FIRST_LENGTH) // (1 if bytes + partitions * IDLE > WORTH else 2), LEAST_LENGTH
+            )
         else:
             length = self.length
         if rate > 0:

@@ -59,21 +59,28 @@ def test_the_last_window_reaches_the_users_end() -> None:
 def test_windows_grow_while_behind_and_shrink_at_the_head_of_an_idle_stream() -> None:
     pace = Pace()
     for _ in range(10):
-        pace = pace.after(span=pace.length, bytes=1000, behind=3600 * SECOND)
+        pace = pace.after(span=pace.length, bytes=1000, behind=3600 * SECOND, partitions=2)
     assert pace.length == MINUTE
     for _ in range(10):
-        pace = pace.after(span=pace.length, bytes=1000, behind=SECOND)
+        pace = pace.after(span=pace.length, bytes=1000, behind=SECOND, partitions=2)
     assert pace.length == LEAST_LENGTH
 
 
 def test_at_the_head_of_a_busy_stream_a_window_has_the_default_length() -> None:
     pace = Pace(MINUTE)
     for _ in range(5):
-        pace = pace.after(span=pace.length, bytes=100 * MB, behind=SECOND)
+        pace = pace.after(span=pace.length, bytes=100 * MB, behind=SECOND, partitions=2)
     assert pace.length == FIRST_LENGTH
 
 
 def test_a_window_is_bounded_by_the_bytes_that_are_expected_of_it() -> None:
-    pace = Pace(MINUTE).after(span=MINUTE, bytes=6 * MOST_BYTES, behind=3600 * SECOND)
+    pace = Pace(MINUTE).after(span=MINUTE, bytes=6 * MOST_BYTES, behind=3600 * SECOND, partitions=2)
     assert abs(pace.expected_bytes(pace.length) - MOST_BYTES) < MB
-    assert pace.after(span=SECOND, bytes=10**15, behind=3600 * SECOND).length == SECOND
+    assert pace.after(span=SECOND, bytes=10**15, behind=3600 * SECOND, partitions=2).length == SECOND
+
+
+def test_windows_with_many_partitions_are_not_short_however_idle() -> None:
+    pace = Pace()
+    for _ in range(5):
+        pace = pace.after(span=pace.length, bytes=0, behind=SECOND, partitions=5000)
+    assert pace.length == FIRST_LENGTH
