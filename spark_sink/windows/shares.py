@@ -22,7 +22,6 @@ from connector import errors
 from connector.core.windows import Share, ShareReport, Window
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.process import collect_rarely
-from connector.windows.task import WindowSetup, read_share
 from spark_sink.windows.rows import ERROR, REPORT, ROWS, RowMaker, text_row
 
 FORMAT = "spanner-window-shares"
@@ -82,8 +81,8 @@ _collect_rarely = cache(collect_rarely)
 class WindowShares(DataSource):
     """Reads the shares of a window.
 
-    Options: ``setup``, a :class:`WindowSetup` as JSON; ``window``; ``shares``, a JSON list of strings; ``slices``, how
-    many there are.
+    Options: ``setup``, a :class:`connector.windows.task.WindowSetup` as JSON; ``window``; ``shares``, a JSON list of
+    strings; ``slices``, how many there are.
     """
 
     @classmethod
@@ -116,6 +115,9 @@ class WindowReader(DataSourceReader):
         """Reads a share; its report, or its error, comes last."""
         if not isinstance(partition, SharePartition):
             return  # Spark's stand-in for an empty plan
+        # The driver imports this module twice a window, in new processes that plan it: they need no gRPC.
+        from connector.windows.task import WindowSetup, read_share
+
         setup, share = WindowSetup.from_json(partition.setup), Share.from_json(partition.share)
         window = Window.from_json(partition.window)
         maker = RowMaker(share.number, window.low, window.high, partition.slices)

@@ -8,8 +8,8 @@ import pytest
 from connector.core.changes import Changes
 from connector.core.windows import Share, Window
 from connector.errors import StreamError
+from connector.windows import task
 from connector.windows.task import WindowSetup
-from spark_sink.windows import shares
 from spark_sink.windows.rows import ERROR, RECORD
 from spark_sink.windows.shares import SharePartition, WindowReader
 from tests.connector.builders import AT, record
@@ -22,7 +22,7 @@ def test_a_task_that_fails_yields_its_error_in_every_slice(monkeypatch: pytest.M
         yield Changes.of([record(commit_timestamp=AT + at) for at in range(0, 100, 20)])
         raise StreamError("a partition cannot be read")
 
-    monkeypatch.setattr(shares, "read_share", failing)
+    monkeypatch.setattr(task, "read_share", failing)
     monkeypatch.setattr(WindowSetup, "from_json", lambda _: None)
     window, share = Window(1, AT - 1, AT + 99), Share(0, ())
     part = SharePartition("", window.to_json(), share.to_json(), SLICES)
