@@ -71,7 +71,7 @@ def open_session(master: str, folder: str) -> int:
 def to_spool(host: str, replay: Replay, span: Span, folder: str, length: int) -> int:
     """Reads a span into a spool that is new: a first window, and the others in ``length`` seconds each.
 
-    Returns how many rows the others have. `used` tells what the executors used for them.
+    Returns how many rows the others have. `used` returns what the executors used for them.
     """
     return asyncio.run(_to_spool(host, replay, span, folder, length))
 
