@@ -132,32 +132,33 @@ def read(load: Load, folder: Path) -> ScaleCost:
     used = [now - first.executors.get(pid, 0.0) for pid, now in last.executors.items()]
     python = last.python - first.python
     return ScaleCost(
-        windows, found, last.at - first.at, python, last.driver - first.driver - python - sum(used), tuple(used)
+        tuple(windows), found, last.at - first.at, python, last.driver - first.driver - python - sum(used), tuple(used)
     )
 
 
-def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[tuple[WindowCost, ...], _Used, _Used]:
-    """The windows after the first one at the head, and what was used before them and in the end.
+def _watch(process: "subprocess.Popen[bytes]", log: Path, ahead: int) -> tuple[list[WindowCost], _Used, _Used]:
+    """The windows from the first at the head on, and what was used before them and in the end.
 
-    If fewer than two come after that, all windows but the first, which has the initial query.
+    If none is at the head, all windows but the first, which has the initial query.
     """
     windows: list[WindowCost] = []
-    used: list[_Used] = []
-    last = _used(process.pid)
-    watermark, queries = 0, 0
+    first = last = _used(process.pid)
+    watermark, queries, at_head = 0, 0, False
     while process.poll() is None:
         status = status_page(log)
         sealed = parse(str(status["watermark"])) if status.get("watermark") else 0
-        last = last.after(_used(process.pid))
         if sealed > watermark and status["window_seconds"]:  # 0 until a window is sealed
             found = {name: float(str(status[name])) for name in _FIGURES}
-            windows.append(_window(found, int(found["queries"]) - queries, (time.time_ns() + ahead - sealed) / SECOND))
-            used.append(last)
+            window = _window(found, int(found["queries"]) - queries, (time.time_ns() + ahead - sealed) / SECOND)
+            if watermark and (at_head or not window.is_at_head):
+                windows.append(window)
+            else:
+                windows, first = [], _used(process.pid)
+            at_head = at_head or window.is_at_head
             watermark, queries = sealed, int(found["queries"])
+        last = last.after(_used(process.pid))
         time.sleep(_POLL)
-    at_head = next((at for at, window in enumerate(windows) if window.is_at_head), len(windows))
-    first = at_head if at_head + 2 < len(windows) else 0
-    return tuple(windows[first + 1 :]), used[first] if used else last, last
+    return windows, first, last
 
 
 def _window(found: dict[str, float], queries: int, lag: float) -> WindowCost:

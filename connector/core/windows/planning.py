@@ -62,7 +62,7 @@ class Pace:
             span: nanoseconds of commit time of the window.
             bytes: of its records, over all shares.
             behind: nanoseconds between its end and Spanner's clock now.
-            partitions: those that a window queries, each anew: with many of them short windows are expensive.
+            partitions: those that a window queries, each again: with many of them short windows are expensive.
         """
         rate = bytes * SECOND / span
         # A rise counts at once: a window of unexpected size costs more than one that is too short.
