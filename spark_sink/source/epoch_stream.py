@@ -15,7 +15,7 @@ before, for Spark asks again only when that micro-batch is done; after a restart
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,12 +25,13 @@ from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from spark_sink.source.admission import EpochWeight, Group, admitted, by_epoch
+from spark_sink.source.admission import Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.offsets import Offset
+from spark_sink.source.queried_spool import QueriedSpool
 from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from spark_sink.source.spool_copies import begins_at, contradiction, other_copy, verified
+from spark_sink.source.spool_copies import verified
 
 NEWS_WAIT = 0.25
 """Seconds that latestOffset waits for a new epoch; without it Spark would call it 80 times a second."""
@@ -128,7 +129,7 @@ class ConsumerClaim:
             self._recorded_at = now
 
 
-class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Passes the epochs of a spool to one query, in order, each once.
 
     Args:
@@ -157,22 +158,15 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         in_job: InJobReader | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._spool = Spool.at(spool)
+        super().__init__(spool)
         self._consumer = consumer
         self._claim = ConsumerClaim(self._spool, consumer, clock)
         self._limit = limit or ReadAllAvailable()
         self._in_job = in_job
-        self._spool_id = ""
-        self._compared: set[tuple[int, str]] = set()
         self._target: int | None = None
         self._position: dict[str, object] | None = None
         self._asked = False
-        self._weights: dict[int, EpochWeight] = {}
         self._errors_since: float | None = None
-
-    def admits(self, table: str) -> bool:
-        """Whether the rows of a table count towards limits."""
-        return bool(table)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """The groups of the epochs from ``first`` to ``last`` that a micro-batch may take now, in order."""
@@ -181,15 +175,6 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def begin(self, first: int, last: int) -> str:
         """Prepares a micro-batch before Spark has its offset; returns the options that decide what it writes."""
         return ""
-
-    def weights(self, first: int, last: int) -> Iterator[EpochWeight]:
-        """The weights of the epochs from ``first`` to ``last``."""
-        while first <= last and first in self._weights:
-            yield self._weights[first]
-            first += 1
-        for epoch in self._spool.summaries(first, last):
-            weight = self._weights[epoch.epoch] = EpochWeight.of(epoch, self.admits)
-            yield weight
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of a micro-batch if the trigger sets none."""
@@ -321,42 +306,6 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable) and self.takes_every_epoch:
             return last
         return admitted(self.groups(done + 1, last), limit) or done
-
-    def _identify(self, offset: Offset) -> None:
-        """Verifies that the spool is the one of the checkpoint."""
-        if not self._spool_id and self._spool.latest():  # before its first epoch a spool may still be created again
-            self._spool_id = self._spool.header().spool_id
-        if offset.spool_id and not self._spool_id:
-            raise SpoolError(
-                f"there are no epochs at {self._spool.path} any more",
-                hint="Restore the spool, or start the query with a new checkpoint.",
-            )
-        if offset.spool_id and offset.spool_id != self._spool_id:
-            raise SpoolError(
-                f"Spark's checkpoint belongs to spool {offset.spool_id}, but at {self._spool.path} is {self._spool_id}",
-                hint="Restore the spool of the checkpoint, or start the query with a new checkpoint.",
-            )
-        if offset.epoch > self._spool.latest():
-            raise self._other_copy(offset, f"it ends with epoch {self._spool.latest()}")
-        if offset.at and (offset.epoch, offset.at) not in self._compared:
-            if found := contradiction(self._spool, offset.epoch, offset.at):
-                raise self._other_copy(offset, found)
-            self._compared.add((offset.epoch, offset.at))
-
-    def _identity(self, epoch: int) -> str:
-        """The identity of a sealed epoch."""
-        weight = self._weights.get(epoch)
-        if weight is not None and weight.summary is not None:
-            return weight.summary.identity
-        return next(self._spool.manifests(epoch, epoch)).identity
-
-    def _other_copy(self, offset: Offset, found: str) -> SpoolError:
-        return other_copy(self._spool, "Spark's checkpoint", offset, found, self.start_over(offset))
-
-    def start_over(self, done: Offset) -> str:
-        """How to start over if the spool is another copy than that of ``done``, and which records that affects."""
-        oldest = self._spool.floor() - 1
-        return f"start the query with a new checkpoint: {begins_at(self._spool, oldest, done)}"
 
     def _is_transient(self, error: Exception) -> bool:
         """Whether to retry: transient errors may last for a while, and an exception would end the query."""
