@@ -33,7 +33,7 @@ def delivered(spool: SpoolMaker) -> None:
 
 
 def replica(spool: SpoolMaker, root: Path) -> FilesReplica:
-    return FilesReplica(FilesConfig(path=str(root)), spool.path, DATASTREAM)
+    return FilesReplica(FilesConfig(path=str(root)), spool.path)
 
 
 def test_the_changes_of_some_tables_are_read_up_to_what_the_sink_has_delivered(
@@ -55,7 +55,7 @@ def test_tables_have_spanners_names_where_files_name_them_otherwise(spool: Spool
     written(spool, tmp_path / "out", replace(BY_MINUTE, object_names="schema_table"))
     delivered(spool)
     sink = FilesConfig(path=str(tmp_path / "out"), object="schema_table")
-    found = FilesReplica(sink, spool.path, DATASTREAM)
+    found = FilesReplica(sink, spool.path)
     names = [
         batch.column("object").to_pylist() for batch in found.changes(tables("Singers", "music.Albums"), Selection())
     ]
@@ -80,8 +80,6 @@ def test_before_anything_is_delivered_there_is_nothing_to_compare(spool: SpoolMa
 @pytest.mark.parametrize(
     ("options", "envelope", "message"),
     [
-        ({"format": "avro"}, DATASTREAM, r"sink\.format: only jsonl files"),
-        ({}, EnvelopeConfig(format="opencdc"), r"sink\.format: only jsonl files"),
         ({"endpoint": "http://127.0.0.1:1"}, DATASTREAM, r"sink\.endpoint"),
     ],
 )
