@@ -368,8 +368,7 @@ def audit_command(*, common: _Common, target: str, as_json: bool, **options: str
 def verify_command(*, common: _Common, config: Path, show_keys: bool, as_json: bool, **options: str | None) -> None:
     """Compares the destination of CONFIG, or another database, with Spanner.
 
-    Compares every row that the sink has delivered with Spanner's tables as of one timestamp. With --against every row
-    of another database's tables, as of now or --at. The exit code is 1 if any row differs.
+    The rows are those as of one timestamp. The exit code is 1 if any row differs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
     loaded, host = load(config), common.emulator_host
