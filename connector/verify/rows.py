@@ -143,7 +143,6 @@ class _Row:
         for name, value in columns.items():
             if value is None and null_is_absent:
                 self.nulls[name] = max(order, self.nulls.get(name, order))
-                self.columns.setdefault(name, ((-1, 0, 0), None))
             elif name not in self.columns or self.columns[name][0] <= order:
                 self.columns[name] = order, value
 
