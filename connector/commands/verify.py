@@ -62,7 +62,7 @@ def verify(
         emulator_host: an emulator's address.
 
     Raises:
-        ConfigurationError: the destination cannot be verified, or not at that timestamp.
+        ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
@@ -72,6 +72,10 @@ def verify(
     for table in keyless:
         _log.warning("a table without a key cannot be verified", table=table)
     tables = [table for table in stream.tables if table.primary_keys]
+    if not tables:
+        raise ConfigurationError(
+            ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
+        )
     if against is None:
         replica = sink_type(config.sink.type).replica(config.sink, config.source, config.spool.path, config.envelope)
         timestamp = _timestamp(at, stream, replica)

@@ -20,7 +20,7 @@ BUCKET_BYTES = 16_000_000
 LEAST_BUCKETS, MOST_BUCKETS = 256, 4096
 """The least is for a destination that lacks most of the rows: Spanner's are divided alike."""
 
-LARGE_BYTES = 64_000_000
+LARGE_BYTES = 32_000_000
 """Bytes of a bucket, of both sides, above which it is divided."""
 
 _HELD_BYTES = 32_000_000

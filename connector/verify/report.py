@@ -9,6 +9,11 @@ from connector.verify.rows import RowDifference, RowKind
 MOST_SHOWN = 1000
 """Rows that differ whose keys are kept; those beyond are counted."""
 
+MOST_COUNTS = 10_000
+"""Combinations of columns that are counted apart; those beyond are counted by table."""
+
+OTHER_COLUMNS = ("other combinations of columns",)
+
 
 @dataclass(slots=True)
 class VerifyReport:
@@ -50,7 +55,8 @@ class VerifyReport:
 
     def add(self, one: RowDifference) -> None:
         """Counts a row that differs."""
-        self.counts[one.table, one.kind, one.columns] += 1
+        known = len(self.counts) < MOST_COUNTS or (one.table, one.kind, one.columns) in self.counts
+        self.counts[one.table, one.kind, one.columns if known or not one.columns else OTHER_COLUMNS] += 1
         if len(self.first) < MOST_SHOWN:
             self.first.append(one)
 

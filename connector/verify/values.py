@@ -22,7 +22,10 @@ _Convert = Callable[[object, ValuePrecision], object]
 
 
 def _float32(value: object, _precision: ValuePrecision) -> object:
-    return float(np.float32(float(value))) if _is_number(value) else value
+    if not _is_number(value):
+        return value
+    with np.errstate(over="ignore"):  # a destination may hold what no FLOAT32 is
+        return float(np.float32(float(value)))
 
 
 def _float64(value: object, _precision: ValuePrecision) -> object:

@@ -1,7 +1,7 @@
 """Reads the changes in files of OpenCDC records: JSON lines, and delimited protobuf messages."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import orjson
@@ -153,7 +153,7 @@ def opencdc_changes(path: str, name: str, stream: BinaryIO) -> Iterator[pa.Recor
 
 def _batch(path: str, changes: list[OpenCdcChange]) -> pa.RecordBatch:
     try:
-        columns = {
+        columns: dict[str, list[Any]] = {
             "object": [change.metadata["opencdc.collection"] for change in changes],
             "sort_keys": [_sort_keys(change.metadata) for change in changes],
             "source_metadata": [{"mod_type": _MOD_TYPES[change.operation]} for change in changes],

@@ -60,6 +60,12 @@ def test_databases_with_equal_rows_do_not_differ_and_one_row_that_does_is_found(
     assert against(tmp_path, one, other, "--visits", "--at", before).code == 0
 
 
+def test_a_comparison_of_no_table_is_refused(database: MakeDatabase, tmp_path: Path) -> None:
+    one = database()
+    done = against(tmp_path, one, one, "--visits")
+    assert (done.code, "there is no table to compare" in done.err) == (2, True), done.err
+
+
 def test_databases_of_both_dialects_are_compared_by_value(database: MakeDatabase, tmp_path: Path) -> None:
     one, other = database(), database(dialect="postgresql")
     one.run_ddl(GOOGLESQL)

@@ -167,11 +167,15 @@ def test_opencdc_records_are_read_as_changes_in_commit_order(
     assert found.precision.is_opencdc
 
 
+RECORD = b'{"operation":"create","metadata":{%b},"key":{},"payload":{"after":{"a":"secret"}}}\n'
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("a.opencdc.jsonl", b'{"operation":"create","secret":1}\n'),
         ("a.opencdc.jsonl", b"secret\n"),
+        ("a.opencdc.jsonl", RECORD % b'"opencdc.collection":"T","opencdc.createdAt":"x"'),
         ("a.opencdc.pb", b"\x06secret"),
         ("a.opencdc.pb", b"\x7fsecret"),
         ("a.opencdc.pb", b"\xff\xff\xff\xff\xff\xff"),
