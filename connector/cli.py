@@ -360,20 +360,20 @@ def audit_command(*, common: _Common, target: str, as_json: bool, **options: str
 
 @cli.command("verify")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--at", metavar="TIMESTAMP", help="Timestamp of the rows; default: the last one that is delivered.")
+@click.option("--at", metavar="TIMESTAMP", help="Timestamp of the rows; default: the last that is delivered.")
+@click.option("--against", metavar="DATABASE", help="Another database: projects/P/instances/I/databases/D.")
 @click.option("--show-keys", is_flag=True, help="Print the keys of rows that differ: they are values of your data.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_common
-def verify_command(*, common: _Common, config: Path, at: str | None, show_keys: bool, as_json: bool) -> None:
-    """Compares the destination of CONFIG with Spanner.
+def verify_command(*, common: _Common, config: Path, show_keys: bool, as_json: bool, **options: str | None) -> None:
+    """Compares the destination of CONFIG, or another database, with Spanner.
 
-    Compares every row that the sink has delivered with Spanner's tables as of one timestamp. The exit code is 1 if
-    any row differs.
+    The rows are those as of one timestamp. The exit code is 1 if any row differs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
     loaded, host = load(config), common.emulator_host
     stream = asyncio.run(verified_stream(loaded, emulator_host=host))
-    report = verify(loaded, stream, at=at, emulator_host=host)
+    report = verify(loaded, stream, **options, emulator_host=host)
     _print(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
     sys.exit(1 if report.total else 0)
 

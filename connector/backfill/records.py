@@ -15,7 +15,8 @@ from connector.backfill.documents import (
     Why,
 )
 from connector.core.schemas import TableSchema
-from connector.errors import SpoolError, SpoolInUseError
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.writing import initialize
 from connector.storage.store import contents
@@ -222,6 +223,35 @@ def record(
         )
         own.storage.replace(_DOCUMENT, to_json(document))
     return document
+
+
+def check_movable(spool: Spool, header: SpoolHeader) -> None:
+    """Checks that a spool without epochs can get another start: a backfill of it has every row up to its start only.
+
+    Raises:
+        ConfigurationError: it has a backfill, after which changes would be missing.
+    """
+    if backfills(spool):
+        error = (
+            f"source.start: the spool at {spool.path} has a backfill, which the changes from"
+            f" {format_rfc3339(header.start)} on must follow: leave it at {header.requested_start}, or choose another"
+            " spool.path and another spark.checkpoint"
+        )
+        raise ConfigurationError([error])
+
+
+def check_not_continued(spool: Spool, number: int) -> None:
+    """Checks that no later backfill reads what is left of one; its lock is held, without which none can begin to.
+
+    Raises:
+        SpoolError: one does. Rows of the earlier timestamp, delivered beside or after it, could restore deleted ones.
+    """
+    for one in backfills(spool):
+        if one.document.continues == number:
+            raise SpoolError(
+                f"backfill {number} of the spool at {spool.path} is continued by backfill {one.document.number}",
+                hint="`spanner-cdc backfill CONFIG` finishes that one.",
+            )
 
 
 def withdraw(spool: Spool) -> None:

@@ -7,16 +7,19 @@ they say what has been read.
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 from connector.backfill.documents import Backfill, Progress, State, TablePlan, TableProgress
-from connector.errors import SpoolError
+from connector.backfill.records import find
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import BackfillPart, Manifest, SegmentFile
 from connector.spool.reading import Spool, SpoolHeader, manifest_path
+from connector.spool.writing import sole_writer
 from connector.storage.store import contents
 
 
@@ -151,6 +154,23 @@ class BackfillWriter:
         return self._passed
 
 
+def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) -> None:
+    """Deletes the segments of the backfills that this one continues: their rows are read again, and not delivered.
+
+    Those of a backfill that has a consumer beside ``sinks`` are kept, and of one that another process holds.
+
+    Raises:
+        SpoolError: a document is corrupt, or the disk refuses.
+    """
+    number = document.continues
+    while number and (one := find(spool, number)) is not None:
+        storage = one.spool.storage
+        with suppress(SpoolInUseError), sole_writer(one.spool):
+            if all(known.consumer in sinks for known in consumers.consumers(one.spool)):
+                storage.delete(*(f"segments/{name}" for name in storage.list("segments")))
+        number = one.document.continues
+
+
 def remaining(
     document: Backfill, plans: Mapping[str, TablePlan], sealed: Iterable[SealedPart]
 ) -> tuple[list[int], list[Remaining]]:
@@ -189,7 +209,7 @@ def progress(
         document: the backfill.
         plans: of its tables.
         sealed: the partitions that are in the spool.
-        delivered: the last epoch that all consumers are done with.
+        delivered: the last epoch that the sink is done with.
         now: nanoseconds since the epoch.
         failure: why the tables that are not read completely cannot be read at present.
         lost: whether they cannot be read at this timestamp any more.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from connector.backfill.documents import Backfill, Why
-from connector.backfill.records import RecordedBackfill, backfills, find, record, spool_path
+from connector.backfill.records import RecordedBackfill, backfills, check_movable, find, record, spool_path
 from connector.commands.backfill_report import reported
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
@@ -305,7 +305,7 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
     """The spool's header; a spool without epochs gets its start right after the timestamp of now.
 
     Raises:
-        ConfigurationError: there is no spool, and source.start would put its start elsewhere.
+        ConfigurationError: source.start would put the start elsewhere than a backfill decides, or has decided.
         SpoolInUseError: a daemon is about to create it.
     """
     before = contents(spool.storage, "spool.json")
@@ -313,6 +313,7 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
         header = spool.check_source(config.source.name)
         if spool.latest() > 0 or header.requested_start == config.source.start:
             return header
+        check_movable(spool, header)
     if config.source.start != "now":
         raise ConfigurationError(
             [f"source.start: a backfill decides where a new spool starts; leave it at now, not {config.source.start}"]

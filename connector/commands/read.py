@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connector.backfill.documents import Backfill
-from connector.backfill.records import withdraw
+from connector.backfill.records import check_movable, withdraw
 from connector.commands.backfill import Requests, due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.threads import finished_in_thread
@@ -163,6 +163,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         header = spool.check_source(config.name)
         if spool.latest() > 0 or header.requested_start == config.start:
             return header
+        check_movable(spool, header)
     except FileNotFoundError:
         pass
     start = start_after(stream.now) if config.backfill else stream.resolve(config.start)

@@ -24,6 +24,9 @@ DIGESTED = frozenset(
 """The kinds with a text that both sides can compute alike (:class:`Digest`). A table with another kind, or with an
 array, has no digests: its rows are compared one by one."""
 
+PARTIAL = "PARTIAL"
+"""The mod type of an update in a format that cannot omit columns: null is NULL, or was not captured."""
+
 
 @dataclass(frozen=True, slots=True)
 class Digest:
@@ -63,14 +66,18 @@ class ValuePrecision:
     Attributes:
         timestamp: nanoseconds to which timestamps are cut.
         null_array_is_empty: whether an array that is NULL is an empty one.
+        json_has_doubles: whether numbers in JSON values are doubles, except for integers of 64 bits.
+        is_opencdc: whether values are those of OpenCDC, where numbers that no double can represent are texts.
     """
 
     timestamp: int = 1
     null_array_is_empty: bool = False
+    json_has_doubles: bool = False
+    is_opencdc: bool = False
 
 
 class Replica(ABC):
-    """A destination that was written by a sink.
+    """A destination that was written by a sink, or another database.
 
     Attributes:
         name: of the destination, for people.
@@ -78,12 +85,14 @@ class Replica(ABC):
         keeps_history: whether it holds every change, so that its rows as of any timestamp are known. Otherwise it
             holds each row after its last change, which may be later than the timestamp.
         precision: what it cannot tell apart.
+        missing_note: what may explain rows that are missing; empty if there is nothing.
     """
 
     name: str
     delivered: int
     keeps_history: bool = True
     precision: ValuePrecision = ValuePrecision()
+    missing_note: str = "rows that have not changed since the spool began are delivered by a backfill only"
 
     def latest(self, timestamp: int) -> int:
         """The latest timestamp up to this one at which rows can be compared, in nanoseconds since 1970."""
@@ -115,7 +124,8 @@ class Replica(ABC):
         """The changes of these tables' rows, in any order; a destination may return more than is wanted.
 
         The columns are among those of :data:`connector.envelope.envelope.SCHEMA`, payloads in Datastream's unified
-        types: ``object``, ``sort_keys``, ``source_metadata`` with ``mod_type``, and ``payload``.
+        types: ``object``, ``sort_keys``, ``source_metadata`` with ``mod_type``, and ``payload``. The mod type may be
+        :data:`PARTIAL`.
 
         Raises:
             SpannerCdcError: it cannot be read.

@@ -14,7 +14,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from connector.envelope.opencdc import OpenCdcRecord
 
-_OPERATIONS = ("unspecified", "create", "update", "delete", "snapshot")
+OPERATIONS = ("unspecified", "create", "update", "delete", "snapshot")
+"""The names of the operations, by their numbers."""
 _STRUCT = ".google.protobuf.Struct"
 
 
@@ -26,7 +27,7 @@ def _record_class() -> type[Message]:
         dependency=["google/protobuf/struct.proto"],
     )
     operation = file.enum_type.add(name="Operation")
-    for number, name in enumerate(_OPERATIONS):
+    for number, name in enumerate(OPERATIONS):
         operation.value.add(name=f"OPERATION_{name.upper()}", number=number)
     record = file.message_type.add(name="Record")
     _add(record, "position", 1, FieldDescriptorProto.TYPE_BYTES)
@@ -68,7 +69,7 @@ def delimited(record: OpenCdcRecord) -> bytes:
     """The record's message, preceded by its length as a varint."""
     message = Record()
     message.position = record.position
-    message.operation = _OPERATIONS.index(record.operation)
+    message.operation = OPERATIONS.index(record.operation)
     metadata = message.metadata
     for name, text in record.metadata.items():
         metadata[name] = text

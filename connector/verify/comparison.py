@@ -1,7 +1,7 @@
 """Compares a destination with Spanner's rows: counts and checksums by bucket first, then the rows that may differ."""
 
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
@@ -18,7 +18,7 @@ from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
 from connector.errors import SpannerCdcError
 from connector.log import Log
-from connector.verify.buckets import Buckets, buckets_for
+from connector.verify.buckets import Buckets, buckets_for, parts_of
 from connector.verify.digests import RowDigester, is_digested
 from connector.verify.report import VerifyReport
 from connector.verify.rows import (
@@ -26,11 +26,13 @@ from connector.verify.rows import (
     LATER,
     Columns,
     Key,
+    MergedRows,
     RowChange,
+    RowDifference,
     RowKind,
+    Unsure,
     differences,
     parsed,
-    repeated,
     rows_after,
 )
 from connector.verify.source_rows import SourceRows, existing_keys
@@ -66,7 +68,7 @@ class Comparison:
         self._digesters: dict[str, RowDigester] = {}
         self._differing: dict[str, frozenset[int]] = {}
         self._looked_up = 0
-        self.report = VerifyReport(replica.name, timestamp, tuple(self._tables))
+        self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
 
     def __enter__(self) -> Self:
         return self
@@ -114,24 +116,36 @@ class Comparison:
             SpannerCdcError: Spanner cannot be read.
         """
         for number in range(self._count):
-            changes = list(self._held.rows(number))
-            if not self._replica.keeps_history:
-                for several in repeated(changes):
-                    self.report.add(several)
-            later = {(one.table, one.key) for one in changes if one.change == LATER}
-            self.report.later.update(table for table, _ in later)
-            held = rows_after(changes)
-            self.report.replica_rows.update(table for table, _ in held)
-            wanted = rows_after(row for row in self._wanted.rows(number) if self._is_wanted(row.table, number))
-            found = [one for one in differences(wanted, held, self._equal) if (one.table, one.key) not in later]
-            missing = [(one.table, one.key) for one in found if one.kind is RowKind.MISSING]
-            deleted = self._deleted_since(source, {row: wanted[row] for row in missing}, now)
-            self.report.later.update(table for table, _ in deleted)
-            for one in found:
-                if (one.table, one.key) not in deleted:
-                    self.report.add(one)
+            for held, wanted in parts_of(self._held, self._wanted, number, Path(self._folder.name)):
+                rows = rows_after(row for row in wanted() if self._is_wanted(row.table, number))
+                self._compare_part(held(), rows, source, now)
         self.report.note = self._replica.note()
         return self.report
+
+    def _compare_part(
+        self, changes: Iterator[RowChange], wanted: Mapping[Key, Columns], source: SourceConfig, now: int
+    ) -> None:
+        merged, later, counts = MergedRows(), set[Key](), Counter[Key]()
+        for change in changes:
+            row = change.table, change.key
+            merged.add(change)
+            if change.change == LATER:
+                later.add(row)
+            if not self._replica.keeps_history:
+                counts[row] += 1
+        for (table, key), count in counts.items():
+            if count > 1:
+                self.report.add(RowDifference(RowKind.REPEATED, table, (), key))
+        held = merged.rows()
+        self.report.later.update(table for table, _ in later)
+        self.report.replica_rows.update(table for table, _ in held)
+        found = [one for one in differences(wanted, held, self._equal) if (one.table, one.key) not in later]
+        missing = [(one.table, one.key) for one in found if one.kind is RowKind.MISSING]
+        deleted = self._deleted_since(source, {row: wanted[row] for row in missing}, now)
+        self.report.later.update(table for table, _ in deleted)
+        for one in found:
+            if (one.table, one.key) not in deleted:
+                self.report.add(one)
 
     def _digests_of(self, table: TableSchema) -> Mapping[int, Digest] | None:
         if not is_digested(table):
@@ -164,6 +178,11 @@ class Comparison:
         return differing is None or number in differing
 
     def _equal(self, table: str, column: str, one: object, other: object) -> bool:
+        if isinstance(other, Unsure):
+            if one is None:
+                self.report.unsure_values += 1
+                return True
+            other = other.value
         return self._values[table].equal(column, one, other)
 
     def _deleted_since(self, source: SourceConfig, rows: Mapping[Key, Columns], now: int) -> set[Key]:

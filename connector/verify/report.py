@@ -9,6 +9,11 @@ from connector.verify.rows import RowDifference, RowKind
 MOST_SHOWN = 1000
 """Rows that differ whose keys are kept; those beyond are counted."""
 
+MOST_COUNTS = 10_000
+"""Combinations of columns that are counted apart; those beyond are counted by table."""
+
+OTHER_COLUMNS = ("other combinations of columns",)
+
 
 @dataclass(slots=True)
 class VerifyReport:
@@ -23,7 +28,10 @@ class VerifyReport:
         first: the first of them, with their keys.
         later: rows that have changed since the timestamp, by table; they are not compared.
         unsure: rows that are missing, and were not looked up again.
+        unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
+        keyless: tables without a key, which are not compared.
         note: what may explain differences.
+        missing_note: what may explain rows that are missing.
     """
 
     destination: str
@@ -35,7 +43,10 @@ class VerifyReport:
     first: list[RowDifference] = field(default_factory=list)
     later: Counter[str] = field(default_factory=Counter)
     unsure: int = 0
+    unsure_values: int = 0
+    keyless: tuple[str, ...] = ()
     note: str = ""
+    missing_note: str = ""
 
     @property
     def total(self) -> int:
@@ -44,7 +55,8 @@ class VerifyReport:
 
     def add(self, one: RowDifference) -> None:
         """Counts a row that differs."""
-        self.counts[one.table, one.kind, one.columns] += 1
+        known = len(self.counts) < MOST_COUNTS or (one.table, one.kind, one.columns) in self.counts
+        self.counts[one.table, one.kind, one.columns if known or not one.columns else OTHER_COLUMNS] += 1
         if len(self.first) < MOST_SHOWN:
             self.first.append(one)
 
@@ -79,8 +91,8 @@ class VerifyReport:
     def notes(self) -> list[str]:
         """What explains the result, in sentences."""
         notes = []
-        if any(kind is RowKind.MISSING for _, kind, _ in self.counts):
-            notes.append("rows that have not changed since the spool began are delivered by a backfill only")
+        if self.missing_note and any(kind is RowKind.MISSING for _, kind, _ in self.counts):
+            notes.append(self.missing_note)
         if self.later.total():
             at = format_rfc3339(self.timestamp)
             notes.append(f"{self.later.total()} rows have changed since {at}: they were not compared")
@@ -88,6 +100,13 @@ class VerifyReport:
             notes.append(
                 f"{self.unsure} of the missing rows may have been deleted since: too many to look them up again"
             )
+        if self.unsure_values:
+            notes.append(
+                f"{self.unsure_values} values are NULL in Spanner, and null in the files, where a change may have set"
+                " or omitted them: they count as equal. JSON lines and source.complete_rows distinguish both"
+            )
+        if self.keyless:
+            notes.append(f"not compared, for they have no key: {', '.join(self.keyless)}")
         if self.total and self.note:
             notes.append(self.note)
         return notes

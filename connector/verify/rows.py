@@ -1,22 +1,26 @@
 """The state of rows after their changes, and how it differs from Spanner's. Pure.
 
 Both sides have the values of Datastream's unified types. What was not captured of a row is absent, which is not NULL.
+Changes are merged as they come, in any order, so that memory holds each row once, however often it has changed.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
 import orjson
+
+from connector.config.replicas import PARTIAL
 
 INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
 LATER = "LATER"
 """The change of a row that the destination holds as of a later timestamp."""
 
 Columns = dict[str, object]
+Order = tuple[int, int, int]
 Key = tuple[str, str]
 """A row: its table, and the values of its key as JSON."""
 
@@ -28,13 +32,13 @@ class RowChange(msgspec.Struct, array_like=True, gc=False, frozen=True):
         table: the table's name.
         key: the values of the key, as canonical JSON.
         order: commit timestamp in nanoseconds since 1970, record sequence as a number, index of the mod.
-        change: INSERT, UPDATE, DELETE or LATER.
+        change: INSERT, UPDATE, PARTIAL, DELETE or LATER.
         payload: the text of a JSON object with the columns.
     """
 
     table: str
     key: str
-    order: tuple[int, int, int]
+    order: Order
     change: str
     payload: bytes
 
@@ -62,6 +66,13 @@ class RowDifference:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """A column whose value is this one, or NULL: a later update holds null for NULL and for what was not captured."""
+
+    value: object
+
+
 def key_of(names: Iterable[str], columns: Mapping[str, object]) -> str:
     """The key of a row as canonical JSON."""
     return canonical([_whole(columns.get(name)) for name in names])
@@ -69,22 +80,33 @@ def key_of(names: Iterable[str], columns: Mapping[str, object]) -> str:
 
 def _whole(value: object) -> object:
     """A whole number as an integer: 1.0 and 1 are one key, and a server may write either."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if not isinstance(value, float | Decimal):
+        return value
+    number = float(value)  # of a FLOAT64: the numbers of other types are integers or texts
+    return int(number) if number.is_integer() else number
 
 
 def parsed(text: bytes | str) -> Columns:
-    """The columns in the text of a JSON object.
+    """The columns in the text of a JSON object. Numbers keep all their digits.
 
     Raises:
         ValueError: it is not a JSON object. The message contains no value.
     """
     try:
-        node = json.loads(text)  # not orjson, which makes floats of integers beyond 64 bits
+        node = json.loads(text, parse_float=Decimal)  # orjson makes floats of integers beyond 64 bits
     except ValueError:
-        node = None
+        node = _of_long_integers(text)
     if not isinstance(node, dict):
         raise ValueError("a payload is not a JSON object") from None  # noqa: TRY004  # of a value, not of an argument
     return node
+
+
+def _of_long_integers(text: bytes | str) -> object:
+    """The JSON value of a text, or None; Python has no integers of so many digits as PostgreSQL's JSONB."""
+    try:
+        return json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    except ValueError:
+        return None
 
 
 def canonical(value: object) -> str:
@@ -95,31 +117,78 @@ def canonical(value: object) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def rows_after(changes: Iterable[RowChange]) -> dict[Key, Columns]:
-    """The rows after all changes, whatever order they come in. A change that comes twice counts once.
+@dataclass(slots=True)
+class _Row:
+    """A row, as far as its changes are known.
 
-    Those of the kind LATER are ignored.
+    Attributes:
+        since: the last change that leaves nothing of the row before it: an INSERT or a DELETE.
+        written: the last change that is not a DELETE.
+        columns: each column with the change that it comes from.
+        nulls: the last PARTIAL change that holds null, for each column of which there is one.
     """
-    rows: dict[Key, Columns] = {}
-    for change in sorted(changes, key=lambda one: one.order):
-        row = change.table, change.key
+
+    since: Order = (-1, 0, 0)
+    written: Order = (-1, 0, -1)
+    columns: dict[str, tuple[Order, object]] = field(default_factory=dict)
+    nulls: dict[str, Order] = field(default_factory=dict)
+
+    def begin(self, order: Order) -> None:
+        self.since = order
+        self.columns = {name: one for name, one in self.columns.items() if one[0] >= order}
+        self.nulls = {name: at for name, at in self.nulls.items() if at >= order}
+
+    def write(self, order: Order, columns: Columns, *, null_is_absent: bool) -> None:
+        self.written = max(self.written, order)
+        for name, value in columns.items():
+            if value is None and null_is_absent:
+                self.nulls[name] = max(order, self.nulls.get(name, order))
+            elif name not in self.columns or self.columns[name][0] <= order:
+                self.columns[name] = order, value
+
+    def value(self, name: str) -> object:
+        order, value = self.columns[name]
+        return value if value is None or self.nulls.get(name, order) <= order else Unsure(value)
+
+
+class MergedRows:
+    """Rows after their changes, which are added in any order. A change that comes twice counts once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, _Row] = {}
+
+    def add(self, change: RowChange) -> None:
+        """Adds a change; one of the kind LATER is ignored.
+
+        Raises:
+            ValueError: its payload is not a JSON object.
+        """
         if change.change == LATER:
-            continue
-        if change.change == DELETE:
-            rows.pop(row, None)
-        elif change.change == UPDATE and row in rows:
-            rows[row] |= parsed(change.payload)
-        else:
-            rows[row] = parsed(change.payload)
-    return rows
+            return
+        row = self._rows.setdefault((change.table, change.key), _Row())
+        if change.order < row.since:
+            return
+        is_update = change.change in (UPDATE, PARTIAL)
+        if not is_update:
+            row.begin(change.order)
+        if change.change != DELETE:
+            row.write(change.order, parsed(change.payload), null_is_absent=change.change == PARTIAL)
+
+    def rows(self) -> dict[Key, Columns]:
+        """The rows that exist after the changes that were added; a value may be :class:`Unsure`."""
+        return {
+            key: {name: row.value(name) for name in row.columns}
+            for key, row in self._rows.items()
+            if row.written >= row.since
+        }
 
 
-def repeated(rows: Iterable[RowChange]) -> Iterator[RowDifference]:
-    """The keys of which a destination without a history has several rows."""
-    counts = Counter((row.table, row.key) for row in rows)
-    for (table, key), count in counts.items():
-        if count > 1:
-            yield RowDifference(RowKind.REPEATED, table, (), key)
+def rows_after(changes: Iterable[RowChange]) -> dict[Key, Columns]:
+    """The rows after all changes; see :class:`MergedRows`."""
+    merged = MergedRows()
+    for change in changes:
+        merged.add(change)
+    return merged.rows()
 
 
 def differences(

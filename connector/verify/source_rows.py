@@ -8,6 +8,7 @@ import pyarrow as pa
 from connector.config import SourceConfig
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
+from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.envelope.events import EventWriter
 from connector.errors import ConfigurationError
@@ -41,15 +42,23 @@ class SourceRows:
         """Closes the connection."""
         self._snapshot.close()
 
+    def columns(self, table: str) -> tuple[ColumnType, ...]:
+        """The columns that a table had then; see :meth:`payloads` for errors."""
+        return self._snapshot.columns(TableQuery(table), self._dialect)
+
     def rows(self, watched: TableSchema) -> Iterator[tuple[bytes, Columns]]:
-        """The rows of a table as JSON objects, with the columns that the change stream watches and that existed then.
+        """The rows of a table as JSON objects; see :meth:`payloads`."""
+        for payload in self.payloads(watched):
+            yield payload, parsed(payload)
+
+    def payloads(self, watched: TableSchema) -> Iterator[bytes]:
+        """The rows of a table as the texts of JSON objects, with the watched columns that existed then.
 
         Raises:
             SpannerCdcError: the table cannot be read, for instance because it did not exist then.
         """
         names = {column.name for column in watched.columns}
-        existing = self._snapshot.columns(TableQuery(watched.table), self._dialect)
-        columns = [column for column in existing if column.name in names]
+        columns = [column for column in self.columns(watched.table) if column.name in names]
         if not columns:
             raise ConfigurationError([f"table {watched.table}: the change stream watches none of its columns"])
         schema = TableSchema.of(watched.table, columns, watched.primary_keys)
@@ -60,8 +69,7 @@ class SourceRows:
                 self._source, self._emulator_host, partition, rpc_priority=self._source.rpc_priority
             ):
                 for text in block.payloads(query.columns).to_pylist():
-                    payload = writer.payload(text, "")
-                    yield payload, parsed(payload)
+                    yield writer.payload(text, "")
 
 
 def existing_keys(
@@ -81,7 +89,8 @@ def existing_keys(
     are_whole = {name for name in names if kinds.get(name) is ColumnKind.INT64}
     keys = [
         orjson.dumps(
-            {name: str(row[name]) if name in are_whole and row[name] is not None else row[name] for name in names}
+            {name: str(row[name]) if name in are_whole and row[name] is not None else row[name] for name in names},
+            default=float,  # the number of a FLOAT64 is parsed as a Decimal
         )
         for row in rows
     ]

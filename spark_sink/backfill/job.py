@@ -20,6 +20,7 @@ from connector.backfill.records import write_progress
 from connector.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.config.sections import SourceConfig
 from connector.errors import SpannerCdcError, VersionRetentionError
+from connector.spool import consumers
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
 from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
@@ -63,6 +64,7 @@ class BackfillJob:
         max_bytes: of undelivered segments, from which on no wave is started.
         document: the backfill.
         own: its spool, whose lock is held.
+        consumer: the sink's name in that spool: what it is done with is delivered, whoever else reads the spool.
         options: how Spanner is read.
     """
 
@@ -74,12 +76,14 @@ class BackfillJob:
         max_bytes: int,
         document: Backfill,
         own: Spool,
+        consumer: str,
         options: ReadOptions,
     ) -> None:
         self._spark = spark
         self._max_bytes = max_bytes
         self._document = document
         self._own = own
+        self._consumer = consumer
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
         self._plans = TablePlans(own, document, source, options.emulator_host, data_boost=options.data_boost)
@@ -128,15 +132,16 @@ class BackfillJob:
         clock, pause = time.monotonic(), self._own.storage.rewrite_interval
         if not now and clock - self._pruned_at < max(_POLL, pause):
             return
-        delivered = self._writer.prune()
+        self._writer.prune()
         self._pruned_at = clock
         if not now and clock - self._written_at < max(_REPORT_INTERVAL, pause):
             return
+        sink = consumers.find(self._own, self._consumer)
         state = progress(
             self._document,
             self._plans.by_table,
             self._writer.sealed,
-            delivered=delivered,
+            delivered=sink.epoch if sink else 0,
             now=time.time_ns(),
             failure=self._failure,
             lost=self._is_lost,

@@ -14,8 +14,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
-from connector.backfill.records import RecordedBackfill, find
+from connector.backfill.records import RecordedBackfill, check_not_continued, find
+from connector.backfill.sealing import discard_continued
 from connector.config.loading import Config, load
+from connector.config.sinks import sink_names
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
 from connector.spool.reading import Spool
@@ -60,6 +62,8 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
         if check is None:
             return
         held.enter_context(sole_writer(found.spool))
+        check_not_continued(spool, number)
+        discard_continued(spool, found.document, sink_names())
         job = BackfillJob(
             spark,
             config.source,
@@ -67,6 +71,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             config.spool.max_bytes,
             found.document,
             found.spool,
+            delivery.consumer,
             options,
         )
         with Reading(job, events) as reading:
@@ -93,14 +98,17 @@ def config_of(config: Config, found: RecordedBackfill) -> Config:
 def check_sink(own: Spool, consumer: str) -> None:
     """Checks that a backfill was not started for another sink, which has had rows that are deleted since.
 
+    A query of a user's own may be among the consumers: it takes no rows away from the sink.
+
     Raises:
         SpoolError: it was.
     """
-    others = [known.consumer for known in consumers(own) if known.consumer != consumer]
+    sinks = {*sink_names()} - {consumer}
+    others = [known.consumer for known in consumers(own) if known.consumer in sinks]
     if others:
         raise SpoolError(
             f"the backfill in {own.path} was started for sink.type {', '.join(others)}, not {consumer}",
-            hint=f"Let that sink finish it, or move {own.path} away and run `spanner-cdc backfill` again.",
+            hint=f"Set sink.type to {others[0]} and let it finish, or give {consumer} a spool.path of its own.",
         )
 
 

@@ -68,7 +68,9 @@ class BigQueryReplica(Replica):
         self.name = f"BigQuery's {self._target.project}.{sink.dataset}"
         self.keeps_history = sink.mode == "append-only"
         self.precision = ValuePrecision(
-            timestamp=1 if sink.timestamps == "text" else _MICROSECOND, null_array_is_empty=sink.arrays == "repeated"
+            timestamp=1 if sink.timestamps == "text" else _MICROSECOND,
+            null_array_is_empty=sink.arrays == "repeated",
+            json_has_doubles=True,
         )
 
     def latest(self, timestamp: int) -> int:

@@ -8,7 +8,7 @@ from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
 from spark_sink.files.config import FilesConfig
 
-_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 """The value capture types whose updates hold every column."""
 
 _ALTERATIONS = {
@@ -27,7 +27,7 @@ def faults_of_names(sink: FilesConfig, tables: Iterable[TableSchema]) -> list[st
 
 def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]:
     """What readers of the files should know: a sentence each, after its field."""
-    if stream.value_capture_type not in _WHOLE_ROWS and not stream.completes_rows:
+    if stream.value_capture_type not in WHOLE_ROWS and not stream.completes_rows:
         yield (
             f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds the"
             " key and the columns it modified, and no other column: a reader that replaces whole rows, as the Dataflow"

@@ -57,10 +57,10 @@ class FilesSink(SparkSinkType[FilesConfig]):
 
     def replica(self, sink: FilesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
         """The files, read back."""
-        del source
+        del source, envelope
         from spark_sink.files.replica import FilesReplica
 
-        return FilesReplica(sink, spool, envelope)
+        return FilesReplica(sink, spool)
 
     def owns_dead_letters(self, name: str) -> bool:
         """By the form of the names."""

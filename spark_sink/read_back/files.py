@@ -15,6 +15,7 @@ from connector.storage.opening import open_store
 from connector.storage.store import FileStore
 from spark_sink.errors import EventFileError
 from spark_sink.read_back.avro import avro_events
+from spark_sink.read_back.opencdc import ENDINGS, opencdc_changes
 from spark_sink.sink.table_rows import FileEvent, rows_of
 
 _DECODER = msgspec.json.Decoder(FileEvent)
@@ -36,8 +37,6 @@ def json_lines(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
 _FORMATS: Mapping[str, Callable[[str, BinaryIO], Iterator[FileEvent]]] = {".avro": avro_events, ".jsonl": json_lines}
 """By the ending of a file's name without ``.gz``."""
 
-_FOREIGN = (".opencdc.jsonl", ".opencdc.pb")
-
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
@@ -47,16 +46,18 @@ class EventFile:
     bytes: int
 
 
-def files_below(root: str) -> list[EventFile]:
+def files_below(root: str, *, opencdc: bool = False) -> list[EventFile]:
     """The files of events below a folder, or the one file, sorted by path.
 
     Hidden files, files that are being written, and files whose names are not those of event files are ignored.
 
     Args:
         root: an absolute path of the local disk, or ``gs://bucket/prefix``.
+        opencdc: whether files of OpenCDC records are listed too.
 
     Raises:
-        EventFileError: there is nothing at that path, it cannot be read, or it holds OpenCDC records.
+        EventFileError: there is nothing at that path, it cannot be read, or it holds OpenCDC records that are not
+            to be listed.
     """
     store = _store_at(root)
     walked = () if _is_local(root) and Path(root).is_file() else store.walk()
@@ -68,7 +69,7 @@ def files_below(root: str) -> list[EventFile]:
             raise EventFileError(f"there are no files at {root}", hint="Give load() the path that sink.path names.")
         found = [EventFile(root, one.size)]
     visible = [file for file in found if "/." not in file.path.removeprefix(root)]
-    return sorted((file for file in visible if _is_of_events(file.path)), key=lambda file: file.path)
+    return sorted((file for file in visible if _is_of_events(file.path, opencdc=opencdc)), key=lambda file: file.path)
 
 
 def _is_local(path: str) -> bool:
@@ -79,28 +80,57 @@ def _store_at(path: str) -> FileStore:
     return open_store(path, failure=EventFileError, option="the path given to load()")
 
 
-def _is_of_events(path: str) -> bool:
+def is_of_opencdc(path: str) -> bool:
+    """Whether a file holds OpenCDC records, by its name."""
+    return path.removesuffix(".gz").endswith(ENDINGS)
+
+
+def _is_of_events(path: str, *, opencdc: bool) -> bool:
     name = path.removesuffix(".gz")
-    if name.endswith(_FOREIGN):
+    if is_of_opencdc(path):
+        if opencdc:
+            return True
         raise EventFileError(f"{path} holds OpenCDC records, not events as Datastream writes them")
     return name.endswith(tuple(_FORMATS))
 
 
-def read_file(path: str) -> Iterator[pa.RecordBatch]:
+def read_file(path: str, each: Callable[[FileEvent], FileEvent] | None = None) -> Iterator[pa.RecordBatch]:
     """The events of a file, in the order of the file.
+
+    Args:
+        path: a file of events as Datastream writes them.
+        each: changes an event before it becomes a row.
 
     Raises:
         EventFileError: it cannot be read.
     """
-    ending = Path(path.removesuffix(".gz")).suffix
+    read = _FORMATS[Path(path.removesuffix(".gz")).suffix]
+
+    def rows(stream: BinaryIO) -> Iterator[pa.RecordBatch]:
+        events = read(path, stream)
+        return rows_of(path, events if each is None else map(each, events))
+
+    return _opened(path, rows)
+
+
+def read_opencdc(path: str) -> Iterator[pa.RecordBatch]:
+    """The changes of a file of OpenCDC records, in the order of the file.
+
+    Raises:
+        EventFileError: it cannot be read.
+    """
+    return _opened(path, lambda stream: opencdc_changes(path, path.removesuffix(".gz"), stream))
+
+
+def _opened(path: str, rows: Callable[[BinaryIO], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     folder, _, name = path.rpartition("/")
     try:
         with _store_at(folder or "/").open(name) as stream:
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=stream) as inner:
-                    yield from rows_of(path, _FORMATS[ending](path, inner))  # type: ignore[arg-type]
+                    yield from rows(inner)  # type: ignore[arg-type]
             else:
-                yield from rows_of(path, _FORMATS[ending](path, stream))
+                yield from rows(stream)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise EventFileError(f"cannot read {path}: it is damaged or incomplete") from None
     except OSError as error:

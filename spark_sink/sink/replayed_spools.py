@@ -56,10 +56,13 @@ def held(spool: Spool, consumer: str, taken: str) -> Iterator[ReplayedSpools]:
     with ExitStack() as locks:
         locks.enter_context(spool.storage.locked(sink_lock(consumer), taken))
         spools = [spool]
-        for one in backfills(spool):
+        known = backfills(spool)
+        continued = {one.document.continues for one in known}
+        for one in known:
             if not one.progress.is_done:
                 locks.enter_context(one.spool.storage.locked(sink_lock(consumer), taken))
-            spools.append(one.spool)
+            if one.document.number not in continued:  # no sink repeats a micro-batch of one that is
+                spools.append(one.spool)
         yield ReplayedSpools(spools, consumer)
 
 

@@ -7,26 +7,31 @@ process, so nothing here depends on an orderly end.
 The ``start`` that Spark passes to ``latestOffset`` proves that the micro-batch before it is done. It is recorded as the
 consumer's progress at once, because Spark calls ``commit`` one micro-batch late: a full spool, whose epochs are pruned
 by that progress, would never have room for the next micro-batch.
+
+PySpark 4.0 and 4.1 pass neither ``start`` nor the trigger's limit. The start is the end that ``latestOffset`` returned
+before, for Spark asks again only when that micro-batch is done; after a restart it is the end that Spark passes to
+``partitions`` before anything else. The limit is the option's.
 """
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from spark_sink.source.admission import EpochWeight, Group, admitted, by_epoch
+from spark_sink.source.admission import Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.offsets import Offset
-from spark_sink.source.spool_copies import begins_at, contradiction, other_copy, verified
+from spark_sink.source.queried_spool import QueriedSpool
+from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from spark_sink.source.spool_copies import verified
 
 NEWS_WAIT = 0.25
 """Seconds that latestOffset waits for a new epoch; without it Spark would call it 80 times a second."""
@@ -124,7 +129,7 @@ class ConsumerClaim:
             self._recorded_at = now
 
 
-class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Passes the epochs of a spool to one query, in order, each once.
 
     Args:
@@ -141,6 +146,9 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     takes_every_epoch = True
     """Whether ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
 
+    may_be_available_now = True
+    """Whether the query may have ``Trigger.AvailableNow``."""
+
     def __init__(
         self,
         spool: str,
@@ -150,20 +158,15 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         in_job: InJobReader | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._spool = Spool.at(spool)
+        super().__init__(spool)
         self._consumer = consumer
         self._claim = ConsumerClaim(self._spool, consumer, clock)
         self._limit = limit or ReadAllAvailable()
         self._in_job = in_job
-        self._spool_id = ""
-        self._compared: set[tuple[int, str]] = set()
         self._target: int | None = None
-        self._weights: dict[int, EpochWeight] = {}
+        self._position: dict[str, object] | None = None
+        self._asked = False
         self._errors_since: float | None = None
-
-    def admits(self, table: str) -> bool:
-        """Whether the rows of a table count towards limits."""
-        return bool(table)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """The groups of the epochs from ``first`` to ``last`` that a micro-batch may take now, in order."""
@@ -172,15 +175,6 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def begin(self, first: int, last: int) -> str:
         """Prepares a micro-batch before Spark has its offset; returns the options that decide what it writes."""
         return ""
-
-    def weights(self, first: int, last: int) -> Iterator[EpochWeight]:
-        """The weights of the epochs from ``first`` to ``last``."""
-        while first <= last and first in self._weights:
-            yield self._weights[first]
-            first += 1
-        for epoch in self._spool.summaries(first, last):
-            weight = self._weights[epoch.epoch] = EpochWeight.of(epoch, self.admits)
-            yield weight
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of a micro-batch if the trigger sets none."""
@@ -197,23 +191,57 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._claim.registered(oldest=self.starts_at_oldest)
         return Offset(known.epoch, at=known.at).to_json()
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """The end of the next micro-batch; ``start`` if there is no new epoch for a quarter of a second."""
-        done = Offset.from_json(start)
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
+        """The end of the next micro-batch; ``start`` if there is no new epoch for a quarter of a second.
+
+        PySpark before 4.2 passes no arguments.
+        """
+        if start is None or limit is None:
+            return self._latest_of_old_spark()
+        return self._latest(start, limit)
+
+    def _latest_of_old_spark(self) -> dict[str, object]:
+        """The end of the next micro-batch for a Spark that passes neither start nor limit.
+
+        The first one of a run ends with the newest epoch, for ``Trigger.AvailableNow`` takes no other.
+        """
+        first, self._asked = not self._asked, True
+        limit = ReadAllAvailable() if first and self.may_be_available_now else self._limit
+        if self._position is None:
+            self._position = self._end_of_next(self._registered(), limit)
+        else:
+            self._position = self._latest(self._position, limit)
+        return self._position
+
+    def _latest(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         try:
-            end = self._next(done, limit)
-            at = self._identity(end) if end > done.epoch else ""
-            pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
+            end = self._end_of_next(start, limit)
         except (SpoolError, OSError) as error:
             if not self._is_transient(error):
                 raise
             time.sleep(NEWS_WAIT)
             return start
         self._errors_since = None
+        return end
+
+    def _end_of_next(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
+        done = Offset.from_json(start)
+        end = self._next(done, limit)
+        at = self._identity(end) if end > done.epoch else ""
+        pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
         if end <= done.epoch:
             return start
         self._compared = {one for one in self._compared if one[0] >= done.epoch} | {(end, at)}
         return Offset(end, self._spool_id, pinned, at).to_json()
+
+    def _registered(self) -> dict[str, object]:
+        """The recorded position of the consumer, which is registered if it is new."""
+        self._claim.hold()
+        known = self._claim.registered(oldest=False)
+        self._identify(Offset(known.epoch, at=known.at))
+        return Offset(known.epoch, self._spool_id, at=known.at).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The newest epoch, for the progress that Spark reports."""
@@ -222,6 +250,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, each with all that it needs to read its rows."""
         self._claim.hold()
+        self._position = end
         done, last = Offset.from_json(start), Offset.from_json(end)
         if last.epoch < done.epoch:
             raise SpoolError(
@@ -277,42 +306,6 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable) and self.takes_every_epoch:
             return last
         return admitted(self.groups(done + 1, last), limit) or done
-
-    def _identify(self, offset: Offset) -> None:
-        """Verifies that the spool is the one of the checkpoint."""
-        if not self._spool_id and self._spool.latest():  # before its first epoch a spool may still be created again
-            self._spool_id = self._spool.header().spool_id
-        if offset.spool_id and not self._spool_id:
-            raise SpoolError(
-                f"there are no epochs at {self._spool.path} any more",
-                hint="Restore the spool, or start the query with a new checkpoint.",
-            )
-        if offset.spool_id and offset.spool_id != self._spool_id:
-            raise SpoolError(
-                f"Spark's checkpoint belongs to spool {offset.spool_id}, but at {self._spool.path} is {self._spool_id}",
-                hint="Restore the spool of the checkpoint, or start the query with a new checkpoint.",
-            )
-        if offset.epoch > self._spool.latest():
-            raise self._other_copy(offset, f"it ends with epoch {self._spool.latest()}")
-        if offset.at and (offset.epoch, offset.at) not in self._compared:
-            if found := contradiction(self._spool, offset.epoch, offset.at):
-                raise self._other_copy(offset, found)
-            self._compared.add((offset.epoch, offset.at))
-
-    def _identity(self, epoch: int) -> str:
-        """The identity of a sealed epoch."""
-        weight = self._weights.get(epoch)
-        if weight is not None and weight.summary is not None:
-            return weight.summary.identity
-        return next(self._spool.manifests(epoch, epoch)).identity
-
-    def _other_copy(self, offset: Offset, found: str) -> SpoolError:
-        return other_copy(self._spool, "Spark's checkpoint", offset, found, self.start_over(offset))
-
-    def start_over(self, done: Offset) -> str:
-        """How to start over if the spool is another copy than that of ``done``, and which records that affects."""
-        oldest = self._spool.floor() - 1
-        return f"start the query with a new checkpoint: {begins_at(self._spool, oldest, done)}"
 
     def _is_transient(self, error: Exception) -> bool:
         """Whether to retry: transient errors may last for a while, and an exception would end the query."""

@@ -7,6 +7,7 @@ import pytest
 from connector.backfill.documents import Progress, State, TableProgress
 from connector.backfill.records import (
     backfills,
+    check_not_continued,
     find,
     healing,
     record,
@@ -134,6 +135,16 @@ def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_
     assert unfinished_tables(spool) == {"B"}
     report(spool, 2, {"B": "done"})
     assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_backfill_that_another_one_continues_is_not_delivered_any_more(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    check_not_continued(spool, 1)
+    recorded(spool, header, "A", at=T + 10_000, continues=1)
+    check_not_continued(spool, 2)
+    with pytest.raises(SpoolError, match=r"backfill 1 of the spool at .* is continued by backfill 2"):
+        check_not_continued(spool, 1)
 
 
 def test_a_gap_is_healed_for_the_tables_that_were_read_after_it(tmp_path: Path) -> None:

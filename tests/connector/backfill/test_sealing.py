@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import plans, spool_of
-from connector.backfill.sealing import BackfillWriter, progress, remaining
+from connector.backfill.sealing import BackfillWriter, discard_continued, progress, remaining
 from connector.spool import consumers
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
+from connector.spool.writing import sole_writer
 from tests.connector.backfill.builders import T, planned, recorded, segment, spool_with_start
 
 
@@ -136,3 +137,24 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
         assert after_restart.prune() == 3
         assert after_restart.undelivered_bytes == 0
         assert len(own.storage.list("segments")) == 1, "the newest epoch stays"
+
+
+def test_a_continued_backfill_keeps_no_segments_but_those_of_a_query_of_ones_own() -> None:
+    with backfill("A") as (spool, own, document):
+        planned(spool, document, {"A": 2})
+        writer = opened(own, document)
+        for partition in range(2):
+            seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+        consumers.register(own, "files", now=T)
+        second = recorded(spool, spool.header(), "A", at=T + 10_000, continues=1)
+        third = recorded(spool, spool.header(), "A", at=T + 20_000, continues=second.number)
+        consumers.register(own, "mine", now=T)
+        discard_continued(spool, third, ["files"])
+        assert len(own.storage.list("segments")) == 2
+        consumers.forget(own, "mine")
+        with sole_writer(own):
+            discard_continued(spool, third, ["files"])
+        assert len(own.storage.list("segments")) == 2, "its process is alive"
+        discard_continued(spool, third, ["files"])
+        assert own.storage.list("segments") == []
+        assert own.latest() == 2, "the record of what was read stays"

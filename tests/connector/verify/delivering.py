@@ -19,19 +19,28 @@ from spark_sink.sink.destination import destination_at
 from tests.integration.commands import configuration
 from tests.spark_sink.bigquery.deliveries.runs import SinkRun
 
-_AT_ONCE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+AT_ONCE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
 
 
-def delivered(folder: Path, sample: SampleDatabase, first: int, last: int) -> Path:
+def delivered(folder: Path, sample: SampleDatabase, first: int, last: int, shape: FileOptions = AT_ONCE) -> Path:
     """Reads what was committed from ``first`` to ``last``, in nanoseconds, and writes it; returns the configuration."""
-    config = read(folder, sample, first, last, sink={"path": str(folder / "events"), "gzip": False})
+    envelope, _, form = shape.format.rpartition("-")
+    options = {
+        "path": str(folder / "events"),
+        "format": form,
+        "gzip": shape.gzip,
+        "timestamps": shape.timestamps,
+        "arrays": shape.arrays,
+        "object": shape.object_names,
+    }
+    config = read(folder, sample, first, last, options, envelope=envelope or "datastream")
     spool = Spool.at(folder / "spool")
     latest = spool.latest()
     writer = FileWriter(
         spool,
         spool.header().spool_id,
         destination_at(str(folder / "events")),
-        _AT_ONCE,
+        shape,
         DeadLetters(str(folder / "dead-letters")),
     )
     for group in file_groups(spool.manifests(1, latest), by_minute=False):
@@ -47,12 +56,19 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(
-    folder: Path, sample: SampleDatabase, first: int, last: int, sink: Mapping[str, object], *exclude: str
+    folder: Path,
+    sample: SampleDatabase,
+    first: int,
+    last: int,
+    sink: Mapping[str, object],
+    *exclude: str,
+    envelope: str = "datastream",
 ) -> Path:
     """Reads what was committed from ``first`` to ``last``, in nanoseconds; returns the configuration."""
     span = {"start": format_rfc3339(first), "end": format_rfc3339(last)}
     tables = {"include": ["*"], "exclude": list(exclude)}
-    config = configuration(folder, sample, source={**span, "tables": tables}, sink=sink)
+    source = {**span, "tables": tables}
+    config = configuration(folder, sample, source=source, sink=sink, envelope={"format": envelope})
     asyncio.run(connector.read(connector.load_config(config)))
     return config
 

@@ -1,5 +1,6 @@
 """Rows after their changes, whatever order these come in, and how they differ from Spanner's."""
 
+import tracemalloc
 from random import Random
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.config.replicas import PARTIAL
 from connector.verify.buckets import BUCKET_BYTES, MOST_BUCKETS, buckets_for
 from connector.verify.rows import (
     DELETE,
@@ -14,8 +16,10 @@ from connector.verify.rows import (
     UPDATE,
     Columns,
     Key,
+    MergedRows,
     RowChange,
     RowKind,
+    Unsure,
     differences,
     key_of,
     parsed,
@@ -57,6 +61,47 @@ def test_rows_are_those_after_the_last_change_whatever_order_the_changes_come_in
     assert rows_after(shuffled) == expected
 
 
+@effort(300)
+@given(
+    st.lists(st.tuples(st.sampled_from([INSERT, PARTIAL, DELETE]), st.sampled_from([None, 1, 2])), max_size=8),
+    st.integers(0, 2**32),
+)
+def test_a_null_that_may_be_omitted_leaves_the_value_or_null_whatever_order_the_changes_come_in(
+    plan: list[tuple[str, int | None]], seed: int
+) -> None:
+    possible: set[object] | None = None  # the values that the column may have; None: there is no row
+    changes = []
+    for at, (kind, held) in enumerate(plan):
+        changes.append(change(at, kind, Age=held))
+        if kind == DELETE:
+            possible = None
+        elif kind == INSERT or held is not None:
+            possible = {held}
+        else:
+            possible = {None} | (possible or set())
+    Random(seed).shuffle(changes)
+    rows = rows_after(changes)
+    if possible is None:
+        assert rows == {}
+    else:
+        (columns,) = rows.values()
+        found = columns.get("Age")
+        assert possible == ({found.value, None} if isinstance(found, Unsure) else {found})
+
+
+def test_a_row_that_changes_often_is_held_once() -> None:
+    merged = MergedRows()
+    tracemalloc.start()
+    try:
+        for at in range(2000):
+            merged.add(change(at, UPDATE, Name=f"{at}" * 2500))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    assert merged.rows()["Singers", "[1]"]["Name"] == "1999" * 2500
+
+
 def test_each_row_that_differs_is_named_once() -> None:
     source = rows({"Id": 1, "Name": "a"}, {"Id": 2, "Name": "b"}, {"Id": 3, "Name": None})
     replica = rows({"Id": 1, "Name": "z"}, {"Id": 3}, {"Id": 4, "Name": "d"})
@@ -85,6 +130,22 @@ def test_integers_beyond_64_bits_are_compared_by_all_their_digits() -> None:
     one, other = parsed(b'{"Id":1,"J":100000000000000000000001}'), parsed(b'{"Id":1,"J":100000000000000000000002}')
     assert len(list(differences(rows(one), rows(other)))) == 1
     assert list(differences(rows(one), rows(one))) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("1.00000000000000000001", "1.00000000000000000002", False),
+        ("1.50", "1.5", True),
+        ("1e400", "1e401", False),
+        ("7" * 5000, "7" * 4999 + "8", False),
+        ("7" * 5000, "7" * 5000, True),
+        ("-0.0", "0", True),
+    ],
+)
+def test_numbers_in_documents_are_compared_by_all_their_digits(one: str, other: str, *, same: bool) -> None:
+    source, replica = (rows(parsed(f'{{"Id":1,"J":[{text}]}}')) for text in (one, other))
+    assert (list(differences(source, replica)) == []) is same
 
 
 def test_a_column_that_spanner_no_longer_has_is_ignored() -> None:

@@ -1,5 +1,7 @@
 """Values are equal however they are written, as far as the destination can tell; digests tell rows apart."""
 
+from decimal import Decimal
+
 import pytest
 
 from connector.config.replicas import Digest, ValuePrecision
@@ -45,6 +47,43 @@ def test_a_value_is_the_same_in_each_of_its_texts(code: str, one: object, other:
     values = TableValues(schema(("Id", of_type("INT64")), ("V", of_type(code))), ValuePrecision())
     assert values.equal("V", one, other) is same
     assert values.equal("V", other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("code", "one", "other", "same"),
+    [
+        ("INT64", 9007199254740993, "9007199254740993", True),
+        ("INT64", 9007199254740993, "9007199254740992", False),
+        ("INT64", 5, Decimal("5.0"), True),
+        ("STRING", "9007199254740993", "9007199254740993", True),
+        ("JSON", [9007199254740993], ["9007199254740993"], True),
+        ("JSON", [9007199254740993], ["9007199254740994"], False),
+        ("JSON", [5], ["5"], False),
+        ("JSON", Decimal("1.50"), "1.50", False),
+        ("JSON", {"a": Decimal("0.1000000000000000000001")}, {"a": "0.1000000000000000000001"}, True),
+        ("JSON", Decimal("1E+400"), "1e400", True),
+        ("JSON", Decimal("1E+20"), Decimal("1E+20"), True),
+        ("JSON", {"\ud800": "\udfff"}, {"\\ud800": "\\udfff"}, True),
+        ("JSON", True, 1, False),
+        ("FLOAT64", Decimal("0.1"), 0.1, True),
+        ("FLOAT64", "NaN", None, False),
+        ("TIMESTAMP", "2026-01-01T00:00:00.123456789Z", "2026-01-01T00:00:00.123456788Z", False),
+    ],
+)
+def test_a_value_is_the_same_in_opencdc_where_a_text_stands_for_a_long_number(
+    code: str, one: object, other: object, *, same: bool
+) -> None:
+    values = TableValues(schema(("Id", of_type("INT64")), ("V", of_type(code))), ValuePrecision(is_opencdc=True))
+    assert values.equal("V", one, other) is same
+    assert values.key({"Id": 2**53 + 1}) == values.key({"Id": str(2**53 + 1)})
+
+
+def test_bigquerys_documents_have_doubles_and_integers_of_64_bits() -> None:
+    table = schema(("Id", of_type("INT64")), ("J", of_type("JSON")))
+    values = TableValues(table, ValuePrecision(json_has_doubles=True))
+    assert values.equal("J", {"a": Decimal("0.1000000000000000000001")}, {"a": Decimal("0.1")})
+    assert not values.equal("J", {"a": 2**63 + 1}, {"a": 2**63})
+    assert not TableValues(table, ValuePrecision()).equal("J", Decimal("0.1000000000000000000001"), Decimal("0.1"))
 
 
 def test_what_bigquery_cuts_is_no_difference_there() -> None:

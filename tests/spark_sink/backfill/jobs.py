@@ -97,7 +97,7 @@ def job_of(server: ScriptedServer, own: Spool, document: Backfill, *, max_bytes:
     options = ReadOptions(server.host, "medium", data_boost=False)
     session = cast("SparkSession", _Session)
     with sole_writer(own):
-        yield InProcessJob(session, source_of(server), None, max_bytes, document, own, options)
+        yield InProcessJob(session, source_of(server), None, max_bytes, document, own, "files", options)
 
 
 def read_all(server: ScriptedServer, own: Spool, document: Backfill) -> None:

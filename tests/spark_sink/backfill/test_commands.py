@@ -24,6 +24,7 @@ from connector.reader.change_stream import opened
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
 from connector.spool.gaps import GapRecord, _Gaps
+from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader, to_json
 from connector.spool.writing import initialize
 from emulator import Workload
@@ -67,6 +68,28 @@ def test_read_records_a_backfill_whose_timestamp_is_right_before_the_start(
     other = run("backfill", config, "--table", "Singers")
     assert other.code == 2
     assert "is not finished: run `spanner-cdc backfill CONFIG` without --table" in other.complaint
+
+
+@pytest.mark.emulator
+def test_another_start_after_a_backfill_is_refused_because_changes_would_be_missing(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    spool = Spool.at(tmp_path / "spool")
+    source = SourceName(
+        project=sample.project,
+        instance=sample.instance,
+        database=sample.database_id,
+        change_stream=sample.change_stream,
+    )
+    header = initialize(spool, source, T + 1, "now", (), default_schema="d")
+    config = configuration(tmp_path, sample, source={"start": format_rfc3339(time.time_ns())})
+    recorded(spool, header, "A")
+    for command in ("read", "backfill"):
+        done = run(command, config)
+        assert done.code == 2
+        assert "has a backfill, which the changes from 2026-03-01T10:00:30.000001001Z on must follow" in done.complaint
+    assert spool.header() == header
 
 
 @pytest.mark.emulator

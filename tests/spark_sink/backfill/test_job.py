@@ -129,6 +129,7 @@ def test_segments_of_tasks_that_were_killed_are_deleted_once_the_backfill_is_don
             own.storage.create(left, b"rows")
             job.report(now=True)
             assert own.storage.exists(left), "a task may still write"
+            consumers.register(own, "a-query-of-ones-own", now=time.time_ns())  # it has read nothing yet
             consumers.record(own, "files", own.latest(), now=time.time_ns())
             job.report(now=True)
             assert progress_of(own, document).is_done

@@ -21,8 +21,16 @@ def test_a_backfill_that_another_sink_has_started_is_refused(tmp_path: Path) -> 
     own = spool_of(spool, 1)
     consumers.register(own, "files", now=time.time_ns())
     check_sink(own, "files")
-    with pytest.raises(SpoolError, match=r"started for sink.type files, not bigquery.*backfills/1 away"):
+    with pytest.raises(SpoolError, match=r"started for sink.type files, not bigquery.*Set sink.type to files"):
         check_sink(own, "bigquery")
+
+
+def test_a_query_of_ones_own_that_reads_a_backfills_spool_does_not_keep_its_sink_out(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    own = spool_of(spool, 1)
+    consumers.register(own, consumers.DEFAULT, now=time.time_ns())
+    check_sink(own, "files")
 
 
 def test_backfills_of_the_same_number_have_different_checkpoints(tmp_path: Path) -> None:

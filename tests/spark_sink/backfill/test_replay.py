@@ -55,6 +55,13 @@ def test_they_wait_until_their_micro_batch_is_done(own: Spool, tmp_path: Path) -
     assert event["sort_keys"][1] == T
 
 
+def test_they_do_not_wait_for_a_backfill_that_another_one_continues(own: Spool, tmp_path: Path) -> None:
+    assert replay(tmp_path) == (0, 1)
+    spool = Spool.at(tmp_path / "spool")
+    recorded(spool, spool.header(), "New", at=T + 10_000, continues=1)
+    assert replay(tmp_path) == (1, 0)
+
+
 def test_they_are_not_replayed_while_the_backfill_is_delivered(own: Spool, tmp_path: Path) -> None:
     with (
         own.storage.locked(sink_lock("files"), "taken"),

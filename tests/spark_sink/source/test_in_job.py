@@ -22,7 +22,7 @@ from spark_sink.source.options import InJobOptions
 from tests.spark_sink.processes import eventually
 from tests.spark_sink.queries import Query
 
-STUB = (sys.executable, "-m", "tests.spark_sink.source.stub_daemon")
+STUB = (sys.executable, "-m", "tests.spark_sink.source.programs.stub_daemon")
 OPTIONS = InJobOptions("project", "instance", "db", "Stream", "now", "", "2s", "localhost:1")
 
 

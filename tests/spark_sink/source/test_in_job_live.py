@@ -46,7 +46,7 @@ def test_a_restarted_query_takes_over_from_the_orphaned_daemon_and_nothing_is_lo
     for _ in range(10):
         workload.commit_one()
     with program(
-        tmp_path / "log", "-m", "tests.spark_sink.source.endless_query", str(tmp_path), json.dumps(options)
+        tmp_path / "log", "-m", "tests.spark_sink.source.programs.endless_query", str(tmp_path), json.dumps(options)
     ) as killed:
         eventually(lambda: delivered(tmp_path) or killed.has_ended(), "events are delivered")
         workload.commit_one()
