@@ -67,6 +67,17 @@ class WindowTelemetry:
             partitions=partitions,
         )
 
+    def slow(self, window: Window, shares: int, seconds: float) -> None:
+        """Logs that a window is still being read after so many seconds."""
+        _log.warning(
+            "a window is still being read: Spark's UI shows its tasks, or that no executor has a free core",
+            epoch=window.epoch,
+            low=format_rfc3339(window.low),
+            high=format_rfc3339(window.high),
+            shares=shares,
+            seconds=round(seconds),
+        )
+
     def report_incomplete(self, found: ReadWindow) -> None:
         """Counts and logs incomplete transactions; before the seal, after which the window is not read again."""
         for one in found.incomplete:
