@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from connector.commands.read import in_process, read
 from connector.commands.spool_sink import SpoolSink, WrittenEpoch
 from connector.config.loading import validated
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
 from connector.reader.stopping import Stop
 from connector.spool.reading import Spool
@@ -86,18 +86,6 @@ def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing
         assert done(config, on_executors(spark)) == expected
     named = {file.path.removeprefix("segments/") for manifest in manifests(config) for file in manifest.files}
     assert {path.name for path in Path(config.spool.path, "segments").iterdir()} == named
-
-
-def test_from_executors_to_one_process_and_back_nothing_is_lost_or_repeated(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with served() as (scenario, server):
-        expected = done(configured(tmp_path / "process", scenario, server), in_process)
-        origin, folder = scenario.history.origin, tmp_path / "mixed"
-        for share, reader in enumerate((on_executors(spark), in_process, on_executors(spark)), start=1):
-            end = format_rfc3339(origin + (scenario.history.horizon - origin) * share // 3)
-            found = done(configured(folder, scenario, server, end=end), reader)
-        assert found == expected
 
 
 def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,10 +31,12 @@ def served(
     dialect: Dialect = "googlesql",
     unknown: int = 0,
     transactions: int = 200,
+    ago: float = SECONDS + 30,
 ) -> Iterator[tuple[Scenario, ScriptedServer]]:
+    """Serves a history that began some seconds ago, and lasts :data:`SECONDS`."""
     scenario = Scenario.generate(
         11,
-        origin=time.time_ns() - (SECONDS + 30) * SECOND,
+        origin=time.time_ns() - int(ago * SECOND),
         seconds=SECONDS,
         mode=mode,
         dialect=dialect,
