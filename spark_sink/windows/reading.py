@@ -157,6 +157,7 @@ class WindowReader:
         while True:
             shares = deal(cut, self._weights, most=self._cores)
             writers = self._writers(window, declared)
+            self._telemetry.reading(window, shares)
             found = await result_or_stop(
                 functools.partial(self._job.run, window, shares, writers, slices=slices),
                 self._job.cancel,
