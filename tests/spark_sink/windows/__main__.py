@@ -180,7 +180,7 @@ class _Campaign:
             refused = second.wait(timeout=_LONGEST_WAIT)
         reading.signal(SIGCONT)
         assert refused.code == 1, refused.err
-        assert "is written by another daemon" in refused.complaint
+        assert "is written by another daemon" in refused.err
         before = self._epoch()
         reading.until(lambda: self._epoch() > before, "an epoch of the first", timeout=_LONGEST_WAIT)
         self.done["second drivers refused"] += 1
