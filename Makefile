@@ -42,10 +42,13 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check comm
     decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream snapshot/test_reading snapshot/test_row_block spanner/test_transport storage/test_gcs \
     storage/test_storage_contract test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
   $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_errors bigquery/tables/test_names bigquery/rows/test_builder \
-    encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch))
+    encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch source/test_old_spark \
+    source/test_stream))
+
+LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 test-lower-bounds: $(OLDEST)/.installed
-	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(CALLERS)
+	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS)
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."

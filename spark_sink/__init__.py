@@ -28,6 +28,6 @@ def __getattr__(name: str) -> object:
         if not (error.name or "").startswith("pyspark"):
             raise
         raise ImportError(
-            "spark_sink needs PySpark 4.2 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
+            "spark_sink needs PySpark 4.0 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
         ) from error
     return {"register": register, "typed": typed}[name]

@@ -15,7 +15,7 @@ def _main() -> int:
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise
-        sys.stderr.write("spark_sink: PySpark 4.2 or newer is missing: pip install 'spanner-cdc-spark[spark]'\n")
+        sys.stderr.write("spark_sink: PySpark 4.0 or newer is missing: pip install 'spanner-cdc-spark[spark]'\n")
         return 1
     if windows.OPTION in sys.argv:
         return windows.main(sys.argv[1:])

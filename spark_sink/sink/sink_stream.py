@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
@@ -18,6 +17,7 @@ from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source.admission import EpochWeight, Group
 from spark_sink.source.epoch_stream import EpochStreamReader
 from spark_sink.source.offsets import Offset
+from spark_sink.source.read_limits import ReadLimit, ReadMaxBytes
 from spark_sink.source.spool_copies import begins_at, contradiction, other_copy
 
 
@@ -34,6 +34,7 @@ class SinkStreamReader(EpochStreamReader):
 
     starts_at_oldest = False  # a minute that is half pruned would be written again under another name
     takes_every_epoch = False
+    may_be_available_now = False
 
     def __init__(
         self,

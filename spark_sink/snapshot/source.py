@@ -7,9 +7,10 @@ sources know nothing of the columns that a query needs, so the option ``columns`
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -22,8 +23,10 @@ from connector.snapshot.database import DatabaseNow
 from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_partition
-from spark_sink.snapshot.conditions import Conditions, comparable
 from spark_sink.snapshot.options import SnapshotOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 FORMAT = "spanner-snapshot"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -136,8 +139,10 @@ class SnapshotReader(DataSourceReader):
 class PushingSnapshotReader(SnapshotReader):
     """Reads the rows of a table that filters select."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes the filters that Spanner evaluates as Spark does; returns the others."""
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802
+        """Takes the filters that Spanner evaluates as Spark does; returns the others. PySpark 4.0 does not call it."""
+        from spark_sink.snapshot.conditions import Conditions, comparable  # PySpark 4.0 has no filters
+
         conditions = Conditions(self._planned.dialect, comparable(self._planned.columns))
         written = [(one, conditions.sql(one)) for one in filters]
         self._condition = " AND ".join(sql for _, sql in written if sql is not None)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
-
 from connector.core.timestamps import MINUTE
 from connector.spool.summaries import EpochSummary
+from spark_sink.source.read_limits import ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 SMALLEST_TASK = 1024 * 1024
 """Size in bytes below which a further task costs more than it saves."""

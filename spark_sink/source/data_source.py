@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from connector.envelope.envelope import SCHEMA
@@ -26,6 +25,7 @@ from spark_sink.source.event_columns import of_spool
 from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
+from spark_sink.source.read_limits import ReadMaxRows
 
 FORMAT = "spanner-change-stream"
 

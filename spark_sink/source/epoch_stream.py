@@ -7,6 +7,10 @@ process, so nothing here depends on an orderly end.
 The ``start`` that Spark passes to ``latestOffset`` proves that the micro-batch before it is done. It is recorded as the
 consumer's progress at once, because Spark calls ``commit`` one micro-batch late: a full spool, whose epochs are pruned
 by that progress, would never have room for the next micro-batch.
+
+PySpark 4.0 and 4.1 pass neither ``start`` nor the trigger's limit. The start is the end that ``latestOffset`` returned
+before, for Spark asks again only when that micro-batch is done; after a restart it is the end that Spark passes to
+``partitions`` before anything else. The limit is the option's.
 """
 
 import errno
@@ -15,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
@@ -26,6 +29,7 @@ from spark_sink.source.admission import EpochWeight, Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.offsets import Offset
+from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from spark_sink.source.spool_copies import begins_at, contradiction, other_copy, verified
 
 NEWS_WAIT = 0.25
@@ -141,6 +145,9 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     takes_every_epoch = True
     """Whether ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
 
+    may_be_available_now = True
+    """Whether the query may have ``Trigger.AvailableNow``."""
+
     def __init__(
         self,
         spool: str,
@@ -158,6 +165,8 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool_id = ""
         self._compared: set[tuple[int, str]] = set()
         self._target: int | None = None
+        self._position: dict[str, object] | None = None
+        self._asked = False
         self._weights: dict[int, EpochWeight] = {}
         self._errors_since: float | None = None
 
@@ -197,23 +206,57 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._claim.registered(oldest=self.starts_at_oldest)
         return Offset(known.epoch, at=known.at).to_json()
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """The end of the next micro-batch; ``start`` if there is no new epoch for a quarter of a second."""
-        done = Offset.from_json(start)
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
+        """The end of the next micro-batch; ``start`` if there is no new epoch for a quarter of a second.
+
+        PySpark before 4.2 passes no arguments.
+        """
+        if start is None or limit is None:
+            return self._latest_of_old_spark()
+        return self._latest(start, limit)
+
+    def _latest_of_old_spark(self) -> dict[str, object]:
+        """The end of the next micro-batch for a Spark that passes neither start nor limit.
+
+        The first one of a run ends with the newest epoch, for ``Trigger.AvailableNow`` takes no other.
+        """
+        first, self._asked = not self._asked, True
+        limit = ReadAllAvailable() if first and self.may_be_available_now else self._limit
+        if self._position is None:
+            self._position = self._end_of_next(self._registered(), limit)
+        else:
+            self._position = self._latest(self._position, limit)
+        return self._position
+
+    def _latest(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         try:
-            end = self._next(done, limit)
-            at = self._identity(end) if end > done.epoch else ""
-            pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
+            end = self._end_of_next(start, limit)
         except (SpoolError, OSError) as error:
             if not self._is_transient(error):
                 raise
             time.sleep(NEWS_WAIT)
             return start
         self._errors_since = None
+        return end
+
+    def _end_of_next(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
+        done = Offset.from_json(start)
+        end = self._next(done, limit)
+        at = self._identity(end) if end > done.epoch else ""
+        pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
         if end <= done.epoch:
             return start
         self._compared = {one for one in self._compared if one[0] >= done.epoch} | {(end, at)}
         return Offset(end, self._spool_id, pinned, at).to_json()
+
+    def _registered(self) -> dict[str, object]:
+        """The recorded position of the consumer, which is registered if it is new."""
+        self._claim.hold()
+        known = self._claim.registered(oldest=False)
+        self._identify(Offset(known.epoch, at=known.at))
+        return Offset(known.epoch, self._spool_id, at=known.at).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The newest epoch, for the progress that Spark reports."""
@@ -222,6 +265,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, each with all that it needs to read its rows."""
         self._claim.hold()
+        self._position = end
         done, last = Offset.from_json(start), Offset.from_json(end)
         if last.epoch < done.epoch:
             raise SpoolError(

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
 
 from connector.commands.read import Reader, ReaderOf, ReadRange
 from connector.commands.spool_sink import WrittenEpoch
@@ -19,7 +20,7 @@ from connector.core.dialects import MUTABLE
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Pace, Window, closed, deal, next_window
-from connector.errors import StreamError, UnreachableError
+from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.log import Log
 from connector.spanner.clock import SpannerClock
 from connector.spanner.discovery import current_timestamp
@@ -43,7 +44,13 @@ _log = Log(__name__)
 
 
 def on_executors(spark: SparkSession) -> ReaderOf:
-    """Readers that read with the executors of a session."""
+    """Readers that read with the executors of a session.
+
+    Raises:
+        ConfigurationError: this PySpark cannot.
+    """
+    if not hasattr(DataFrame, "repartitionById"):
+        raise ConfigurationError([f"source.reader: executors needs PySpark 4.1 or newer, not {pyspark.__version__}"])
 
     @asynccontextmanager
     async def reader(read: ReadRange) -> AsyncIterator[Reader]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holding
 from spark_sink.files.source import FileSinkReader
+from spark_sink.source.read_limits import ReadLimit, ReadMaxBytes
 from tests.spark_sink.spools import SpoolMaker
 
 SHAPE = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
@@ -15,6 +14,7 @@ from spark_sink.files.config import CONSUMER
 from spark_sink.files.plan import FileOptions
 from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source import epoch_stream as stream
+from spark_sink.source.read_limits import ReadMaxBytes
 from tests.spark_sink.sink.sink_runs import FULL, LIMIT, ROOMY, SHAPE, Checkpoint, Life, contents, ids_of
 from tests.spark_sink.spools import START, SpoolMaker
 

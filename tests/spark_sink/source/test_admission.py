@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 from connector.core.timestamps import MINUTE
 from spark_sink.source.admission import SMALLEST_TASK, EpochWeight, Group, admitted, by_minute, runs
+from spark_sink.source.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 
 def epochs(*minutes: int | None) -> list[EpochWeight]:

@@ -2,11 +2,11 @@
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.envelope.envelope import SCHEMA
 from spark_sink.source.event_columns import DDL, of_spool
+from tests.spark_sink.arrow_schemas import arrow_schema_of
 
 pytestmark = pytest.mark.spark
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 def test_the_literal_ddl_is_the_schema_of_the_segments(spark: SparkSession) -> None:
     schema = StructType.fromDDL(DDL)
     assert isinstance(schema, StructType)
-    assert to_arrow_schema(schema, timezone="UTC").equals(SCHEMA)
+    assert arrow_schema_of(schema).equals(SCHEMA)
 
 
 def test_the_schema_of_a_spool_is_the_ddl_and_names_the_spool(spark: SparkSession) -> None:

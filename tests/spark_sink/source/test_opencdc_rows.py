@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import spark_sink
@@ -18,6 +17,7 @@ from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line
 from spark_sink.source.opencdc_rows import DDL, SCHEMA
 from tests.connector.envelope.conduit import of_json
+from tests.spark_sink.arrow_schemas import arrow_schema_of
 from tests.spark_sink.spools import SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
@@ -65,7 +65,7 @@ def as_line(row: Row) -> bytes:
 def test_the_literal_ddl_is_the_schema_of_the_records(spark: SparkSession, spool: SpoolMaker) -> None:
     schema = StructType.fromDDL(DDL)
     assert isinstance(schema, StructType)
-    assert to_arrow_schema(schema, timezone="UTC").equals(SCHEMA)
+    assert arrow_schema_of(schema).equals(SCHEMA)
     assert load(spark, spool).schema.simpleString() == schema.simpleString()
 
 

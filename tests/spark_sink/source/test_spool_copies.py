@@ -8,7 +8,6 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpoolError
@@ -18,6 +17,7 @@ from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.source import epoch_stream as stream
 from spark_sink.source.data_source import EventsPartition, EventsStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.read_limits import ReadAllAvailable
 from tests.spark_sink.sink.sink_runs import FULL, Checkpoint, Life, ids_of
 from tests.spark_sink.spools import START, SpoolMaker, record
 

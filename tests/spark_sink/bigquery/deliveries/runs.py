@@ -8,12 +8,12 @@ from typing import Self, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from connector.config import Config, validated
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.delivery import BigQueryDelivery
 from spark_sink.bigquery.source import BigQuerySinkReader
+from spark_sink.source.read_limits import ReadLimit, ReadMaxBytes
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
 

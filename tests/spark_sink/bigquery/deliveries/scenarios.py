@@ -13,7 +13,6 @@ import pytest
 from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
-from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from connector.config import Config
 from connector.core.records import DataChangeRecord
@@ -28,6 +27,7 @@ from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source import admission
+from spark_sink.source.read_limits import ReadMaxFiles
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.deliveries.histories import (
     CAPTURES,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from google.api_core import exceptions
-from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from connector.config import Config, SpoolConfig
 from connector.core.records import ColumnType, DataChangeRecord
@@ -23,6 +22,7 @@ from spark_sink.bigquery.tables.table import BigQueryTarget
 from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.source.read_limits import ReadMaxFiles
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
