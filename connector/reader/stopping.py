@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from connector.core.timestamps import SECOND
+from connector.errors import StreamError
 from connector.log import Log
 
 _log = Log(__name__)
@@ -80,12 +81,19 @@ class Stop:
 
 @asynccontextmanager
 async def on_signals(stop: Stop) -> AsyncIterator[None]:
-    """SIGTERM and SIGINT request a drain; a second one, or one before reading started, cancels this task."""
+    """SIGTERM and SIGINT request a drain; a second one, or one before reading started, cancels this task.
+
+    Raises:
+        StreamError: it was cancelled by something else, which must not pass for an end.
+    """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
+    is_cancelled = False
 
     def received(number: signal.Signals) -> None:
+        nonlocal is_cancelled
         if (stop.requested or not stop.reading) and main is not None:
+            is_cancelled = True
             main.cancel()
         elif not stop.requested:
             _log.info("stopping: what is complete is delivered first; a second signal ends at once", signal=number.name)
@@ -96,6 +104,18 @@ async def on_signals(stop: Stop) -> AsyncIterator[None]:
         loop.add_signal_handler(number, received, number)
     try:
         yield
+    except asyncio.CancelledError as error:
+        if not is_cancelled:
+            raise unexpected_cancellation() from error
+        raise
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def unexpected_cancellation() -> StreamError:
+    """The error of a reader that was cancelled by neither a signal nor a stop."""
+    return StreamError(
+        "reading was cancelled without a signal",
+        hint="Start it again: it continues from the last epoch. If it happens again, run it with --verbose.",
+    )

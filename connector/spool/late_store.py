@@ -2,13 +2,14 @@
 
 Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are; for
 a record that announces partitions it holds those partitions, and the range of their commit timestamps that may be
-incomplete. A file's name begins with that range, so that a report needs only the names. The same record has the same
-name: if it is redelivered after a crash, there is no second document.
+incomplete. A file's name begins with that range, so that a report needs only the names, and ends with the record's
+identity. If a record is received again, after a crash or by a task that is tried again, there is no second document:
+of an announcement the one with the wider range is kept. If two tasks store one at the same time, it is counted once.
 
 The partitions of a late announcement are in no cut until the next epoch is sealed. If the reader ends before that, they
 are found here: :func:`with_announced_late`.
 
-Nothing here is deleted. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
+No record is deleted here. Beyond :data:`MOST` documents or :data:`MOST_BYTES` the reader stops.
 """
 
 import re
@@ -35,7 +36,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 _FOLDER = "late"
 _VERSION = 1
-_NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+\.json")
+_NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-(?P<identity>[0-9a-f]+)\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ def late_report(spool: Spool) -> LateReport:
     Raises:
         SpoolError: the spool cannot be read.
     """
-    ranges = [(int(name["first"]), int(name["last"])) for name in map(_NAME.fullmatch, _names(spool)) if name]
-    if not ranges:
+    names = [name for name in map(_NAME.fullmatch, _names(spool)) if name]
+    if not names:
         return LateReport(0)
-    return LateReport(len(ranges), min(first for first, _ in ranges), max(last for _, last in ranges))
+    count = len({name["identity"] for name in names})
+    return LateReport(count, min(int(name["first"]) for name in names), max(int(name["last"]) for name in names))
 
 
 def with_announced_late(
@@ -140,8 +142,14 @@ class LateStore:
         sizes = self._known_sizes()
         for one in late:
             path, data = _document(one, now)
+            others = [other for other in sizes if other != path and _identity(other) == _identity(path)]
+            if any(other > path for other in others):
+                continue  # with a wider range, for the range begins with the record's own timestamp
             self._spool.storage.replace(path, data)
             sizes[path] = len(data)
+            self._spool.storage.delete(*others)
+            for other in others:
+                del sizes[other]
         if len(sizes) > self._most or sum(sizes.values()) > self._most_bytes:
             raise StreamError(
                 f"the spool has {len(sizes)} late records, of {sum(sizes.values())} bytes, in"
@@ -160,6 +168,10 @@ class LateStore:
 
 def _names(spool: Spool) -> list[str]:
     return [name for name in spool.storage.list(_FOLDER) if _NAME.fullmatch(name)]
+
+
+def _identity(path: str) -> str:
+    return path.rpartition("-")[2]
 
 
 def _document(late: LateRecord, now: int) -> tuple[str, bytes]:

@@ -72,8 +72,8 @@ class RetainedEpochs:
     def has_segment(self, epoch: int, writer: str, *, part: bool) -> bool:
         """Whether a segment of that number and writer belongs to an epoch that is kept.
 
-        ``part``: whether it was written by a task. Of these, those that the manifest does not list were deleted when
-        the epoch was sealed, and what a task has written since is deleted with the epoch.
+        ``part``: whether it was written by a task. The epoch's manifest may not list it, for such a task may outlive
+        the seal.
         """
         one = self._epochs.get(epoch)
         return one is not None and one.writer == writer and one.files > 0 and one.parts is part

@@ -3,11 +3,17 @@
 Segments and cuts that a killed writer left without a manifest are deleted after this writer's own first seal, because
 until then the other may still be alive. They are looked for among the newest epochs: the earlier ones were swept when
 their block was summarized (:mod:`connector.spool.summaries`). The floor is written only in place of what was read.
+
+A task of Spark may write a segment of an epoch after its seal: a speculative one, or one of an executor that was given
+up. Such segments are looked for at the next seals, and once more with the files of the block.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from connector.core.timestamps import SECOND
+from connector.errors import SpoolError, SpoolInUseError
+from connector.log import Log
 from connector.spool import consumers
 from connector.spool.guards import update, written_by_another
 from connector.spool.manifest import Manifest
@@ -21,6 +27,11 @@ PRUNE_GRACE = 60 * SECOND
 
 PRUNE_AT_ONCE = 500
 """Epochs that are deleted at a time: sealing waits meanwhile, and object storage is slow."""
+
+LATE_EPOCHS = 20
+"""Epochs for which segments that tasks write after the seal are looked for with each seal: some minutes."""
+
+_log = Log(__name__)
 
 
 class Retention:
@@ -43,7 +54,11 @@ class Retention:
         self._spool = spool
         self._writer = writer
         self._newest = newest
-        self._has_sealed = False
+        self._has_swept = False
+        self._is_sweep_due = True
+        self._is_warned = False
+        self._listed: dict[int, frozenset[str]] = {}
+        """The segments of the newest epochs that tasks have written, by number."""
         self._floor = contents(spool.storage, "floor.json")
         self._floor_set_at = 0
         self.strays: tuple[str, ...] = ()
@@ -71,18 +86,39 @@ class Retention:
     def add(self, manifest: Manifest, manifest_bytes: int) -> None:
         """Adds an epoch that was sealed just now; sweeps after the first, and after the last of each block.
 
+        The epoch exists already. So where files that no epoch needs cannot be listed or deleted, or a block cannot be
+        written, that is logged, and the next seal tries again.
+
         Raises:
-            SpoolError: the disk refuses.
+            SpoolInUseError: another daemon has taken this one's place.
         """
         self._newest = manifest.epoch
         summary = EpochSummary.of(manifest, manifest_bytes)
         self._epochs.add(summary)
         if summary.parts:
-            listed = {file.path for file in manifest.files}
-            others = [path for path in self._segments(manifest.epoch, manifest.epoch) if path not in listed]
-            self._spool.storage.delete(*others)
-        if not self._has_sealed or self._newest == block_end(self._newest):
-            self._sweep()
+            self._listed[manifest.epoch] = frozenset(file.path for file in manifest.files)
+        self._is_sweep_due = self._is_sweep_due or self._newest == block_end(self._newest)
+        try:
+            self._delete_unlisted()
+            if self._is_sweep_due:
+                self._sweep()
+        except SpoolInUseError:
+            raise
+        except SpoolError as error:
+            if not self._is_warned:
+                _log.warning("the spool cannot be swept; each seal tries again", epoch=self._newest, error=str(error))
+            self._is_warned = True
+        else:
+            self._is_sweep_due = self._is_warned = False
+
+    def _delete_unlisted(self) -> None:
+        """Deletes segments of the newest epochs that tasks have written, and that no manifest lists."""
+        for epoch in [epoch for epoch in self._listed if epoch <= self._newest - LATE_EPOCHS]:
+            del self._listed[epoch]
+        if self._listed:
+            found = self._segments(min(self._listed), self._newest)
+            unlisted = [path for path in found if path not in self._listed.get(_number_of(path), (path,))]
+            self._spool.storage.delete(*unlisted)
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
         """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
@@ -155,14 +191,17 @@ class Retention:
     def _sweep(self) -> None:
         """Deletes files without an epoch, up to the newest epoch, and summarizes the blocks that are complete."""
         storage = self._spool.storage
-        if not self._has_sealed:
-            self._has_sealed = True
+        if not self._has_swept:
             # Not consumers/: consumers are other writers.
             for folder in ("segments", "manifests", "schemas", "cuts", "summaries"):
                 storage.sweep(folder)
             self._sweep_below(self._spool.floor())
+            self._has_swept = True
         between = f"{self._swept + 1:020d}", f"{self._newest + 1:020d}"  # another may have sealed what follows
-        segments = [f"segments/{name}" for name in storage.list("segments", *between) if not self._needs(name)]
+        names = storage.list("segments", *between)
+        needed = {name for name in names if self._needs(name)}
+        segments = [f"segments/{name}" for name in names if name not in needed]
+        segments += _unlisted(self._spool, self._epochs, [f"segments/{name}" for name in names if name in needed])
         cuts = [f"cuts/{name}" for name in storage.list("cuts", *between)]
         storage.delete(*segments, *(path for path in cuts if not self._epochs.refers_to_cut(path)))
         for block in blocks_between(self._epochs.first, self._newest):
@@ -183,3 +222,24 @@ class Retention:
         number, _, name = segment.removesuffix(".arrow").partition("-")
         writer, _, part = name.partition("-")
         return number.isdecimal() and self._epochs.has_segment(int(number), writer, part=bool(part))
+
+
+def _number_of(segment: str) -> int:
+    """The number of the epoch in a segment's path; 0 if there is none."""
+    number = segment.removeprefix("segments/").partition("-")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _unlisted(spool: Spool, epochs: RetainedEpochs, segments: Sequence[str]) -> list[str]:
+    """Of segments whose epoch and writer are known, those that are not in the epoch's manifest.
+
+    A manifest is read only where there are more segments than its epoch has.
+    """
+    count = Counter(map(_number_of, segments))
+    unlisted: list[str] = []
+    for number, found in count.items():
+        one = epochs.find(number)
+        if one is not None and found > one.files:
+            listed = {file.path for manifest in spool.manifests(number, number) for file in manifest.files}
+            unlisted += [path for path in segments if _number_of(path) == number and path not in listed]
+    return unlisted

@@ -1,6 +1,7 @@
 """The counters and gauges of a reader, as plain numbers; the status server exports them as metrics."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connector.core.changes import integers
@@ -13,7 +14,8 @@ class ReaderMetrics:
 
     ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool, and
     ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
-    Spark's executors have read.
+    Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
+    as JSON, empty where there is none.
     """
 
     watermark: int = 0
@@ -38,6 +40,8 @@ class ReaderMetrics:
     window_span: int = 0
     window_seconds: float = 0.0
     slowest_share_seconds: float = 0.0
+    window: Mapping[str, object] = field(default_factory=dict)
+    window_in_progress: Mapping[str, object] = field(default_factory=dict)
     workers: int = 0
     worker_restarts: int = 0
     sink_restarts: int = 0

@@ -96,6 +96,8 @@ def snapshot(metrics: ReaderMetrics) -> dict[str, object]:
         "partition_churn": dict(metrics.churn),
         "why_stopped": dict(metrics.stopped_tables),
         "backfills": list(metrics.backfills),
+        "window": metrics.window or None,
+        "window_in_progress": metrics.window_in_progress or None,
     }
     for table in (_GAUGES, _COUNTERS):
         node.update((name, value(metrics)) for name, (_, value) in table.items())

@@ -12,7 +12,7 @@ from connector.storage.locations import absolute, checked
 
 IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
 _REQUIRED_IN_JOB = IN_JOB[:4]
-KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "emulatorHost")
+KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "emulatorHost", "reader")
 
 Envelope = Literal["datastream", "opencdc"]
 DATASTREAM: Envelope = "datastream"
@@ -97,6 +97,8 @@ class SourceOptions:
 
 
 def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
+    if (fault := _fault_of_reader(given)) is not None:
+        faults.append(fault)
     given_names = [name for name in (*IN_JOB, "emulatorHost") if name.lower() in given]
     if not given_names:
         return None
@@ -106,3 +108,20 @@ def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
         return None
     project, instance, database, stream, start, end, heartbeat = (given.get(name.lower(), "") for name in IN_JOB)
     return InJobOptions(project, instance, database, stream, start, end, heartbeat, given.get("emulatorhost", ""))
+
+
+def _fault_of_reader(given: Mapping[str, str]) -> str | None:
+    """What is wrong with the option ``reader``.
+
+    Windows are jobs of a Spark session. A source is made by Spark in a Python process that has none, and the query's
+    own session cannot be reached from there.
+    """
+    reader = given.get("reader", "process").lower()
+    if reader == "process":
+        return None
+    if reader == "executors":
+        return (
+            "option reader is 'executors', but a source has no Spark session to read with: start"
+            " `spanner-cdc read CONFIG` with source.reader: executors, and name only its spool here"
+        )
+    return f"option reader is {given['reader']!r}, not process"

@@ -92,7 +92,11 @@ class WindowJob:
         """Cancels the job that runs, and any later one; may be called from any thread."""
         self._cancelled.set()
         with suppress(Exception):  # the session may have ended
-            self._spark.interruptTag(self._tag)
+            try:
+                # A session knows only the tags of the thread that asks, but the context all.
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
+            except PySparkException:  # Spark Connect has no context, and a session that knows all tags
+                self._spark.interruptTag(self._tag)
 
     @property
     def cancelled(self) -> bool:
@@ -134,11 +138,23 @@ class WindowJob:
             shares=msgspec.json.encode([share.to_json() for share in shares]).decode(),
             slices=str(slices),
         )
-        self._spark.addTag(self._tag)
+        self._add_tag()
         try:
             ordered = rows.load().repartitionById(slices, "slice").sortWithinPartitions(*ORDER)
             return _written(ordered, writers).collect()
         finally:
+            self._remove_tag()
+
+    def _add_tag(self) -> None:
+        try:
+            self._spark.sparkContext.addJobTag(self._tag)
+        except PySparkException:
+            self._spark.addTag(self._tag)
+
+    def _remove_tag(self) -> None:
+        try:
+            self._spark.sparkContext.removeJobTag(self._tag)
+        except PySparkException:
             self._spark.removeTag(self._tag)
 
     def _describe(self, text: str) -> None:

@@ -27,7 +27,7 @@ from connector.commands.read import read
 from connector.config.loading import Config, load
 from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
-from connector.reader.stopping import Stop, on_signals
+from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
 from spark_sink.errors import clear_line, is_own
 from spark_sink.run import Event, Events
 from spark_sink.session import need_java, session, stop_session
@@ -155,6 +155,8 @@ class _Reading:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(work)
+        except asyncio.CancelledError:
+            self.error = unexpected_cancellation()
         except Exception as error:  # noqa: BLE001 - raised where the context ends
             self.error = error
         finally:

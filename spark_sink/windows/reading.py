@@ -7,7 +7,7 @@ manifest names; the next one reads that window again.
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector.commands.read import Reader, ReaderOf, ReadRange
 from connector.commands.spool_sink import WrittenEpoch
-from connector.commands.threads import ended, finished_in_thread
 from connector.core.dialects import MUTABLE
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
@@ -28,6 +27,7 @@ from connector.spanner.discovery import current_timestamp
 from connector.windows.task import WindowSetup
 from spark_sink.registration import cores_of
 from spark_sink.windows.job import ReadWindow, WindowJob
+from spark_sink.windows.running import result_or_stop
 from spark_sink.windows.segments import WriterSetup
 from spark_sink.windows.telemetry import WindowTelemetry
 
@@ -165,7 +165,13 @@ class WindowReader:
         while True:
             shares = deal(cut, self._weights, most=self._cores)
             writers = self._writers(window, declared)
-            found = await self._run(functools.partial(self._job.run, window, shares, writers, slices=slices))
+            self._telemetry.reading(window, shares)
+            found = await result_or_stop(
+                functools.partial(self._job.run, window, shares, writers, slices=slices),
+                self._job.cancel,
+                self._stopping,
+                slow=functools.partial(self._telemetry.slow, window, len(shares)),
+            )
             if found is None:
                 return None
             if sorted(report.share for report in found.reports) != sorted(share.number for share in shares):
@@ -188,22 +194,6 @@ class WindowReader:
                 slices = 1
             else:
                 return _Read(window, result, found)
-
-    async def _run(self, job: Callable[[], ReadWindow | None]) -> ReadWindow | None:
-        """Runs a job in a thread; a stop cancels it."""
-        running = asyncio.create_task(finished_in_thread(job), name="window")
-        try:
-            while not running.done():
-                await asyncio.wait({running}, timeout=_POLL)
-                if self._stopping.is_set() and not running.done():
-                    await finished_in_thread(self._job.cancel)
-        except asyncio.CancelledError:
-            while not running.done():  # Spark forgets a request that comes before the job
-                await finished_in_thread(self._job.cancel)
-                await asyncio.wait({running}, timeout=_POLL)
-            await ended(running)
-            raise
-        return running.result()
 
     def _slices(self, window: Window) -> int:
         """One for each core where there is enough to write, more where slices would be large."""

@@ -1,7 +1,10 @@
 """What is counted and logged of windows: the metrics of the one-process reader, and those of shares."""
 
+import time
+from collections.abc import Sequence
+
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.core.windows import Window
+from connector.core.windows import Share, ShareReport, Window
 from connector.log import Log
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.windows.job import ReadWindow
@@ -23,6 +26,15 @@ class WindowTelemetry:
         self._metrics = metrics
         self._hot_windows = 0
 
+    def reading(self, window: Window, shares: Sequence[Share]) -> None:
+        """A window is read from now on, perhaps once more."""
+        self._metrics.window_in_progress = {
+            **_span(window),
+            "since": format_rfc3339(time.time_ns()),
+            "shares": len(shares),
+            "partitions": sum(len(share.cut) for share in shares),
+        }
+
     def sealed(self, window: Window, found: ReadWindow, partitions: int, behind: int) -> None:
         """A window was sealed.
 
@@ -37,6 +49,13 @@ class WindowTelemetry:
         metrics.watermark = metrics.sealed_watermark = window.high
         metrics.partitions, metrics.shares, metrics.window_span = partitions, len(reports), span
         metrics.slowest_share_seconds = slowest.seconds
+        metrics.window = {
+            **_span(window),
+            "behind_seconds": round(behind / SECOND, 3),
+            "slowest_share": slowest.share,
+            "shares": [_described(report) for report in sorted(reports, key=lambda report: report.share)],
+        }
+        metrics.window_in_progress = {}
         metrics.epochs += 1
         metrics.queries += sum(report.queries for report in reports)
         metrics.retries += sum(report.retries for report in reports)
@@ -67,6 +86,17 @@ class WindowTelemetry:
             partitions=partitions,
         )
 
+    def slow(self, window: Window, shares: int, seconds: float) -> None:
+        """Logs that a window is still being read after so many seconds."""
+        _log.warning(
+            "a window is still being read: Spark's UI shows its tasks, or that no executor has a free core",
+            epoch=window.epoch,
+            low=format_rfc3339(window.low),
+            high=format_rfc3339(window.high),
+            shares=shares,
+            seconds=round(seconds),
+        )
+
     def report_incomplete(self, found: ReadWindow) -> None:
         """Counts and logs incomplete transactions; before the seal, after which the window is not read again."""
         for one in found.incomplete:
@@ -78,3 +108,19 @@ class WindowTelemetry:
                 expected_records=one.expected,
                 received_records=one.received,
             )
+
+
+def _span(window: Window) -> dict[str, object]:
+    return {"epoch": window.epoch, "after": format_rfc3339(window.low), "up_to": format_rfc3339(window.high)}
+
+
+def _described(report: ShareReport) -> dict[str, object]:
+    """A share on the status page: the partitions that it has read, and what they had."""
+    read = {*(at.token for at in report.cut), *report.followed, *report.finished}
+    return {
+        "share": report.share,
+        "partitions": len(read),
+        "records": report.records,
+        "bytes": report.bytes,
+        "seconds": round(report.seconds, 3),
+    }

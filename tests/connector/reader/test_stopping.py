@@ -1,11 +1,14 @@
 """A stop drains the reader within a limited time, and then cancels it."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
 from connector.core.timestamps import SECOND
-from connector.reader.stopping import Stop
+from connector.errors import StreamError
+from connector.reader.stopping import Stop, on_signals
 from tests.property.virtual_time import run
 
 
@@ -85,3 +88,22 @@ def test_a_cancellation_from_outside_is_raised_and_not_taken_for_a_drain() -> No
             await reading
 
     run(main())
+
+
+def test_a_cancellation_without_a_signal_is_an_error_and_no_end() -> None:
+    async def main() -> None:
+        async with on_signals(Stop(drain_timeout=SECOND)):
+            raise asyncio.CancelledError
+
+    with pytest.raises(StreamError, match="cancelled without a signal"):
+        asyncio.run(main())
+
+
+def test_a_signal_before_reading_has_started_cancels() -> None:
+    async def main() -> None:
+        async with on_signals(Stop(drain_timeout=SECOND)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())

@@ -110,6 +110,28 @@ def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool
     assert late_report(spool) == LateReport(2, AT, AT)
 
 
+@pytest.mark.parametrize("widest_first", [True, False])
+def test_an_announcement_that_comes_once_more_is_no_second_document_whatever_the_watermark(
+    spool: Spool, *, widest_first: bool
+) -> None:
+    children = ChildPartitionsRecord(AT, "0", (ChildPartition("child", frozenset({"a"})),))
+    attempts = [LateRecord("token", children, AT + 5, AT + watermark, AT - 1) for watermark in (3, 4)]
+    for one in reversed(attempts) if widest_first else attempts:
+        LateStore(spool).keep([one], now=LATER)  # as each task does
+    assert len(documents(spool)) == 1
+    assert late_report(spool) == LateReport(1, AT, AT + 4)
+
+
+def test_a_record_that_two_tasks_store_at_the_same_time_counts_once(spool: Spool) -> None:
+    children = ChildPartitionsRecord(AT, "0", (ChildPartition("child", frozenset({"a"})),))
+    stores = LateStore(spool), LateStore(spool)
+    for store in stores:
+        store.keep([late(record())], now=LATER)  # both know what was there before
+    for watermark, store in enumerate(stores, start=3):
+        store.keep([LateRecord("token", children, AT + 5, AT + watermark, AT - 1)], now=LATER)
+    assert late_report(spool) == LateReport(2, AT, AT + 4)
+
+
 def test_documents_are_private(tmp_path: Path) -> None:
     spool = Spool.at(tmp_path / "spool")
     LateStore(spool).keep([late(record())], now=LATER)

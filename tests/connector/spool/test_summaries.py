@@ -198,7 +198,7 @@ def test_what_a_killed_writer_left_is_swept_before_its_range_is_summarized(spool
     for path in orphans:
         spool.storage.replace(path, b"of a writer that was killed")
     last = writer_of(spool)
-    last._retention._has_sealed = True  # as one that was killed before its sweep leaves the spool
+    last._retention._is_sweep_due = False  # as one that was killed before its sweep leaves the spool
     sealed(last)
     assert len(spool.storage.list("segments")) == 10
     sealed(writer_of(spool))

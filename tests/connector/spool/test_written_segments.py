@@ -4,7 +4,7 @@ import pytest
 
 from connector.core.changes import Changes
 from connector.core.timestamps import SECOND
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.manifest import PARTS_VERSION, SegmentFile
 from connector.spool.reading import Spool
@@ -63,6 +63,44 @@ def test_segments_that_the_manifest_does_not_list_are_deleted_with_the_seal(spoo
     kept = written(spool, writer, "attempt2-0")
     seal(writer, kept)
     assert segments(spool) == [kept.path]
+
+
+def test_segments_that_a_task_writes_after_the_seal_are_deleted_with_the_next(spool: Spool) -> None:
+    writer = writer_of(spool)
+    first = written(spool, writer, "attempt1-0")
+    seal(writer, first)
+    spool.storage.replace(first.path.replace("attempt1", "speculative"), b"of a task that was slower")
+    seal(writer, second := written(spool, writer, "a"))
+    assert segments(spool) == [first.path, second.path]
+
+
+def test_segments_that_a_task_writes_after_its_driver_was_killed_are_deleted_by_the_next_driver(spool: Spool) -> None:
+    killed = writer_of(spool)
+    first = written(spool, killed, "attempt1-0")
+    seal(killed, first)
+    spool.storage.replace(first.path.replace("attempt1", "speculative"), b"of a task that was slower")
+    writer = writer_of(spool)
+    seal(writer, second := written(spool, writer, "a"))
+    assert segments(spool) == [first.path, second.path]
+
+
+@pytest.mark.parametrize("method", ["list", "delete"])
+def test_an_epoch_that_is_sealed_stays_so_where_other_files_cannot_be_deleted(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise SpoolError("the disk refuses")
+
+    writer = writer_of(spool)
+    written(spool, writer, "attempt1-0")
+    monkeypatch.setattr(writer._spool.storage, method, refused)
+    seal(writer, first := written(spool, writer, "attempt2-0"))
+    seal(writer, second := written(spool, writer, "a"))
+    assert [one.message for one in caplog.records] == ["the spool cannot be swept; each seal tries again"]
+    monkeypatch.undo()
+    seal(writer, third := written(spool, writer, "a"))
+    assert segments(spool) == [first.path, second.path, third.path]
+    assert numbers(spool) == [1, 2, 3]
 
 
 def test_a_writer_that_starts_over_keeps_the_segments_of_sealed_epochs(spool: Spool) -> None:

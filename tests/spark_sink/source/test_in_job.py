@@ -12,13 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.config import load
-from connector.errors import TRANSIENT, SpoolInUseError, StreamError
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError, StreamError
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from spark_sink.errors import clear_line
 from spark_sink.source import in_job
 from spark_sink.source.in_job import InJobReader, config_document
-from spark_sink.source.options import InJobOptions
+from spark_sink.source.options import InJobOptions, SourceOptions
 from tests.spark_sink.processes import eventually
 from tests.spark_sink.queries import Query
 
@@ -45,6 +45,15 @@ def sole_writer_when_free(path: Path) -> Iterator[None]:
     eventually(free, "the daemon is gone")
     with sole_writer(spool):
         yield
+
+
+def test_executors_are_refused_as_readers_inside_a_job_and_the_line_names_what_to_do() -> None:
+    given = {"spool": "/spool"} | dict.fromkeys(("projectId", "instanceId", "databaseId", "changeStream"), "x")
+    assert SourceOptions.parse({**given, "reader": "process"}) == SourceOptions.parse(given)
+    with pytest.raises(ConfigurationError, match="no Spark session to read with: start `spanner-cdc read CONFIG` with"):
+        SourceOptions.parse({**given, "reader": "executors"})
+    with pytest.raises(ConfigurationError, match="option reader is 'threads', not process"):
+        SourceOptions.parse({"spool": "/spool", "reader": "threads"})
 
 
 def test_the_daemon_is_given_its_configuration_without_a_file(tmp_path: Path) -> None:

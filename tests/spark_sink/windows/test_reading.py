@@ -1,10 +1,7 @@
 """Executors read what one process reads, whatever breaks off."""
 
 import asyncio
-import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,94 +10,25 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from connector.commands.read import ReaderOf, in_process, read
+from connector.commands.read import in_process, read
 from connector.commands.spool_sink import SpoolSink, WrittenEpoch
-from connector.config.loading import Config, load, validated
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.config.loading import validated
+from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
 from connector.reader.stopping import Stop
-from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.windows.task import WindowSetup
-from emulator import Scenario, ScriptedServer
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
 from spark_sink.windows import reading
 from spark_sink.windows.job import WindowJob
 from spark_sink.windows.reading import on_executors
 from spark_sink.windows.shares import TaskError
+from tests.spark_sink.windows.windows import configured, done, manifests, served
 
-SECONDS = 20
 every_kind = pytest.mark.parametrize(
     ("mode", "dialect"), [(mode, dialect) for mode in get_args(PartitionMode) for dialect in get_args(Dialect)]
 )
-
-
-@contextmanager
-def served(
-    *,
-    mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
-    dialect: Dialect = "googlesql",
-    unknown: int = 0,
-    transactions: int = 200,
-) -> Iterator[tuple[Scenario, ScriptedServer]]:
-    scenario = Scenario.generate(
-        11,
-        origin=time.time_ns() - (SECONDS + 30) * SECOND,
-        seconds=SECONDS,
-        mode=mode,
-        dialect=dialect,
-        value_capture_type="NEW_ROW_AND_OLD_VALUES",
-        transactions=transactions,
-        churn=20,
-        schema_change=False,
-    )
-    scenario = replace(scenario, tables=scenario.tables[unknown:])  # the first are created while it is read
-    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
-        yield scenario, server
-
-
-def configured(folder: Path, scenario: Scenario, server: ScriptedServer, **source: object) -> Config:
-    folder.mkdir(exist_ok=True)
-    node = {
-        "source": {
-            "project": scenario.project,
-            "instance": scenario.instance,
-            "database": scenario.database,
-            "change_stream": scenario.change_stream,
-            "emulator_host": server.host,
-            "start": format_rfc3339(scenario.history.origin),
-            "end": format_rfc3339(scenario.history.horizon),
-            **source,
-        },
-        "spool": {"path": str(folder / "spool")},
-        "status": {"port": 0},
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(node))
-    return load(folder / "config.yaml")
-
-
-def done(config: Config, reader: ReaderOf) -> list[dict[str, Any]]:
-    """Reads to the end; returns all events of the spool."""
-    asyncio.run(read(config, Stop(drain_timeout=10 * SECOND), emulator_host=None, reader=reader))
-    return events(config)
-
-
-def events(config: Config) -> list[dict[str, Any]]:
-    """Returns all events of the spool, without what differs between readers."""
-    spool = Spool.at(config.spool.path)
-    return [
-        {**row, "read_timestamp": None, "epoch": None, "payload": json.loads(row["payload"])}
-        for manifest in manifests(config)
-        for file in manifest.files
-        for batch in spool.batches(file)
-        for row in batch.to_pylist()
-    ]
-
-
-def manifests(config: Config) -> list[Manifest]:
-    spool = Spool.at(config.spool.path)
-    return list(spool.manifests(1, spool.latest()))
 
 
 @every_kind
@@ -158,18 +86,6 @@ def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing
         assert done(config, on_executors(spark)) == expected
     named = {file.path.removeprefix("segments/") for manifest in manifests(config) for file in manifest.files}
     assert {path.name for path in Path(config.spool.path, "segments").iterdir()} == named
-
-
-def test_from_executors_to_one_process_and_back_nothing_is_lost_or_repeated(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with served() as (scenario, server):
-        expected = done(configured(tmp_path / "process", scenario, server), in_process)
-        origin, folder = scenario.history.origin, tmp_path / "mixed"
-        for share, reader in enumerate((on_executors(spark), in_process, on_executors(spark)), start=1):
-            end = format_rfc3339(origin + (scenario.history.horizon - origin) * share // 3)
-            found = done(configured(folder, scenario, server, end=end), reader)
-        assert found == expected
 
 
 def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connector.core.changes import Changes
 from connector.core.epoch import incomplete_transactions
 from connector.core.filters import RecordFilter
-from connector.core.records import DataChangeRecord
+from connector.core.records import DataChangeRecord, sequence_number
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import MINUTE
 from connector.envelope.envelope import SCHEMA, EnvelopeBuilder
@@ -28,7 +28,8 @@ from tests.property.effort import effort
 from tests.property.some_records import records as some_records
 from tests.spark_sink.spools import SOURCE
 
-records = some_records.filter(lambda one: one.mods)
+# Sequences count the records of a transaction: those of more than 64 bits are only decoded, and never sorted.
+records = some_records.filter(lambda one: one.mods and sequence_number(one.record_sequence) < 2**63 - 1)
 LOW = AT - 1
 HIGH = AT + 3 * MINUTE
 EXCLUDED = "music.*"
