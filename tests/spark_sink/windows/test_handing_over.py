@@ -23,7 +23,7 @@ from tests.spark_sink.windows.windows import configured, done, events, manifests
 
 
 def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads two windows on executors, and stops."""
+    """Reads two windows on executors, and stops; a third that is being read then is sealed, too."""
     stop = Stop(drain_timeout=30 * SECOND)
     deliver, sealed = SpoolSink.deliver_written, list[int]()
 
@@ -36,7 +36,7 @@ def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(SpoolSink, "deliver_written", delivered)
         asyncio.run(read(config, stop, emulator_host=None, reader=on_executors(spark)))
-    assert len(sealed) == 2
+    assert len(sealed) >= 2
 
 
 def test_from_one_process_to_executors_and_back_four_times_nothing_is_lost_or_repeated(
