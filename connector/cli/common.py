@@ -1,0 +1,101 @@
+"""What every command has: its options, one line for an error, an exit code, and signals that drain."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+import click
+import orjson
+
+from connector import log
+from connector.commands.lifeline import ended_with_stdin
+from connector.errors import line_and_exit_code
+from connector.reader.stopping import Stop, on_signals
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+INTERRUPTED = 130
+_THREADS_TIMEOUT = 1.0
+"""Seconds that threads have to end after a stop."""
+
+PRIORITY = click.Choice(["low", "medium", "high"])
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The values of the options that every command has."""
+
+    verbose: bool
+    emulator_host: str | None
+
+
+Command = Callable[..., None]
+
+
+def common_options(command: Command) -> Command:
+    """Adds the options that every command has, passed to it as ``common``, and prints its errors."""
+
+    def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
+        log.configure(json=log_format == "json", verbose=verbose)
+        common = Common(verbose, emulator_host or os.environ.get(EMULATOR_HOST))
+        try:
+            command(common=common, **options)
+        except BrokenPipeError:
+            sys.stdout = None  # its reader is gone, so that a flush at exit would fail
+            sys.exit(0)
+        except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+            fail(*line_and_exit_code(error), verbose=verbose)
+
+    wrapped.__doc__ = command.__doc__
+    wrapped.__name__ = command.__name__
+    for option in (
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="Format of the logs.",
+        ),
+        click.option("--verbose", is_flag=True, help="Log more, and print tracebacks of errors."),
+        click.option("--emulator-host", metavar="HOST:PORT", help=f"Emulator of Spanner; default: ${EMULATOR_HOST}."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def fail(message: str, code: int, *, verbose: bool) -> NoReturn:
+    """Prints one line on stderr, after the traceback with ``verbose``, and exits with that code."""
+    if verbose:
+        error = sys.exc_info()[1]
+        click.echo(log.whereabouts(error) if error else "", err=True, nl=False)
+    click.echo(f"spanner-cdc: {message}", err=True)
+    sys.exit(code)
+
+
+def print_report(report: object, text: str, *, as_json: bool) -> None:
+    """Prints a report on stdout: as JSON, or its text."""
+    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
+
+
+def database_options(command: Command) -> Command:
+    """Adds the options that name a database."""
+    for name, text in (
+        ("--database", "Name of the database."),
+        ("--instance", "Name of the Spanner instance."),
+        ("--project", "Id of the Google Cloud project."),
+    ):
+        command = click.option(name, required=True, help=text)(command)
+    return command
+
+
+async def until_stopped(stop: Stop, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False) -> int:
+    """Runs ``work`` until it ends or a signal stops it; returns the exit code."""
+    with suppress(asyncio.CancelledError):  # a second signal cancels this task
+        async with on_signals(stop), ended_with_stdin(stop, wanted=ends_with_stdin):
+            await work
+    code = INTERRUPTED if stop.interrupted else 0
+    if stop.requested:  # a thread may be blocked in a write to a pipe that nobody reads, and must not keep the process
+        asyncio.get_running_loop().call_later(_THREADS_TIMEOUT, os._exit, code)
+    return code

@@ -1,0 +1,112 @@
+"""The commands that run a configuration, and that check it: ``read``, ``run``, ``backfill`` and ``check``."""
+
+import asyncio
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from connector.cli.common import (
+    Common,
+    common_options,
+    fail,
+    until_stopped,
+)
+from connector.commands import executors
+from connector.commands import run as service
+from connector.commands.backfill import BackfillOptions, backfill
+from connector.commands.check import check_sink, findings_of, warn
+from connector.commands.read import read
+from connector.config.loading import load
+from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
+from connector.reader.stopping import Stop
+
+
+@click.command("read")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--stdin-lifeline", is_flag=True, help="Drain and exit when standard input ends.", hidden=True)
+@common_options
+def read_command(*, common: Common, config: Path, stdin_lifeline: bool) -> None:
+    """Runs the daemon: reads the change stream of CONFIG into its spool."""
+    loaded = load(config)
+    executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+    daemon = read(loaded, stop, emulator_host=common.emulator_host)
+    try:
+        sys.exit(asyncio.run(until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
+    except SpoolInUseError as error:
+        if not stdin_lifeline:
+            raise
+        fail(str(error), TRANSIENT, verbose=common.verbose)  # the daemon of a killed Spark query soon ends
+
+
+@click.command("run")
+@click.argument("config", type=click.Path(path_type=Path))
+@common_options
+def run_command(*, common: Common, config: Path) -> None:
+    """Runs the daemon and the Spark sink of CONFIG as one service."""
+    loaded = load(config)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+
+    async def work() -> None:
+        await check_sink(loaded, emulator_host=common.emulator_host)
+        await service.run(
+            loaded,
+            config,
+            stop,
+            emulator_host=common.emulator_host,
+            verbose=common.verbose,
+            on_open=functools.partial(warn, loaded),
+        )
+
+    sys.exit(asyncio.run(until_stopped(stop, work())))
+
+
+@click.command("backfill")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
+@click.option("--data-boost", is_flag=True, help="Read with Spanner's Data Boost, which does not load the instance.")
+@click.option(
+    "--rpc-priority",
+    type=click.Choice(["low", "medium", "high"]),
+    default="medium",
+    show_default=True,
+    help="Priority of the reads at Spanner.",
+)
+@common_options
+def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
+    """Delivers every row of CONFIG's tables as of one timestamp.
+
+    Creates the spool if there is none, so that the stream begins right after that timestamp. Continues a backfill that
+    is not finished.
+    """
+    loaded = load(config)
+    stop = Stop(drain_timeout=loaded.drain_timeout)
+
+    async def work() -> None:
+        await check_sink(loaded, emulator_host=common.emulator_host)
+        how = BackfillOptions(**options)
+        await backfill(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose, options=how)
+
+    sys.exit(asyncio.run(until_stopped(stop, work())))
+
+
+@click.command("check")
+@click.argument("config", type=click.Path(path_type=Path))
+@common_options
+def check_command(*, common: Common, config: Path) -> None:
+    """Checks CONFIG and all that it points at.
+
+    Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
+    """
+    loaded = load(config)
+    found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host))
+    for warning in found.warnings:
+        click.echo(f"{config}: to know: {warning}")
+    if found.errors:
+        raise ConfigurationError(found.errors)
+    click.echo(f"{config}: no errors")
+    for estimate in found.estimates:
+        click.echo(estimate)

@@ -1,0 +1,83 @@
+"""The commands over what is kept: ``spool`` and ``dead-letters``."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from connector.cli.common import Common, common_options, print_report
+from connector.commands import dead_letters, reports
+from connector.core.timestamps import format_rfc3339, parse
+from connector.errors import ConfigurationError
+from connector.spool import gaps
+from connector.spool.consumers import forget
+from connector.spool.reading import Spool
+
+
+@click.command("spool")
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer: no epoch is kept for it any more.")
+@click.option("--restart-at", metavar="TIMESTAMP", help="Record a gap up to this RFC 3339 timestamp.")
+@common_options
+def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
+    """Describes the spool at PATH.
+
+    Prints the ranges, rows and bytes of its epochs, its gaps, and its consumers and their lag.
+    """
+    spool = Spool.at(path)
+    if forgotten is not None and restart_at is not None:
+        raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
+    if restart_at is not None:
+        click.echo(_restarted(spool, restart_at))
+        return
+    if forgotten is not None:
+        forget(spool, forgotten)
+        click.echo(f"forgot consumer {forgotten}")
+        return
+    report = reports.spool_report(spool)
+    print_report(report, reports.spool_text(report), as_json=as_json)
+
+
+def _restarted(spool: Spool, timestamp: str) -> str:
+    try:
+        restart = parse(timestamp)
+    except (ValueError, IndexError):
+        raise ConfigurationError(
+            [f"--restart-at: {timestamp!r} is not a valid RFC 3339 timestamp such as 2026-01-31T12:00:00Z"]
+        ) from None
+    gap = gaps.restart_at(spool, restart, now=time.time_ns())
+    return (
+        f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
+        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there."
+        " `spanner-cdc backfill CONFIG` reads the tables again, as of a timestamp after the gap; rows that were deleted"
+        " within it stay"
+    )
+
+
+@click.group("dead-letters")
+def dead_letters_group() -> None:
+    """Lists and replays events that the destination rejected."""
+
+
+@dead_letters_group.command("list")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@common_options
+def list_dead_letters_command(*, common: Common, config: Path, as_json: bool) -> None:
+    """Counts the dead letters of CONFIG's sink, by table and reason."""
+    sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else []), verbose=common.verbose))
+
+
+@dead_letters_group.command("replay")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--table", help="Only dead letters of this table.")
+@common_options
+def replay_dead_letters_command(*, common: Common, config: Path, table: str | None) -> None:
+    """Writes the dead letters of CONFIG's sink again.
+
+    Those that are rejected again are kept, and the exit code is 1.
+    """
+    selected = [f"--table={table}"] if table is not None else []
+    sys.exit(dead_letters.run(config, "replay", *selected, verbose=common.verbose))

@@ -1,0 +1,93 @@
+"""The commands that read a change stream without a configuration file: ``tail`` and ``discover``."""
+
+import asyncio
+import sys
+
+import click
+
+from connector.cli.common import (
+    Common,
+    common_options,
+    database_options,
+    print_report,
+    until_stopped,
+)
+from connector.commands import reports
+from connector.commands.tail import tail
+from connector.config.loading import validated
+from connector.core.position import Position
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
+from connector.reader.stopping import Stop
+
+
+@click.command("tail")
+@database_options
+@click.option("--change-stream", required=True, help="Name of the change stream.")
+@click.option("--start", help="First commit timestamp: RFC 3339, now, or an offset such as -15m.", show_default="now")
+@click.option("--start-position", metavar="POSITION", help="Start right after the event with this OpenCDC position.")
+@click.option("--end", help="Last commit timestamp, inclusive; without it tail runs until it is stopped.")
+@click.option("--heartbeat", default="1s", show_default=True, help="How often an idle partition reports its progress.")
+@click.option(
+    "--envelope",
+    type=click.Choice(["datastream", "opencdc"]),
+    default="datastream",
+    show_default=True,
+    help="Format of the events.",
+)
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Tables to print; repeatable.")
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--workers", default=1, show_default=True, help="Number of processes that read.")
+@common_options
+def tail_command(
+    *,
+    common: Common,
+    envelope: str,
+    tables: tuple[str, ...],
+    start: str | None,
+    start_position: str | None,
+    **source: object,
+) -> None:
+    """Prints events as JSON lines on stdout, in commit order."""
+    after = None if start_position is None else _position(start_position)
+    if after is not None:
+        if start is not None:
+            raise ConfigurationError(["--start and --start-position exclude each other: give one of them"])
+        start = format_rfc3339(after.commit_timestamp)
+    config = validated(
+        {
+            "source": {**source, "start": "now" if start is None else start, "tables": {"include": tables}},
+            "envelope": {"format": envelope},
+        }
+    )
+    name = str(config.source.name)
+    if after is not None and after.stream != name:
+        raise ConfigurationError([f"--start-position: it belongs to change stream {after.stream}, not {name}"])
+    stop = Stop(drain_timeout=config.drain_timeout)
+    out, host = sys.stdout.buffer, common.emulator_host
+    work = tail(config.source, config.envelope, out, stop, emulator_host=host, after=after)
+    sys.exit(asyncio.run(until_stopped(stop, work)))
+
+
+def _position(text: str) -> Position:
+    try:
+        return Position.from_text(text)
+    except ValueError as error:
+        raise ConfigurationError([f"--start-position: {error}"]) from None
+
+
+@click.command("discover")
+@database_options
+@click.option("--database-role", help="Database role, for fine-grained access control.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@common_options
+def discover_command(*, common: Common, as_json: bool, **source: object) -> None:
+    """Lists the change streams of a database.
+
+    With their options, and the tables, columns and keys that they watch.
+    """
+    config = validated({"source": {**source, "change_stream": "unnamed"}})
+    streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
+    print_report(streams, reports.streams_text(streams), as_json=as_json)
