@@ -27,11 +27,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connector import log
+from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
+from connector.core.timestamps import format_rfc3339
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
 from connector.log import whereabouts
-from connector.spool.consumers import sink_lock
+from connector.spool.consumers import find, sink_lock
+from connector.spool.destinations import keep_destination
 from connector.spool.reading import Spool
+from connector.storage.locations import absolute
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.session import need_java, session, stop_session
@@ -143,6 +147,7 @@ def side_by_side(config: Config) -> Config:
 
 
 def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
+    check_kept(config)
     with (
         running(config, events, verbose=verbose) as (spark, has_delivered),
         reading(config, spark, events) as events,
@@ -150,7 +155,28 @@ def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> N
     ):
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
+            begin(config)
             Sink(spark, config, delivery, check, has_delivered).run(events)
+
+
+def begin(config: Config) -> None:
+    """Records the destination of a sink, whose lock is held; warns where a new one lacks the spool's first epochs.
+
+    Raises:
+        ConfigurationError: the sink has delivered to another destination.
+        SpoolError: the spool cannot be read or written.
+    """
+    spool, name = Spool.at(absolute(config.spool.path)), config.sink.name
+    is_new = find(spool, name) is None
+    keep_destination(spool, name, destination_of(config))
+    first = spool.floor()
+    if is_new and first > 1:
+        since = next(spool.manifests(first, first)).watermark_low
+        say(
+            f"warning: sink {name} is new, and epochs 1 to {first - 1} of the spool at {spool.path} are deleted: it"
+            f" delivers what was committed after {format_rfc3339(since)}; `spanner-cdc backfill CONFIG` delivers the"
+            " rows as they are now"
+        )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from connector.backfill.records import RecordedBackfill, backfills, check_movabl
 from connector.commands.backfill_report import reported
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
+from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
@@ -84,6 +85,7 @@ async def backfill(
         DataLostError: Spanner no longer retains the rows as of the backfill's timestamp.
         SpannerCdcError: one clear line; what is in the backfill's spool is kept.
     """
+    check_kept(config)
     spool = Spool.at(config.spool.path)
     async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
@@ -354,7 +356,7 @@ async def delivered(
 
     def progress() -> int:
         try:
-            consumer, one = find_consumer(own, config.sink.type), find(spool, number)
+            consumer, one = find_consumer(own, config.sink.name), find(spool, number)
         except SpoolError:
             return 0  # unknown progress counts as none
         sealed = sum(table.partitions for table in one.progress.tables) if one else 0

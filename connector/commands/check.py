@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import Location, WatchedStream, sink_type
 from connector.core.records import INITIAL_TOKEN
@@ -150,6 +151,10 @@ def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     except SpannerCdcError as error:
         return [*errors, f"spool.path: {error}"], None
     newest = None
+    try:
+        check_kept(config)
+    except ConfigurationError as error:
+        errors += error.errors
     for epoch in range(first, latest + 1):
         try:
             for manifest in spool.manifests(epoch, epoch):

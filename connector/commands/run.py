@@ -12,6 +12,7 @@ from connector.commands.backfill import BackfillOptions, delivered
 from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
+from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
@@ -51,6 +52,7 @@ async def run(
     Raises:
         SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed.
     """
+    check_kept(config)
     if config.source.reader == "executors":
         await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
         return
@@ -59,7 +61,7 @@ async def run(
     def progress() -> int:
         consumer = None
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.type)
+            consumer = find(spool, config.sink.name)
         return consumer.epoch if consumer else 0
 
     sink = SinkProcess(

@@ -1,5 +1,6 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,17 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
         """Checks the endpoints, and that the envelope is Datastream's."""
         check_options(sink, envelope)
+
+    def destination(self, sink: BigQueryConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """Which tables are written, and what a row of them is."""
+        del envelope
+        project = sink.target(source).project
+        return {
+            "sink.project": project,
+            "sink.dataset": sink.dataset,
+            "sink.prefix": sink.prefix,
+            "sink.mode": sink.mode,
+        }
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` needs whole rows."""

@@ -59,14 +59,15 @@ class BigQueryTables:
         target: where they are.
         location: the region in which missing datasets are created; empty where they are not.
         max_staleness: nanoseconds, for tables into which BigQuery merges changes.
+        name: the sink's.
     """
 
-    def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int) -> None:
+    def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int, name: str) -> None:
         self.target = target
         self._client = BigQueryClient(target, failure=SinkError)
         self._location = location
         self._max_staleness = max_staleness
-        self._records = TableRecords(spool)
+        self._records = TableRecords(spool, name)
         self._prepared: dict[str, tuple[str, TableOptions, Prepared]] = {}
 
     def prepared(
