@@ -4,12 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-all-but-spark test-spark test-lower-bounds lint format bench scale soak campaigns setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
 
-# Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
+# Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
+# beside each other and the rest. They print what they found when they have ended.
+SERVICES := tests/spark_sink/backfill tests/spark_sink/files tests/integration/bigquery
 SPARK := tests/spark_sink tests/integration/bigquery
 
 # COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, that are
@@ -25,15 +27,20 @@ endif
 
 test: lint
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
+	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
-test-all-but-spark:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(UNTRACED)))
-	@$(if $(COVERAGE),$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED))
+test-rest:
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(UNTRACED))
 
-test-spark:
-	@$(BIN)/python $(PYTEST) $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
+test-spark-services:
+	@$(BIN)/python $(PYTEST) $(SERVICES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-spark-sessions:
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES)) tests/spark_sink >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-untraced:
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
