@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds lint format bench scale soak campaigns setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -63,6 +63,19 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
+
+# The source's tests on every PySpark that it supports: VERSIONS="4.1" for one. CI runs the newest, and parts on the oldest.
+VERSIONS ?= 4.0 4.1 4.2 4.3
+
+test-spark-versions: setup
+	@set -e; for version in $(VERSIONS); do \
+	  venv=$(VENV)/pyspark-$$version; \
+	  [ -e $$venv/.installed ] || { echo "Installing PySpark $$version..."; $(PYTHON) -m venv --clear $$venv; \
+	    $$venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
+	    touch $$venv/.installed; }; \
+	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
+	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
+	done
 
 lint: setup
 	@$(BIN)/ruff format --check .
