@@ -21,14 +21,13 @@ from connector.backfill.records import RecordedBackfill, backfills, check_movabl
 from connector.commands.backfill_report import reported
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
-from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError, UnreachableError
-from connector.log import Log, terminal
+from connector.log import Log, format_arguments, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
@@ -85,7 +84,6 @@ async def backfill(
         DataLostError: Spanner no longer retains the rows as of the backfill's timestamp.
         SpannerCdcError: one clear line; what is in the backfill's spool is kept.
     """
-    check_kept(config)
     spool = Spool.at(config.spool.path)
     async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
@@ -217,6 +215,7 @@ def _continued(
     why = "tables of a backfill are no longer watched" if gone else too_old
     _log.warning(
         f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
+        action="backfill_at_new_timestamp",
         number=number,
         timestamp=at,
         tables=", ".join(table.table for table in tables),
@@ -363,11 +362,9 @@ async def delivered(
         return sealed + (consumer.epoch if consumer else 0)
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
+    how += [*(["--verbose"] if verbose else []), *format_arguments()]
     process = SinkProcess(
-        [
-            *(sys.executable, "-m", "spark_sink", str(path), "--backfill", str(number), *how),
-            *(["--verbose"] if verbose else []),
-        ],
+        [sys.executable, "-m", "spark_sink", str(path), "--backfill", str(number), *how],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

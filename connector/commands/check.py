@@ -89,7 +89,7 @@ def warn(config: Config, stream: OpenStream) -> None:
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
-    """Checks that the sink can work with the change stream, where that depends on the stream, before anything starts.
+    """Checks that the sink can go to its destination, and work with the change stream, before anything starts.
 
     Tables are left to the sink: it continues with the others where one is gone.
 
@@ -97,6 +97,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         ConfigurationError: it cannot.
         SpannerCdcError: Spanner cannot be reached.
     """
+    check_kept(config)
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):
         return

@@ -22,7 +22,7 @@ from connector.config.values import parse_duration
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
-from connector.log import Log
+from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
@@ -144,7 +144,7 @@ async def read(
                 _lost_range_explained(start, stream),
                 _reader(start, stream, config, metrics, reader) as (reading, sink),
                 sink.pruned(stop),
-                reporting(metrics),
+                reporting(metrics, terminal(), end=start.end),
                 stop.draining(reading),
             ):
                 await reading.run()

@@ -12,11 +12,10 @@ from connector.commands.backfill import BackfillOptions, delivered, log_failure
 from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
-from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
-from connector.log import Log
+from connector.log import Log, format_arguments
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop
 from connector.spool.consumers import find
@@ -52,7 +51,6 @@ async def run(
     Raises:
         SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed.
     """
-    check_kept(config)
     if config.source.reader == "executors":
         await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
         return
@@ -65,7 +63,7 @@ async def run(
         return consumer.epoch if consumer else 0
 
     sink = SinkProcess(
-        [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
+        [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else []), *format_arguments()],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

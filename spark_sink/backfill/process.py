@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
+from connector import log
 from connector.backfill.records import RecordedBackfill, check_not_continued, find
 from connector.backfill.sealing import discard_continued
 from connector.config.destination import check_kept, destination_of
@@ -43,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rpc-priority", choices=["low", "medium", "high"], default="medium")
     parser.add_argument("--data-boost", action="store_true")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
     given = parser.parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
     options = ReadOptions(os.environ.get(_EMULATOR_HOST), given.rpc_priority, given.data_boost)
     return guarded(
         lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),

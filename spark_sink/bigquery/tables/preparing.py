@@ -6,10 +6,10 @@ replayed. Only the sink's own process prepares tables, before any task writes, o
 """
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from connector import log
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.spool.reading import Spool
@@ -213,9 +213,8 @@ class BigQueryTables:
 
 
 def _log(line: str) -> None:
-    """Writes to the standard error of a source's process, which Spark keeps; such a process has no log of its own."""
-    sys.stderr.write(f"spark_sink: {line}\n")
-    sys.stderr.flush()
+    """Writes to the standard error of a source's process."""
+    log.say("spark_sink", line, action="table_changed")
 
 
 def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Found:

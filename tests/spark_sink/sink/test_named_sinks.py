@@ -13,7 +13,7 @@ from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import FileDelivery
 from spark_sink.files.plan import FilesPartition
 from spark_sink.files.source import FileSinkReader, FileSinkSource
-from spark_sink.run import begin
+from spark_sink.sink.beginning import begin
 from spark_sink.source import epoch_stream
 from spark_sink.source.read_limits import ReadMaxBytes
 from tests.spark_sink.processes import program
