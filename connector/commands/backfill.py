@@ -364,7 +364,7 @@ async def delivered(
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
     how += [*(["--verbose"] if verbose else []), *format_arguments()]
     process = SinkProcess(
-        [sys.executable, "-m", "spark_sink", str(path), "--backfill", str(number), *how],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,
