@@ -46,6 +46,7 @@ ACTIONS = {
     "pruning_the_spool_failed": "prune_failed",
     "spanners_clock_cannot_be_read": "clock_failed",
     "the_backfill_has_ended_with_an": "backfill_failed",
+    "the_daemon_is_done": "daemon_done",
     "the_end_has_been_reached_already": "end_reached_already",
     "the_spool_continues_after_a_gap": "spool_has_a_gap",
     "the_spool_is_full_and_the": "spool_full",

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TextIO
 
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -72,7 +73,8 @@ def status_line(metrics: ReaderMetrics, first: int, end: int | None, now: int) -
         return f"reading  {counts}"
     target = now if end is None else min(end, now)
     left = target - metrics.watermark
-    behind = f"{max(now - metrics.watermark, 0) / SECOND:,.1f} s behind"
+    lag = max(now - metrics.watermark, 0) / SECOND
+    behind = f"{lag:.1f} s behind" if lag < 60 else f"{timedelta(seconds=round(lag))} behind"
     if left < _CAUGHT_UP or target <= first:
         return f"reading  {behind}  {counts}"
     share = (metrics.watermark - first) / (target - first)

@@ -182,8 +182,8 @@ def test_a_reader_that_catches_up_has_a_bar_until_it_has_caught_up() -> None:
     assert status_line(metrics, 0, None, 1000 * SECOND) == "reading  0 mods  0 epochs  0 partitions"
     metrics.watermark = 600 * SECOND
     line = status_line(metrics, 200 * SECOND, None, 1000 * SECOND)
-    assert line.startswith("catching up [##########----------] 50%  400.0 s behind")
-    assert status_line(metrics, 200 * SECOND, 605 * SECOND, 1000 * SECOND).startswith("reading  400.0 s behind")
+    assert line.startswith("catching up [##########----------] 50%  0:06:40 behind")
+    assert status_line(metrics, 200 * SECOND, 605 * SECOND, 1000 * SECOND).startswith("reading  0:06:40 behind")
 
 
 def test_the_actions_that_the_docs_name_exist() -> None:
