@@ -1,5 +1,6 @@
 """Spark sessions of the connector's own processes."""
 
+import logging
 import os
 import shutil
 import sys
@@ -21,6 +22,7 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     code = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
     log.pass_on()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised, too
     as_json, _ = log.style()
     options = folder / "log4j2.properties"
     layout = _JSON if as_json else _TEXT
