@@ -1,5 +1,6 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,10 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
         """Checks the endpoints, and that the envelope is Datastream's."""
         check_options(sink, envelope)
+
+    def extras(self, sink: BigQueryConfig) -> Sequence[str]:
+        """Google's clients."""
+        return ["bigquery"]
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` needs whole rows."""

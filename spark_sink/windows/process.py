@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from connector import log
 from connector.backfill.documents import Backfill
 from connector.commands.backfill import BackfillOptions, delivered, log_failure
-from connector.commands.check import warn
+from connector.commands.checks.findings import warn
+from connector.commands.checks.needs import sections_of
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     collect_rarely()
     try:
-        return _read(load(given.config), given)
+        return _read(load(given.config, sections_of("read")), given)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
         if given.verbose:
             sys.stderr.write(log.whereabouts(error))
