@@ -1,0 +1,260 @@
+"""Makes the database, tables and change streams of a self-test, and deletes what it made."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, NotFound
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseDialect
+from google.cloud.spanner_v1.database import Database
+from google.cloud.spanner_v1.instance import Instance
+from grpc import StatusCode
+
+from connector.core.timestamps import parse
+from connector.errors import ConfigurationError
+from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.tables import (
+    CHANGED,
+    KEYS,
+    MUTABLE,
+    WHOLE,
+    Table,
+    stream_ddl,
+    tables,
+    unwatched_table,
+    uuid_table,
+)
+from spark_sink.self_test.values import Limits
+from spark_sink.self_test.workload import INSERT, Committed, Mod, Planned, Planner, commit
+
+_TIMEOUT = 600.0
+_EMULATOR = "SPANNER_EMULATOR_HOST"
+_MAKES_NOTHING = {
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.PERMISSION_DENIED,
+    StatusCode.UNIMPLEMENTED,
+}
+"""Codes of a refused statement; after another one it may have been carried out."""
+
+SPANNER_ERRORS = (GoogleAPIError, GoogleAuthError)
+
+
+def words_of(error: Exception) -> str:
+    """An error of Google's clients on one line."""
+    if isinstance(error, GoogleAPICallError):
+        code = error.grpc_status_code
+        return " ".join(f"{code.name if code else error.code}: {error.message}".split())
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What was made and is to be deleted, the newest first."""
+
+    made: list[tuple[str, str, Callable[[], object]]] = field(default_factory=list)
+
+    def add(self, what: str, command: str, delete: Callable[[], object]) -> None:
+        """Remembers how something is deleted; called before it is made, so that nothing is forgotten.
+
+        Args:
+            what: it is.
+            command: deletes it by hand.
+            delete: deletes it, and does nothing if it is not there.
+        """
+        self.made.append((what, command, delete))
+
+    def delete(self) -> list[tuple[str, str]]:
+        """Deletes everything; returns what is left, each with its command. A second Ctrl-C ends it early."""
+        left: list[tuple[str, str]] = []
+        while self.made:
+            what, command, delete = self.made[-1]
+            try:
+                delete()
+            except KeyboardInterrupt:
+                left += [(what, command) for what, command, _ in reversed(self.made)]
+                self.made.clear()
+                return left
+            except Exception as error:  # noqa: BLE001 - whatever it is, the rest is deleted and this is reported
+                left.append((f"{what} ({words_of(error)})", command))
+            self.made.pop()
+        return left
+
+
+@dataclass(slots=True)
+class TestDatabase:
+    """The database with its tables and change streams.
+
+    Attributes:
+        tables: those that the change streams watch, by name.
+        streams: the kinds of change streams that were created.
+        refused: kinds of streams, or tables, that the server refused, each with its words.
+        created: when the change streams were about to be created, by Spanner's clock, in nanoseconds since 1970.
+        committed: by the workload.
+        unwatched: transactions on the table whose key alone is watched.
+    """
+
+    options: Options
+    names: Names
+    dialect: str
+    id: str
+    database: Database
+    tables: dict[str, Table] = field(default_factory=dict)
+    streams: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    created: int = 0
+    committed: list[Committed] = field(default_factory=list)
+    unwatched: list[Committed] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, options: Options, names: Names, left: Leftovers) -> "TestDatabase":
+        """Makes it, or tables and change streams in the one that is named.
+
+        Raises:
+            ConfigurationError: there is no such instance or database.
+            GoogleAPIError, GoogleAuthError: Spanner refuses, or cannot be reached.
+        """
+        if options.emulator_host:
+            os.environ[_EMULATOR] = options.emulator_host
+        else:
+            os.environ.pop(_EMULATOR, None)
+        endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
+        client = spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
+        instance = _instance(client, options, left)
+        if options.database is None:
+            made = _create_database(instance, options, names, left)
+            found = cls(options, names, options.dialect, names.database, made)
+        else:
+            named = instance.database(options.database)
+            if not named.exists():
+                raise ConfigurationError([f"--database: there is no database {options.database} in {instance.name}"])
+            named.reload()
+            is_postgresql = named.database_dialect == DatabaseDialect.POSTGRESQL
+            found = cls(options, names, "postgresql" if is_postgresql else "googlesql", options.database, named)
+        found._create(left)
+        return found
+
+    def now(self) -> int:
+        """Spanner's clock, nanoseconds since 1970."""
+        with self.database.snapshot() as snapshot:
+            (row,) = list(
+                snapshot.execute_sql(
+                    "SELECT CAST(CURRENT_TIMESTAMP AS STRING)"
+                    if self.dialect == "googlesql"
+                    else "SELECT CURRENT_TIMESTAMP"
+                )
+            )
+        text = row[0]
+        return parse(text.rfc3339() if hasattr(text, "rfc3339") else str(text))
+
+    def clock_skew(self) -> float:
+        """Seconds by which Spanner's clock is before this machine's, give or take half a round trip."""
+        before = time.time()
+        there = self.now() / 1e9
+        return there - (before + time.time()) / 2
+
+    def write(self) -> None:
+        """Commits the workload.
+
+        Raises:
+            GoogleAPIError: Spanner refuses a transaction.
+        """
+        limits = Limits(self.options.emulator_host is not None, 9 if self.dialect == "googlesql" else 6)
+        planner = Planner(self.tables, Random(self.options.seed), limits)  # noqa: S311 - values, no secret
+        for planned in planner.transactions():
+            if planned.mods:
+                self.committed.append(commit(self.database, planned, self.tables))
+
+    def write_unwatched(self) -> None:
+        """Inserts, updates and deletes a row of the table whose key alone is watched."""
+        table = unwatched_table(self.names)
+        for mod_type, note in ((INSERT, "a"), ("UPDATE", "b"), ("DELETE", "b")):
+            mod = Mod(table.name, mod_type, ("1",), {"id": "1", "note": note}, frozenset({"note"}))
+            self.unwatched.append(commit(self.database, Planned((mod,)), {table.name: table}))
+
+    def _create(self, left: Leftovers) -> None:
+        dropped = self.options.database is not None  # else the whole database is
+        for table in tables(self.names):
+            self._add(table.name, "TABLE", table.ddl(self.dialect), left, dropped=dropped)
+            self.tables[table.name] = table
+        for table in (uuid_table(self.names), unwatched_table(self.names)):
+            try:
+                self._add(table.name, "TABLE", table.ddl(self.dialect), left, dropped=dropped)
+            except GoogleAPIError as error:
+                self.refused[table.name] = words_of(error)
+            else:
+                if table.name.endswith("uuids"):
+                    self.tables[table.name] = table
+        self.created = self.now()
+        watched = tuple(self.tables.values())
+        for kind in (WHOLE, CHANGED, MUTABLE, KEYS):
+            chosen = (unwatched_table(self.names),) if kind == KEYS else watched
+            try:
+                statement = stream_ddl(self.names, kind, chosen, self.dialect)
+                self._add(self.names.of(kind), "CHANGE STREAM", statement, left, dropped=dropped)
+            except GoogleAPIError as error:
+                if kind == WHOLE:
+                    raise
+                self.refused[kind] = words_of(error)
+            else:
+                self.streams.append(kind)
+
+    def _add(self, name: str, kind: str, statement: str, left: Leftovers, *, dropped: bool) -> None:
+        drop = f"DROP {kind} {name}"
+
+        def delete() -> None:
+            with suppress(NotFound):
+                self._ddl(drop)
+
+        if dropped:
+            left.add(
+                f"{kind.lower()} {name}",
+                f"gcloud spanner databases ddl update {self.id} {_flags(self.options)} --ddl='{drop}'",
+                lambda: self._ddl(drop),
+            )
+        try:
+            self._ddl(statement)
+        except GoogleAPICallError as error:
+            if dropped and error.grpc_status_code in _MAKES_NOTHING:
+                left.made.pop()
+            raise
+
+    def _ddl(self, statement: str) -> None:
+        self.database.update_ddl([statement]).result(timeout=_TIMEOUT)
+
+
+def _flags(options: Options) -> str:
+    return f"--project={options.project} --instance={options.instance}"
+
+
+def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:
+    """The instance; on an emulator, which begins with none, it is made."""
+    if options.emulator_host is None:
+        instance: Instance = client.instance(options.instance)
+        if not instance.exists():
+            raise ConfigurationError([f"--instance: there is no instance {instance.name}"])
+        return instance
+    instance = client.instance(options.instance, f"{client.project_name}/instanceConfigs/emulator-config", node_count=1)
+    if not instance.exists():
+        command = f"gcloud spanner instances delete {options.instance} --project={options.project}"
+        left.add(f"instance {options.instance} of the emulator", command, instance.delete)
+        instance.create().result(timeout=_TIMEOUT)
+    return instance
+
+
+def _create_database(instance: Instance, options: Options, names: Names, left: Leftovers) -> Database:
+    kind = DatabaseDialect.POSTGRESQL if options.dialect == "postgresql" else DatabaseDialect.GOOGLE_STANDARD_SQL
+    database: Database = instance.database(names.database, database_dialect=kind)
+
+    def drop() -> None:
+        with suppress(NotFound):
+            database.drop()
+
+    left.add(f"database {names.database}", f"gcloud spanner databases delete {names.database} {_flags(options)}", drop)
+    database.create().result(timeout=_TIMEOUT)
+    return database
