@@ -169,7 +169,7 @@ class SelfTest:
     def _deliver_to_bigquery(self, delivering: Delivering, left: Leftovers) -> None:
         from spark_sink.bigquery.tables.table import BigQueryTarget
         from spark_sink.self_test.appended_rows import AppendedRows
-        from spark_sink.self_test.probes.bigquery import Place, delete_tables, observed
+        from spark_sink.self_test.probes.bigquery import PATIENCE, Place, delete_tables, observed
 
         options, test = self.options, delivering.reading.test
         assert options.dataset is not None
@@ -181,7 +181,8 @@ class SelfTest:
             f"bq ls --max_results=1000 {project}:{dataset}, then bq rm -f -t {project}:{dataset}.NAME for each of them",
             lambda: delete_tables(target, dataset, names),
         )
-        place = Place(target, dataset, f"{self.names.prefix}probe_")
+        patience = 20.0 if target.is_emulated else PATIENCE
+        place = Place(target, dataset, f"{self.names.prefix}probe_", patience)
         for mode in options.modes:
             self.say(f"delivering into BigQuery, mode {mode}")
             delivering.bigquery(

@@ -80,14 +80,14 @@ class Planner:
         yield self._done([self._null_row(types), *(self._insert(types, (str(n),)) for n in range(2, 9))])
         family = [self._insert(parents, (str(n),)) for n in range(1, 5)]
         family += [self._insert(children, (str(n), str(line))) for n in range(1, 5) for line in range(3)]
-        yield self._done([*family, *(self._insert_new(keyed) for _ in range(4))], TAG)
+        yield self._done([*family, *self._insert_some(keyed, 4)], TAG)
         yield self._done([self._insert(children, ("1", str(line))) for line in range(100, 100 + LARGE)])
         yield self._done([self._update(types, key) for key in list(self._of(types))])
         yield self._done([self._update(types, ("2",), to_null=True), *self._delete(types, ("3",))], TAG)
         yield self._done(self._delete(parents, ("2",)))
         yield self._done([self._insert(types, ("3",)), self._insert(parents, ("2",))])
         if uuids := by_end.get("uuids"):
-            yield self._done([self._insert_new(uuids) for _ in range(3)])
+            yield self._done(self._insert_some(uuids, 3))
             yield self._done([self._update(uuids, key) for key in list(self._of(uuids))[:2]])
         for _ in range(RANDOM_TRANSACTIONS):
             yield self._done(self._random_mods())
@@ -133,6 +133,14 @@ class Planner:
         return self._inserted(
             table, key, {column.name: draw(self.random, column, self.limits) for column in table.values}
         )
+
+    def _insert_some(self, table: Table, count: int) -> list[Mod]:
+        """Inserts rows with different new keys."""
+        mods: dict[Key, Mod] = {}
+        while len(mods) < count:
+            mod = self._insert_new(table)
+            mods.setdefault(mod.key, mod)
+        return list(mods.values())
 
     def _insert_new(self, table: Table) -> Mod:
         """Inserts a row whose key is new; a child gets a parent that exists in the model."""

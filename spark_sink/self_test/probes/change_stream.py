@@ -43,6 +43,8 @@ PINGED_AFTER = 180.0
 
 _LONGEST_HEARTBEAT = 300 * SECOND
 _BOUNDED = 120.0
+_HELD = 24 * 3600.0
+_CANCELLED = 10.0
 _MOST_PARTITIONS = 10_000
 
 
@@ -103,9 +105,13 @@ class Asking:
         token: str = INITIAL_TOKEN,
         heartbeat: int = SECOND,
         seconds: float = _BOUNDED,
+        into: Answer | None = None,
     ) -> Answer:
-        """The answer to one query, or what came of it within these seconds; both bounds are nanoseconds since 1970."""
-        answer = Answer()
+        """The answer to one query, or what came of it within these seconds; both bounds are nanoseconds since 1970.
+
+        ``into`` gets the records meanwhile.
+        """
+        answer = Answer() if into is None else into
         client = SpannerClient.of(self.source, None)
         walker = walk(self.dialect, self.mode)
         began = time.monotonic()
@@ -216,9 +222,13 @@ async def heartbeats(asking: Asking, now: int) -> Observation:
     initial = await asking.ask(now, now)
     if not initial.children:
         return _not_probed(about, f"the initial query returned {initial.kinds}, and ended with {initial.ended}")
-    token, start = initial.children[0]
-    answer = await asking.ask(max(start, now), None, token=token, heartbeat=HEARTBEAT, seconds=WATCHED)
-    beats = [(at, one.timestamp) for at, one in answer.records if isinstance(one, HeartbeatRecord)]
+    waiting, beats, answer = initial.children, list[tuple[float, int]](), initial
+    began = time.monotonic()
+    while waiting and len(beats) < 2 and (left := WATCHED - (time.monotonic() - began)) > 0:
+        token, start = waiting.pop()  # a partition may end before it has two: then one that follows it is watched
+        answer = await asking.ask(max(start, now), None, token=token, heartbeat=HEARTBEAT, seconds=left)
+        beats = [(at, one.timestamp) for at, one in answer.records if isinstance(one, HeartbeatRecord)]
+        waiting += answer.children
     if len(beats) < 2:
         return _seen(about, f"{len(beats)} within {WATCHED:.0f} s; the query: {answer.ended}")
     apart = [after - before for (before, _), (after, _) in pairwise(beats)]
@@ -269,8 +279,8 @@ class HeldQuery:
         self._asking = asking
         self._now = now
         self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[Answer] | None = None
-        self._answer: Answer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._answer = Answer()
         self._held = 0.0
 
     @contextmanager
@@ -283,23 +293,26 @@ class HeldQuery:
         finally:
             with suppress(RuntimeError):  # it has ended by itself, and closed its loop
                 self._loop.call_soon_threadsafe(self._cancel)
-            thread.join(10)
+            thread.join(_CANCELLED)
 
     def observation(self) -> Observation:
         """What was seen; called once the context is left."""
         about = "a silent query whose connection is pinged"
-        if self._answer is None and self._held < PINGED_AFTER + 20:
-            return _not_probed(about, f"open for {self._held:.0f} s; the first ping comes after {PINGED_AFTER:.0f} s")
-        if self._answer is None:
-            return _seen(about, f"it stayed open for {self._held:.0f} s, until the self-test closed it")
-        return _seen(about, f"it ended after {self._held:.0f} s with {self._answer.ended}, {self._answer.kinds}")
+        arrivals = [0.0, *(at for at, _ in self._answer.records), self._held]
+        silence = max(after - before for before, after in pairwise(arrivals))
+        held = f"open for {self._held:.0f} s, of which {silence:.0f} s without a message"
+        if self._answer.ended != "still open":
+            return _seen(about, f"{held}; it ended with {self._answer.ended}, {self._answer.kinds}")
+        if silence < PINGED_AFTER:
+            return _not_probed(about, f"{held}; the first ping comes after {PINGED_AFTER:.0f} s of silence")
+        return _seen(about, f"{held}; it stayed open until the self-test closed it")
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         began = time.monotonic()
         try:
             self._task = self._loop.create_task(self._hold())
-            self._answer = self._loop.run_until_complete(self._task)
+            self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass
         finally:
@@ -310,13 +323,19 @@ class HeldQuery:
         if self._task is not None:
             self._task.cancel()
 
-    async def _hold(self) -> Answer:
+    async def _hold(self) -> None:
         initial = await self._asking.ask(self._now, self._now)
         if not initial.children:
-            return initial
-        token, start = initial.children[0]
-        return await self._asking.ask(
-            max(start, self._now), None, token=token, heartbeat=_LONGEST_HEARTBEAT, seconds=24 * 3600.0
+            self._answer = initial
+            return
+        token, start = initial.children[-1]
+        await self._asking.ask(
+            max(start, self._now),
+            None,
+            token=token,
+            heartbeat=_LONGEST_HEARTBEAT,
+            seconds=_HELD,
+            into=self._answer,
         )
 
 
