@@ -50,12 +50,13 @@ class Delivering:
         self.reading.compared(f"{name}: its events", found, sum(len(one.mods) for one in test.committed))
         self._verified(name, config)
 
-    def bigquery(self, mode: str, compare: Callable[[str], list[str]]) -> None:
+    def bigquery(self, mode: str, compare: Callable[[str], list[str]] | None) -> None:
         """Delivers into tables of BigQuery in a mode.
 
         Args:
             mode: of the sink.
-            compare: compares the rows of an appended table with what was committed; gets the tables' prefix.
+            compare: compares the rows of an appended table with what was committed; gets the tables' prefix. None
+                where the server runs no queries.
         """
         options = self.reading.test.options
         name = f"bigquery, {mode}"
@@ -74,14 +75,12 @@ class Delivering:
         config = self._delivered(name, sink)
         if config is None:
             return
+        if compare is None:
+            self._add(f"{name}: its rows", Status.SKIPPED, "delivered, but this server runs no queries")
+            return
         if mode in ("append-only", "changelog"):
-            try:
-                found = compare(prefix)
-            except SinkError as error:
-                self._add(f"{name}: its rows", Status.SKIPPED, f"the tables cannot be queried: {error}")
-            else:
-                mods = sum(len(one.mods) for one in self.reading.test.committed)
-                self.reading.compared(f"{name}: its rows", found, mods)
+            mods = sum(len(one.mods) for one in self.reading.test.committed)
+            self.reading.compared(f"{name}: its rows", compare(prefix), mods)
         if mode != "changelog":  # has no rows to verify, only changes
             self._verified(name, config)
 
@@ -144,8 +143,11 @@ def _events_below(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _delete_below(path: str) -> None:
-    store = open_store(path, failure=SinkError, option="--bucket")
-    store.delete(*(file.path for file in store.walk()))
+    from connector.storage.bucket import Bucket  # needs the extra gcs
+
+    bucket = Bucket(path, failure=SinkError, option="--bucket")
+    for name, _, _ in list(bucket.walk("")):  # those that stand for a folder, too
+        bucket.delete(name)
 
 
 def _reasons(folder: Path) -> Iterator[str]:

@@ -169,7 +169,7 @@ class SelfTest:
     def _deliver_to_bigquery(self, delivering: Delivering, left: Leftovers) -> None:
         from spark_sink.bigquery.tables.table import BigQueryTarget
         from spark_sink.self_test.appended_rows import AppendedRows
-        from spark_sink.self_test.probes.bigquery import PATIENCE, Place, delete_tables, observed
+        from spark_sink.self_test.probes.bigquery import PATIENCE, Place, delete_tables, observed, why_no_queries
 
         options, test = self.options, delivering.reading.test
         assert options.dataset is not None
@@ -183,16 +183,21 @@ class SelfTest:
         )
         patience = 20.0 if target.is_emulated else PATIENCE
         place = Place(target, dataset, f"{self.names.prefix}probe_", patience)
+        why = why_no_queries(target)
+        if why and not target.is_emulated:
+            delivering.reading.report.checks.append(Check("bigquery", Status.FAILED, f"it runs no queries: {why}"))
+            return
         for mode in options.modes:
             self.say(f"delivering into BigQuery, mode {mode}")
-            delivering.bigquery(
-                mode,
-                lambda prefix, mode=mode: AppendedRows(place.client, project, dataset, mode, prefix).differences(  # type: ignore[misc]
-                    test.tables, test.committed
-                ),
-            )
-        self.say("probing BigQuery")
-        delivering.reading.report.observations += observed(place)
+
+            def compare(prefix: str, mode: str = mode) -> list[str]:
+                rows = AppendedRows(place.client, project, dataset, mode, prefix)
+                return rows.differences(test.tables, test.committed)
+
+            delivering.bigquery(mode, None if why else compare)
+        if not why:
+            self.say("probing BigQuery")
+            delivering.reading.report.observations += observed(place)
 
 
 def _missing(module: str, extra: str, what: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The tables and change streams of a self-test, in both dialects. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from spark_sink.self_test.options import Names
@@ -70,8 +70,13 @@ class Table:
         return f"{column.name} {postgresql}{'[]' if column.is_array else ''}{required}"
 
 
-def tables(names: Names) -> tuple[Table, ...]:
-    """The tables that every server must accept, parents before their children."""
+def tables(names: Names, arrays: Collection[str] = SCALARS) -> tuple[Table, ...]:
+    """The tables that every server must accept, parents before their children.
+
+    Args:
+        names: of the self-test.
+        arrays: the types of which there is an array.
+    """
     parents = names.of("parents")
     return (
         Table(
@@ -79,7 +84,7 @@ def tables(names: Names) -> tuple[Table, ...]:
             (
                 Column("id", "INT64"),
                 *(Column(f"a_{kind.lower()}", kind) for kind in SCALARS),
-                *(Column(f"all_{kind.lower()}", kind, is_array=True) for kind in SCALARS),
+                *(Column(f"all_{kind.lower()}", kind, is_array=True) for kind in SCALARS if kind in arrays),
             ),
         ),
         Table(parents, (Column("id", "INT64"), Column("name", "STRING"), Column("day", "DATE"))),

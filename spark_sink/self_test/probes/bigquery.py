@@ -23,6 +23,7 @@ from spark_sink.self_test.report import Observation, Verdict
 PATIENCE = 600.0
 """Seconds for which BigQuery may take its time."""
 
+_ERRORS = (SinkError, GoogleAPIError, GoogleAuthError, OSError)
 _STREAMS = 150
 _COLUMNS = 899
 _POLL = 1.0
@@ -290,31 +291,39 @@ NOT_PROBED = (
 
 
 def observed(place: Place) -> Iterator[Observation]:
-    """Every assumption: confirmed, refuted or not probed. On an emulator errors say nothing of the service."""
-    server = f" (not the service, but {place.target.endpoint})" if place.target.is_emulated else ""
-    has_queries = _has_queries(place)
+    """Every assumption: confirmed, refuted or not probed. What an emulator does says nothing of the service."""
     for about, probe in _PROBES:
-        name = f"BigQuery: {about}{server}"
-        if not has_queries:
-            yield Observation(name, Verdict.NOT_PROBED, "this server runs no queries")
-            continue
-        try:
-            yield Observation(name, Verdict.CONFIRMED, probe(place))
-        except RefutedError as error:
-            yield Observation(name, Verdict.REFUTED, str(error))
-        except (SinkError, GoogleAPIError, GoogleAuthError, OSError) as error:
-            verdict = Verdict.NOT_PROBED if place.target.is_emulated else Verdict.REFUTED
-            yield Observation(name, verdict, " ".join(str(error).split())[:500])
+        yield _of_emulator(place, about, probe) if place.target.is_emulated else _of_service(place, about, probe)
     for about, why in NOT_PROBED:
         yield Observation(f"BigQuery: {about}", Verdict.NOT_PROBED, why)
 
 
-def _has_queries(place: Place) -> bool:
+def _of_service(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
     try:
-        list(connected(place.target).query("SELECT 1", job_retry=None).result(timeout=60))
-    except (GoogleAPIError, GoogleAuthError, OSError):
-        return False
-    return True
+        return Observation(f"BigQuery: {about}", Verdict.CONFIRMED, probe(place))
+    except (RefutedError, *_ERRORS) as error:
+        return Observation(f"BigQuery: {about}", Verdict.REFUTED, _words(error))
+
+
+def _of_emulator(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
+    name = f"BigQuery's emulator: {about}"
+    try:
+        return Observation(name, Verdict.SEEN, f"yes: {probe(place)}")
+    except (RefutedError, *_ERRORS) as error:
+        return Observation(name, Verdict.SEEN, f"no: {_words(error)}")
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def why_no_queries(target: BigQueryTarget) -> str:
+    """Why the server runs no queries; empty if it does."""
+    try:
+        list(connected(target).query("SELECT 1", job_retry=None).result(timeout=60))
+    except _ERRORS as error:
+        return _words(error)
+    return ""
 
 
 def connected(target: BigQueryTarget) -> bigquery.Client:
