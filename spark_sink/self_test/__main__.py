@@ -37,6 +37,8 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
     text = orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode() if as_json else report.to_text()
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+    if report.error:
+        sys.stderr.write(f"spanner-cdc: {report.error}\n")
     return code
 
 

@@ -16,7 +16,7 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from grpc import StatusCode
 
-from connector.core.timestamps import parse
+from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.tables import (
@@ -32,9 +32,12 @@ from spark_sink.self_test.tables import (
     uuid_table,
 )
 from spark_sink.self_test.values import Limits
-from spark_sink.self_test.workload import INSERT, Committed, Mod, Planned, Planner, commit
+from spark_sink.self_test.workload import INSERT, Committed, Mod, Planned, Planner, commit, nanoseconds
 
 _TIMEOUT = 600.0
+_FIRST_TIMEOUT = 30.0
+"""Seconds for the first call, so that a wrong address is noticed soon."""
+
 _EMULATOR = "SPANNER_EMULATOR_HOST"
 _MAKES_NOTHING = {
     StatusCode.FAILED_PRECONDITION,
@@ -144,20 +147,13 @@ class TestDatabase:
     def now(self) -> int:
         """Spanner's clock, nanoseconds since 1970."""
         with self.database.snapshot() as snapshot:
-            (row,) = list(
-                snapshot.execute_sql(
-                    "SELECT CAST(CURRENT_TIMESTAMP AS STRING)"
-                    if self.dialect == "googlesql"
-                    else "SELECT CURRENT_TIMESTAMP"
-                )
-            )
-        text = row[0]
-        return parse(text.rfc3339() if hasattr(text, "rfc3339") else str(text))
+            (row,) = list(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP"))
+        return nanoseconds(row[0])
 
     def clock_skew(self) -> float:
         """Seconds by which Spanner's clock is before this machine's, give or take half a round trip."""
         before = time.time()
-        there = self.now() / 1e9
+        there = self.now() / SECOND
         return there - (before + time.time()) / 2
 
     def write(self) -> None:
@@ -234,14 +230,18 @@ def _flags(options: Options) -> str:
 
 
 def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:
-    """The instance; on an emulator, which begins with none, it is made."""
-    if options.emulator_host is None:
-        instance: Instance = client.instance(options.instance)
-        if not instance.exists():
-            raise ConfigurationError([f"--instance: there is no instance {instance.name}"])
-        return instance
-    instance = client.instance(options.instance, f"{client.project_name}/instanceConfigs/emulator-config", node_count=1)
-    if not instance.exists():
+    """The instance; on an emulator, which begins with none, it is made.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    config = f"{client.project_name}/instanceConfigs/emulator-config"
+    instance: Instance = client.instance(options.instance, config, node_count=1)
+    try:
+        client.instance_admin_api.get_instance(name=instance.name, retry=None, timeout=_FIRST_TIMEOUT)
+    except NotFound:
+        if options.emulator_host is None:
+            raise ConfigurationError([f"--instance: there is no instance {instance.name}"]) from None
         command = f"gcloud spanner instances delete {options.instance} --project={options.project}"
         left.add(f"instance {options.instance} of the emulator", command, instance.delete)
         instance.create().result(timeout=_TIMEOUT)

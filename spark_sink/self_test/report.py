@@ -92,7 +92,8 @@ class Report:
             lines += [f"             {difference}" for difference in check.differences[:MOST_SHOWN]]
             if len(check.differences) > MOST_SHOWN:
                 lines.append(f"             and {len(check.differences) - MOST_SHOWN} more: --json has them all")
-        lines += ["", "Seen of the service (its pages do not promise it)"]
+        server = "emulator" if self.options.emulator_host else "service"
+        lines += ["", f"Seen of the {server}"]
         lines += [f"  {one.verdict.value:<10} {one.about}: {one.detail}" for one in self.observations]
         if self.left_over:
             lines += ["", "Left over, for it could not be deleted"]
