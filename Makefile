@@ -4,12 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-all-but-spark test-spark test-lower-bounds lint format bench scale soak campaigns setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench scale soak campaigns setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
 
-# Spark's tests wait for JVMs most of the time: they run beside the others, and tell of it when they have ended.
+# Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
+# beside each other and the rest. They print what they found when they have ended.
+SERVICES := tests/spark_sink/backfill tests/spark_sink/files tests/integration/bigquery
 SPARK := tests/spark_sink tests/integration/bigquery
 
 # COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, that are
@@ -25,15 +27,20 @@ endif
 
 test: lint
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=2 test-all-but-spark test-spark
+	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
-test-all-but-spark:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(if $(COVERAGE),$(UNTRACED)))
-	@$(if $(COVERAGE),$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED))
+test-rest:
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(UNTRACED))
 
-test-spark:
-	@$(BIN)/python $(PYTEST) $(SPARK) >$(VENV)/test-spark.log 2>&1; code=$$?; cat $(VENV)/test-spark.log; exit $$code
+test-spark-services:
+	@$(BIN)/python $(PYTEST) $(SERVICES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-spark-sessions:
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES)) tests/spark_sink >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-untraced:
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
@@ -56,6 +63,19 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
+
+# The source's tests on every PySpark that it supports: VERSIONS="4.1" for one. CI runs the newest, and parts on the oldest.
+VERSIONS ?= 4.0 4.1 4.2 4.3
+
+test-spark-versions: setup
+	@set -e; for version in $(VERSIONS); do \
+	  venv=$(VENV)/pyspark-$$version; \
+	  [ -e $$venv/.installed ] || { echo "Installing PySpark $$version..."; $(PYTHON) -m venv --clear $$venv; \
+	    $$venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
+	    touch $$venv/.installed; }; \
+	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
+	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
+	done
 
 lint: setup
 	@$(BIN)/ruff format --check .

@@ -71,7 +71,11 @@ Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]
 """Runs beside the sink; yields the events that the sink is to see."""
 
 
-def main(arguments: Sequence[str], reading: Beside | None = None) -> int:
+BesideOf = Callable[[Path, bool], Beside]
+"""Makes what runs beside the sink, of the configuration's file and whether tracebacks are printed."""
+
+
+def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
     """Runs the sink of a configuration; returns the exit code.
 
     Args:
@@ -88,7 +92,8 @@ def main(arguments: Sequence[str], reading: Beside | None = None) -> int:
         config = load(given.config)
         if config.source.reader == "executors":
             log.configure(json=given.log_format == "json", verbose=given.verbose)
-            _run(side_by_side(config), events, reading or _nothing, verbose=given.verbose)
+            beside = reading(given.config, given.verbose) if reading else _nothing
+            _run(side_by_side(config), events, beside, verbose=given.verbose)
         else:
             _run(config, events, _nothing, verbose=given.verbose)
 
@@ -230,7 +235,8 @@ class Sink:
         event = events.get()
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
-            event = events.get()
+            while (event := events.get()) is Event.INPUT_ENDED:  # said twice: what is sealed is still to be delivered
+                pass
         if event is Event.SIGNAL or self._is_drained:
             self._finish_batch(query)  # it may hold epochs that another daemon has sealed
         error = query.exception() or self._undelivered  # the query's own error says more

@@ -388,6 +388,14 @@ async def delivered(
         _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
 
 
+def log_failure(error: BaseException) -> None:
+    """Logs the error of a backfill beside a stream, which continues: its changes are retained for a limited time."""
+    _log.error(
+        "the backfill has ended with an error; the stream continues, and a restart continues the backfill",
+        error=error,
+    )
+
+
 def _lost(one: RecordedBackfill) -> DataLostError:
     """The error for a backfill that cannot be finished at its timestamp."""
     at, left = format_rfc3339(one.document.timestamp), ", ".join(one.progress.unfinished)

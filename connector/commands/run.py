@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from connector.backfill.documents import Backfill
-from connector.commands.backfill import BackfillOptions, delivered
+from connector.commands.backfill import BackfillOptions, delivered, log_failure
 from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
@@ -127,9 +127,5 @@ async def run(
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:
-    """The stream continues without the backfill: its changes are retained for a limited time."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error(
-            "the backfill has ended with an error; the stream continues, and a restart continues the backfill",
-            error=error,
-        )
+        log_failure(error)

@@ -81,10 +81,6 @@ class SourceConfig(Section):
     def _executors_need_no_workers(self) -> "SourceConfig":
         if self.reader == "executors" and self.workers is not None:
             raise ValueError("workers: with reader executors Spark's executors read: omit it")
-        if self.reader == "executors" and self.backfill:
-            raise ValueError(
-                "backfill: with reader executors run `spanner-cdc backfill CONFIG` first, and leave it at false"
-            )
         return self
 
     @model_validator(mode="after")

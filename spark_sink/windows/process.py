@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,6 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector import log
+from connector.backfill.documents import Backfill
+from connector.commands.backfill import BackfillOptions, delivered, log_failure
 from connector.commands.check import warn
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
@@ -28,8 +30,9 @@ from connector.config.loading import Config, load
 from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
+from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.errors import clear_line, is_own
-from spark_sink.run import Event, Events
+from spark_sink.run import Beside, Event, Events
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.windows.reading import on_executors
 
@@ -88,19 +91,24 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
     return _INTERRUPTED if stop.interrupted else 0
 
 
-@contextmanager
-def reading_beside(config: Config, spark: SparkSession, events: Events) -> Iterator[Events]:
-    """Reads in a thread while the context is open; yields the events for the sink.
+def reading_beside(path: Path, verbose: bool) -> Beside:  # noqa: FBT001 - the type of its caller
+    """What reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
 
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
-    it delivers what is sealed. The error of reading is raised where the context ends.
+    it delivers what is sealed. A backfill that is due is read and delivered by a process of its own meanwhile, and the
+    context waits for it. The error of reading is raised where the context ends; else that of the backfill.
     """
-    reading = _Reading(config, spark, events)
+    return functools.partial(_beside, path=path, verbose=verbose)
+
+
+@contextmanager
+def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, verbose: bool) -> Iterator[Events]:
+    reading = _Reading(config, spark, events, functools.partial(_delivered, config, path, verbose=verbose))
     reading.start()
     try:
         yield reading.events
     except BaseException:
-        reading.end()
+        reading.end(now=True)
         if reading.error is not None:
             _log.error("reading has failed, too", error=_line_and_exit_code(reading.error)[0])
         raise
@@ -109,27 +117,53 @@ def reading_beside(config: Config, spark: SparkSession, events: Events) -> Itera
         raise reading.error
 
 
+async def _delivered(
+    config: Config, path: Path, stop: Stop, document: Backfill, metrics: ReaderMetrics, *, verbose: bool
+) -> None:
+    """Runs the process of a backfill; logs its error when it happens, because the stream continues."""
+    try:
+        await delivered(
+            config,
+            path,
+            stop,
+            document,
+            emulator_host=os.environ.get(_EMULATOR_HOST),
+            verbose=verbose,
+            options=BackfillOptions(),
+            metrics=metrics,
+        )
+    except Exception as error:
+        log_failure(error)
+        raise
+
+
+_Deliver = Callable[[Stop, Backfill, ReaderMetrics], Coroutine[object, object, None]]
+
+
 class _Reading:
     """The reading thread, and one that watches the process's events."""
 
-    def __init__(self, config: Config, spark: SparkSession, events: Events) -> None:
+    def __init__(self, config: Config, spark: SparkSession, events: Events, deliver: _Deliver) -> None:
         self._config = config
         self._spark = spark
+        self._deliver = deliver
         self._from_process = events
         self._loop = asyncio.new_event_loop()
         self._stop = Stop(drain_timeout=config.drain_timeout)
         self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
         self.events: Events = SimpleQueue()
         self.error: Exception | None = None
+        self._has_read = False
 
     def start(self) -> None:
         """Starts both threads."""
         threading.Thread(target=self._watch, name="events", daemon=True).start()
         self._thread.start()
 
-    def end(self) -> None:
-        """Stops reading, and waits for its end."""
-        self._request()
+    def end(self, *, now: bool = False) -> None:
+        """Stops reading, and waits for its end; a backfill is waited for, unless a stop was requested or ``now``."""
+        if now or not self._has_read:
+            self._request()
         self._thread.join()
 
     def _request(self) -> None:
@@ -144,20 +178,40 @@ class _Reading:
                 self.events.put(event)
 
     def _read(self) -> None:
-        host = os.environ.get(_EMULATOR_HOST)
-        work = read(
-            self._config,
-            self._stop,
-            emulator_host=host,
-            on_open=functools.partial(warn, self._config),
-            reader=on_executors(self._spark),
-        )
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(work)
+                runner.run(self._read_and_fill())
         except asyncio.CancelledError:
             self.error = unexpected_cancellation()
         except Exception as error:  # noqa: BLE001 - raised where the context ends
             self.error = error
         finally:
-            self.events.put(Event.INPUT_ENDED)
+            if not self._has_read:
+                self.events.put(Event.INPUT_ENDED)
+
+    async def _read_and_fill(self) -> None:
+        """Reads, and delivers the backfill that is due beside it; the sink's input ends once reading has ended."""
+        metrics, filling = ReaderMetrics(), list[asyncio.Task[None]]()
+
+        def fill(document: Backfill) -> None:
+            work = self._deliver(self._stop, document, metrics)
+            filling.append(asyncio.create_task(work, name="backfill"))
+
+        try:
+            await read(
+                self._config,
+                self._stop,
+                emulator_host=os.environ.get(_EMULATOR_HOST),
+                metrics=metrics,
+                on_open=functools.partial(warn, self._config),
+                on_backfill=fill,
+                reader=on_executors(self._spark),
+            )
+        except BaseException:
+            for task in filling:  # what a killed backfill has not sealed is read again by the next run
+                task.cancel()
+            await asyncio.gather(*filling, return_exceptions=True)
+            raise
+        self._has_read = True
+        self.events.put(Event.INPUT_ENDED)
+        await asyncio.gather(*filling)

@@ -149,6 +149,6 @@ def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
     with (
         beside() as config,
         pytest.raises(StreamError, match="cancelled without a signal"),
-        process.reading_beside(config, spark, SimpleQueue()) as events,
+        process.reading_beside(tmp_path, False)(config, spark, SimpleQueue()) as events,
     ):
         assert events.get() is Event.INPUT_ENDED
