@@ -15,7 +15,8 @@ from spark_sink.errors import SinkError
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
     """A Spark session without Spark's own log, unless ``verbose``; ``folder`` must outlive it."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONSAFEPATH"] = "1"  # a user's own folder named connector is not ours
     code = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
     log = folder / "log4j2.properties"
@@ -28,6 +29,7 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     if not config.master.startswith("local"):
         del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]

@@ -363,7 +363,7 @@ async def delivered(
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
     process = SinkProcess(
         [
-            *(sys.executable, "-m", "spark_sink", str(path), "--backfill", str(number), *how),
+            *(sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how),
             *(["--verbose"] if verbose else []),
         ],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},

@@ -13,6 +13,7 @@ from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.starting import start_of
 from connector.spool.manifest import CutToken, Manifest, SegmentFile
 from connector.spool.reading import Spool
 from connector.storage.locations import in_cloud_storage, with_extra_gcs
@@ -121,7 +122,7 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
     source = config.source
     end = None if source.end is None else stream.resolve(source.end)
     if newest is None:
-        await stream.check_start(stream.resolve(source.start), end)
+        await start_of(stream, source.start, end)
     elif end is None or end > newest.watermark_high:
         try:
             await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))

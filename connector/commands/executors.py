@@ -36,7 +36,7 @@ def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_wit
         arguments.append("--stdin-lifeline")
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "spark_sink", *arguments])  # noqa: S606 - no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_sink", *arguments])  # noqa: S606 - no shell is wanted
 
 
 async def run_on_executors(
@@ -59,7 +59,7 @@ async def run_on_executors(
         return 0
 
     application = SinkProcess(
-        [sys.executable, "-m", "spark_sink", str(path), *_style()],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), *_style()],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

@@ -25,6 +25,7 @@ from connector.errors import DataLostError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
+from connector.reader.starting import start_of
 from connector.reader.stopping import Stop
 from connector.spanner.versions import row_versions
 from connector.spool.gaps import remember
@@ -166,8 +167,12 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         check_movable(spool, header)
     except FileNotFoundError:
         pass
-    start = start_after(stream.now) if config.backfill else stream.resolve(config.start)
-    await stream.check_start(start, None if config.end is None else stream.resolve(config.end))
+    end = None if config.end is None else stream.resolve(config.end)
+    if config.backfill:
+        start = start_after(stream.now)
+        await stream.check_start(start, end)
+    else:
+        start = await start_of(stream, config.start, end)
     return initialize(
         spool,
         config.name,

@@ -63,7 +63,7 @@ async def run(
         return consumer.epoch if consumer else 0
 
     sink = SinkProcess(
-        [sys.executable, "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

@@ -19,6 +19,7 @@ from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.reader.change_stream import opened
 from connector.reader.scheduler import Range
+from connector.reader.starting import start_of
 from connector.reader.stopping import Stop
 from connector.spanner.key_order import KeyOrder
 from connector.telemetry.metrics import ReaderMetrics
@@ -111,9 +112,8 @@ async def tail(
     """
     metrics = ReaderMetrics()
     async with opened(config, emulator_host=emulator_host) as stream:
-        start = stream.resolve(config.start)
         end = None if config.end is None else stream.resolve(config.end)
-        await stream.check_start(start, end)
+        start = await start_of(stream, config.start, end)
         registry = SchemaRegistry(stream.stream.tables)
         writer = OpenCdcWriter if envelope.format == "opencdc" else EventWriter
         printer = EventPrinter(

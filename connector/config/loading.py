@@ -1,10 +1,12 @@
 """Reads a configuration: YAML with the names of the contract, checked before anything starts, all faults at once.
 
-``${VAR}`` stands for the value of an environment variable.
+``${VAR}`` within a value stands for the value of an environment variable.
 """
 
 import os
 import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +17,11 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
 from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_type
 from connector.config.values import Duration
+from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from connector.storage.locations import in_cloud_storage
 
-_COMMENT_OR_VARIABLE = re.compile(r"^\s*#.*$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}", re.MULTILINE)
 _NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
 
 
@@ -73,26 +75,18 @@ def load(path: str | Path) -> Config:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"{path}: {getattr(error, 'strerror', None) or 'cannot be read'}"]) from error
-    missing: list[str] = []
-
-    def value(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name is None:
-            return match[0]
-        if name not in os.environ:
-            missing.append(f"{path}: the environment has no variable {name}")
-        return os.environ.get(name, "")
-
-    text = _COMMENT_OR_VARIABLE.sub(value, text)
-    if missing:
-        raise ConfigurationError(missing)
     try:
-        node = yaml.safe_load(text)
+        node = yaml.safe_load(masked(text))
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
     if not isinstance(node, dict):
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
-    return validated(node)
+    missing: list[str] = []
+    options = replaced(node, os.environ, missing)
+    if missing:
+        raise ConfigurationError([f"{path}: {one}" for one in missing])
+    assert isinstance(options, dict), "a mapping stays one"
+    return validated(options)
 
 
 def validated(node: dict[str, object]) -> Config:
@@ -104,11 +98,11 @@ def validated(node: dict[str, object]) -> Config:
     try:
         return Config.model_validate(node)
     except ValidationError as error:
-        raise ConfigurationError([_fault(detail) for detail in error.errors()]) from error
+        raise ConfigurationError([_fault(detail, node) for detail in error.errors()]) from error
 
 
 def _fault_of_yaml(error: Exception) -> str:
-    """What is wrong and where, without the text itself: the environment may have filled a secret in."""
+    """What is wrong and where, without the text itself, which may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark, problem = error.problem_mark, _NAMED_IN_YAML.sub(r"\1", error.problem or "")
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
@@ -117,7 +111,7 @@ def _fault_of_yaml(error: Exception) -> str:
     return "it holds a date or a number that does not exist"
 
 
-def _fault(detail: ErrorDetails) -> str:
+def _fault(detail: ErrorDetails, node: Mapping[str, object]) -> str:
     field = ".".join(str(part) for part in detail["loc"])
     match detail["type"]:
         case "sink_type":
@@ -125,9 +119,30 @@ def _fault(detail: ErrorDetails) -> str:
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{field}: write its options below it, one a line"
         case "extra_forbidden":
-            return f"{field}: there is no such option"
+            return f"{field}: there is no such option{_suggestion(detail['loc'], node)}"
         case "missing":
             return f"{field}: is needed"
         case _:
             message = detail["msg"].removeprefix("Value error, ")
             return f"{field}: {message}" if field else message
+
+
+def _suggestion(place: tuple[int | str, ...], node: Mapping[str, object]) -> str:
+    """The option that was probably meant: one of a similar name in the same section, or one of that name in another."""
+    *sections, name = (str(part) for part in place)
+    similar = get_close_matches(name, _options(sections, node), n=1)
+    elsewhere = [f"{section}.{name}" for section in Config.model_fields if name in _options([section], node)]
+    found = [".".join([*sections, similar[0]])] if similar else elsewhere
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _options(sections: Sequence[str], node: Mapping[str, object]) -> list[str]:
+    """The names of the options of a section."""
+    model: object = Config
+    for name in sections:
+        if not (isinstance(model, type) and issubclass(model, Section) and name in model.model_fields):
+            return []
+        given = node.get(name)
+        kind = given.get("type", DEFAULT_SINK) if isinstance(given, dict) else DEFAULT_SINK
+        model = sink_type(str(kind)).config_type if name == "sink" else model.model_fields[name].annotation
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []

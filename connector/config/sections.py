@@ -40,7 +40,7 @@ class SourceConfig(Section):
     rpc_priority: Literal["low", "medium", "high"] = "high"
     database_role: str | None = None
     reader: Literal["process", "executors"] = "process"
-    workers: int | None = Field(default=None, ge=1, le=64, strict=True)
+    workers: int | None = Field(default=None, ge=1, le=64)
     tables: Tables = Tables()
     skip_transaction_tags: tuple[str, ...] = ()
     late_records: Literal["stop", "dead-letter"] = "stop"
@@ -54,6 +54,13 @@ class SourceConfig(Section):
         return SourceName(
             project=self.project, instance=self.instance, database=self.database, change_stream=self.change_stream
         )
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        if value is True or value is False:  # YAML's yes and no would count as 1 and 0
+            raise ValueError(f"{value!r} is not a number of processes")
+        return value
 
     @field_validator("change_stream")
     @classmethod
@@ -113,6 +120,10 @@ class EnvelopeConfig(Section):
     read_method: str = "spanner-cdc"
 
 
+def _spark_text(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class SparkConfig(Section):
     """The Spark session of ``spanner-cdc run``."""
 
@@ -120,6 +131,14 @@ class SparkConfig(Section):
     checkpoint: str = "./checkpoint"
     trigger: str = "1s"
     config: dict[str, str] = {}
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        """Spark takes texts: YAML's numbers and booleans as Spark writes them."""
+        if not isinstance(value, dict):
+            return value
+        return {name: _spark_text(one) if isinstance(one, bool | int | float) else one for name, one in value.items()}
 
     @field_validator("trigger")
     @classmethod

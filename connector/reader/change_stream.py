@@ -46,6 +46,10 @@ MOST_BY_DEFAULT = 4
 _log = Log(__name__)
 
 
+class BeforeStreamError(ConfigurationError):
+    """A start before the change stream or its database existed."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenStream:
     """A change stream that was found and can be read.
@@ -79,7 +83,8 @@ class OpenStream:
         """Checks that the stream can be read from ``start``, by an initial query that ends where it starts.
 
         Raises:
-            ConfigurationError: the start is in the future, after the end, or before the stream existed.
+            ConfigurationError: the start is in the future, or after the end.
+            BeforeStreamError: the start is before the stream existed.
             DataLostError: the start is before the retention.
             SpannerCdcError: the stream cannot be read at all.
         """
@@ -102,7 +107,7 @@ class OpenStream:
                     f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
                     f" did not exist then ({error.args[0]})"
                 )
-                raise ConfigurationError([why]) from error
+                raise BeforeStreamError([why]) from error
             raise
 
     async def probe(self, start: int) -> None:

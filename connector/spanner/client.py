@@ -22,6 +22,7 @@ from google.protobuf.struct_pb2 import Value
 
 from connector.config import SourceConfig
 from connector.core.timestamps import SECOND
+from connector.credentials import why_unusable
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.spanner.errors import Action, classify, setup_error
@@ -219,12 +220,9 @@ def credentials_of_application() -> grpc.ChannelCredentials:
     """The application default credentials, which add the token and the quota project's header to each call."""
     try:
         found, _ = google.auth.default(scopes=_SCOPES)
-    except google.auth.exceptions.GoogleAuthError as error:
-        raise SpannerCdcError(
-            "no Google Cloud credentials were found",
-            hint="Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS;"
-            " for an emulator set SPANNER_EMULATOR_HOST.",
-        ) from error
+    except (google.auth.exceptions.GoogleAuthError, ValueError, AttributeError) as error:  # of a file that is a list
+        why, hint = why_unusable()
+        raise SpannerCdcError(why, hint=f"{hint}; for an emulator set SPANNER_EMULATOR_HOST.") from error
     plugin = google.auth.transport.grpc.AuthMetadataPlugin(found, google.auth.transport.requests.Request())
     return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
 

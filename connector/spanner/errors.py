@@ -98,9 +98,13 @@ def _rejected(what: str, hint: str) -> ConfigurationError:
 def setup_error(found: CallError, database: str) -> SpannerCdcError:
     """The error to report for a call that was made before reading started."""
     if found.action is not Action.STOP:
+        has_token = "metadata from plugin failed" not in found.message
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
-            hint="Check the network, source.endpoint, or the emulator's address.",
+            hint="Check the network, source.endpoint, or the emulator's address."
+            if has_token
+            else "Google gave no access token: check the network; if the credentials have expired or were revoked, run"
+            " `gcloud auth application-default login`.",
         )
     match found.code:
         case grpc.StatusCode.NOT_FOUND:

@@ -29,6 +29,7 @@ from google.cloud import storage
 from google.cloud.storage import exceptions as storage_exceptions
 from google.cloud.storage.retry import DEFAULT_RETRY
 
+from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from connector.storage.locations import bucket_and_prefix
 
@@ -277,11 +278,9 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
     match error:
         case auth_exceptions.InvalidOperation():
             return "it requires Google credentials", "An emulator's address is set, and emulators get none: unset it."
-        case auth_exceptions.DefaultCredentialsError():
-            return "no Google credentials were found", (
-                "Run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or, for an emulator,"
-                f" {EMULATOR}."
-            )
+        case auth_exceptions.DefaultCredentialsError() | auth_exceptions.MalformedError():
+            why, hint = why_unusable()
+            return why, f"{hint}; for an emulator set {EMULATOR}."
         case auth_exceptions.TransportError():
             return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():

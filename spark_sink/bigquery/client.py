@@ -27,6 +27,7 @@ from google.cloud.bigquery.table import (
 )
 
 from connector.core.timestamps import SECOND
+from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from spark_sink.bigquery.jobs import QUOTA_REASONS, TIMEOUT, Before, Jobs, is_transient, reasons_in
 from spark_sink.bigquery.tables.partition import Partition
@@ -257,10 +258,9 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:
-        case auth_exceptions.DefaultCredentialsError():
-            return "no Google credentials are found", (
-                "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
-            )
+        case auth_exceptions.DefaultCredentialsError() | auth_exceptions.MalformedError():
+            why, hint = why_unusable()
+            return why, f"{hint}."
         case auth_exceptions.TransportError():
             return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():

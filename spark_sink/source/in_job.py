@@ -19,7 +19,7 @@ import orjson
 from connector.errors import TRANSIENT, SpoolError, StreamError
 from spark_sink.source.options import InJobOptions
 
-DAEMON = (sys.executable, "-m", "connector", "read", "--stdin-lifeline")
+DAEMON = (sys.executable, "-P", "-m", "connector", "read", "--stdin-lifeline")
 _TAKEOVER = 30.0
 """Seconds that an orphaned daemon has to end."""
 

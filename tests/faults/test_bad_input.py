@@ -43,7 +43,7 @@ CASES = {
     "stream": Case({"change_stream": "NoSuch"}, 2, ("source.change_stream", "NoSuch", "it has: Everything")),
     "future": Case({"start": "2100-01-01T00:00:00Z"}, 2, ("source.start", "in the future")),
     "before-retention": Case({"start": "-3d"}, 3, ("no longer retained", "later source.start")),
-    "before-the-stream": Case({"start": "-12h"}, 2, ("source.start", "did not exist then")),
+    "before-the-stream": Case({"start": ago(12 * 3600)}, 2, ("source.start", "did not exist then", "it accepts is 20")),
     "end-before-start": Case(
         {"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, 2, ("end 2026-01-01", "before start")
     ),
@@ -231,3 +231,14 @@ def test_a_permission_that_is_revoked_while_reading_ends_the_daemon_with_what_wa
 
 def _any(call: Call) -> bool:
     return True
+
+
+def test_an_offset_before_the_stream_starts_with_the_stream_and_says_so(sample: SampleDatabase, tmp_path: Path) -> None:
+    sample.database.run_in_transaction(lambda transaction: transaction.insert("Singers", ["SingerId"], [[987654]]))
+    done = run("tail", *options(sample), "--change-stream", sample.change_stream, "--start", "-12h", "--end", "now")
+    assert done.code == 0, done.err
+    assert 987654 in [event["payload"].get("SingerId") for event in done.events]  # type: ignore[attr-defined]
+    assert "the change stream is younger than the start" in done.err
+    read = run("read", configuration(tmp_path, sample, source={"start": "-12h", "end": "now"}))
+    assert read.code == 0, read.err
+    assert "the change stream is younger than the start" in read.err

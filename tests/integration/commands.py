@@ -54,10 +54,16 @@ def environment(host: str | None) -> dict[str, str]:
     return env | ({"SPANNER_EMULATOR_HOST": host} if host else {})
 
 
-def run(*arguments: str | Path, host: str | None = None, timeout: float = 60) -> Done:
-    """Runs a command to its end."""
+def run(*arguments: str | Path, host: str | None = None, timeout: float = 60, folder: Path | None = None) -> Done:
+    """Runs a command to its end; in a folder, as the installed program does, which imports nothing from there."""
+    command = COMMAND if folder is None else (sys.executable, "-P", *COMMAND[1:])
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, env=environment(host), timeout=timeout, check=False
+        [*command, *map(str, arguments)],
+        capture_output=True,
+        env=environment(host),
+        timeout=timeout,
+        check=False,
+        cwd=folder,
     )
     return Done(done.returncode, done.stdout, done.stderr.decode())
 

@@ -50,7 +50,7 @@ def test_without_credentials_it_says_how_to_get_them(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     for name in (bucket_module.EMULATOR, "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SpoolError, match=r"no Google credentials were found\. Run `gcloud auth"):
+    with pytest.raises(SpoolError, match=r"no valid Google Cloud credentials were found\. Run `gcloud auth"):
         opened("gs://bucket/spool").read("spool.json")
 
 

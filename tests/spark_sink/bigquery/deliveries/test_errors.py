@@ -350,7 +350,7 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
         (exceptions.BadRequest(""), "it rejects the request (without a message)"),
         (exceptions.InternalServerError("x"), "it answers 500"),
         (exceptions.ResourceExhausted("x"), "a quota is used up"),
-        (auth_exceptions.DefaultCredentialsError("x"), "no Google credentials are found"),
+        (auth_exceptions.DefaultCredentialsError("x"), "no valid Google Cloud credentials were found"),
         (auth_exceptions.RefreshError("x"), "the Google credentials are not accepted"),
         (auth_exceptions.TransportError("x"), "Google's credentials cannot be fetched"),
         (requests.exceptions.ConnectionError("x"), "it cannot be reached"),
