@@ -24,7 +24,7 @@ from connector.commands import dead_letters
 @click.option("--bucket", help="Also replicate into files below gs://BUCKET.")
 @click.option("--endpoint", help="Regional or private endpoint of Spanner.")
 @click.option("--without-spark", is_flag=True, help="Run no sink: neither PySpark nor Java is needed.")
-@click.option("--seed", type=int, help="Seed of the random values.", hidden=True)
+@click.option("--seed", type=int, help="Seed of the random values; default: a random one.")
 @click.option("--modes", help="Modes of the BigQuery sink, separated by commas.", hidden=True)
 @click.option("--bigquery-endpoint", help="An emulator's REST address.", hidden=True)
 @click.option("--bigquery-grpc-endpoint", help="An emulator's address for rows.", hidden=True)

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--modes", type=lambda text: tuple(text.split(",")), default=MODES)
     parser.add_argument("--dialect", choices=["googlesql", "postgresql"], default="googlesql")
     parser.add_argument("--without-spark", dest="with_spark", action="store_false")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--log-format", choices=["text", "json"], default="text")

@@ -136,6 +136,8 @@ class Running:
     def _wait(self) -> None:
         try:
             self.process.wait(_DRAIN)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
             self.process.kill()
             self.process.wait()
+            if isinstance(error, KeyboardInterrupt):
+                raise

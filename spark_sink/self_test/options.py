@@ -64,7 +64,7 @@ class Options:
     bigquery_grpc_endpoint: str | None = None
     modes: tuple[str, ...] = MODES
     with_spark: bool = True
-    seed: int = 0
+    seed: int = field(default_factory=lambda: secrets.randbelow(10**6))
 
     @property
     def bucket_url(self) -> str | None:

@@ -86,7 +86,7 @@ class Report:
 
     def to_text(self) -> str:
         """For people."""
-        lines = ["", "Checks"]
+        lines = ["", f"Checks (--seed {self.options.seed})"]
         for check in self.checks:
             lines.append(f"  {check.status.value:<10} {check.name}: {check.detail}")
             lines += [f"             {difference}" for difference in check.differences[:MOST_SHOWN]]

@@ -11,6 +11,8 @@ from connector.config import SourceConfig
 from connector.core.dialects import DIALECTS, IMMUTABLE, MUTABLE
 from connector.errors import ConfigurationError, SpannerCdcError, line_and_exit_code
 from connector.spool.reading import Spool
+from connector.storage.opening import open_store
+from spark_sink.bigquery.tables.table import BigQueryTarget
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import PROGRAM, CommandError, Commands
 from spark_sink.self_test.database import SPANNER_ERRORS, Leftovers, TestDatabase, words_of
@@ -91,10 +93,11 @@ class SelfTest:
         report.observations.append(held.observation())
 
     def _check_environment(self) -> None:
-        """Checks that what is installed suffices.
+        """Checks that what is installed suffices, and that the destinations exist.
 
         Raises:
             ConfigurationError: naming everything that is missing.
+            SinkError: a destination cannot be reached.
         """
         missing = []
         if self.options.with_spark:
@@ -107,6 +110,14 @@ class SelfTest:
             raise ConfigurationError(missing)
         if self.options.with_spark:
             need_java()
+        if self.options.bucket_url:
+            open_store(self.options.bucket_url, failure=SinkError, option="--bucket").find(self.names.prefix)
+        if self.options.dataset:
+            from spark_sink.bigquery.client import BigQueryClient
+
+            client = BigQueryClient(self._target(), failure=SinkError, patience=60.0)
+            if not client.dataset_exists(self.options.dataset):
+                raise ConfigurationError([f"--dataset: there is no dataset {self.options.dataset}: create it"])
 
     def _write_and_read(self, reading: Reading, start: int) -> int:
         """Commits the workload while a daemon reads, and compares; returns a timestamp after the last commit."""
@@ -129,7 +140,9 @@ class SelfTest:
                 found = reading.check_tail(kind, start, end)
                 events = found if kind == WHOLE else events
             else:
-                report.checks.append(Check(f"tail of the stream {kind}", Status.SKIPPED, test.refused[kind]))
+                report.checks.append(
+                    Check(f"tail of the stream {kind}", Status.SKIPPED, f"this server refuses it: {test.refused[kind]}")
+                )
         reading.observe_events(events, skew)
         return end
 
@@ -166,15 +179,19 @@ class SelfTest:
         if self.options.dataset:
             self._deliver_to_bigquery(delivering, left)
 
+    def _target(self) -> BigQueryTarget:
+        options = self.options
+        project = options.bigquery_project or options.project
+        return BigQueryTarget(project, options.bigquery_endpoint or "", options.bigquery_grpc_endpoint or "")
+
     def _deliver_to_bigquery(self, delivering: Delivering, left: Leftovers) -> None:
-        from spark_sink.bigquery.tables.table import BigQueryTarget
         from spark_sink.self_test.appended_rows import AppendedRows
         from spark_sink.self_test.probes.bigquery import PATIENCE, Place, delete_tables, observed, why_no_queries
 
         options, test = self.options, delivering.reading.test
         assert options.dataset is not None
-        dataset, project = options.dataset, options.bigquery_project or options.project
-        target = BigQueryTarget(project, options.bigquery_endpoint or "", options.bigquery_grpc_endpoint or "")
+        target = self._target()
+        dataset, project = options.dataset, target.project
         names = (self.names.prefix, Spool.at(delivering.reading.spool).header().spool_id)
         left.add(
             f"tables {self.names.prefix}... of dataset {project}.{dataset}",
