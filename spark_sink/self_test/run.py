@@ -31,7 +31,6 @@ from spark_sink.self_test.reading import Event, Reading
 from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
 from spark_sink.self_test.tables import CHANGED, KEYS, WHOLE
 from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
-from spark_sink.session import need_java
 
 Say = Callable[[str], None]
 
@@ -109,6 +108,8 @@ class SelfTest:
         if missing:
             raise ConfigurationError(missing)
         if self.options.with_spark:
+            from spark_sink.session import need_java  # imports PySpark
+
             need_java()
         if self.options.bucket_url:
             open_store(self.options.bucket_url, failure=SinkError, option="--bucket").find(self.names.prefix)
