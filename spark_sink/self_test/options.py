@@ -75,9 +75,10 @@ class Options:
         """What the self-test is about to make and what that may cost, a line each."""
         if self.database is None:
             where = f"a database {names.database} ({self.dialect}) in instance {self.project}/{self.instance}"
+            lines = [f"makes {where}, and deletes it at its end"]
         else:
             where = f"tables and change streams {names.prefix}... in database {self.database}"
-        lines = [f"makes {where}, and deletes them at its end"]
+            lines = [f"makes {where}, and deletes them at its end"]
         if self.bucket_url:
             lines.append(f"makes objects below {self.bucket_url}/{names.prefix.rstrip('_')}/, and deletes them")
         if self.dataset:
