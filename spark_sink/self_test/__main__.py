@@ -12,6 +12,8 @@ from spark_sink.self_test.commands import PROGRAM
 from spark_sink.self_test.options import MODES, Names, Options
 from spark_sink.self_test.run import SelfTest
 
+_log = log.Log("spark_sink.self_test")
+
 
 def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
     """Runs a self-test; returns the exit code.
@@ -26,16 +28,19 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options, names = Options(**given), Names()
+    say = _log.info if style == "json" else _say
     for line in options.announced(names):
-        _say(line)
+        say(line)
 
     def failed(error: Exception) -> None:
         if verbose:
             sys.stderr.write(log.whereabouts(error))
 
-    report, code = SelfTest(options, names, _say, program).run(failed)
-    text = orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode() if as_json else report.to_text()
-    sys.stdout.write(f"{text}\n")
+    report, code = SelfTest(options, names, say, program).run(failed)
+    if as_json:
+        sys.stdout.write(f"{orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode()}\n")
+    elif report.checks or report.left_over:
+        sys.stdout.write(f"{report.to_text()}\n")
     sys.stdout.flush()
     if report.error:
         sys.stderr.write(f"spanner-cdc: {report.error}\n")
