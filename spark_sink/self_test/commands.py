@@ -77,7 +77,7 @@ class Commands:
         with log.open("wb") as stderr:
             process = subprocess.Popen(  # noqa: S603 - no shell, and the program is this one
                 [*self._program, *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends with this process, however that ends
                 stdout=stdout,  # type: ignore[call-overload]
                 stderr=stderr,
                 env=self._environment,
@@ -88,6 +88,8 @@ class Commands:
             yield running
         finally:
             running.end()
+            if process.stdin is not None:
+                process.stdin.close()
 
     def _next(self, ending: str) -> Path:
         self._count += 1

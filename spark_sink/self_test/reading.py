@@ -81,7 +81,7 @@ class Reading:
             CommandError: it does not start.
         """
         path = self.configured("live", self.spool, self.source(WHOLE))
-        with self.commands.started("read", path) as running:
+        with self.commands.started("read", path, "--stdin-lifeline") as running:
             daemon = Daemon(running, Spool.at(self.spool))
             running.until(daemon.has_started, "its start is recorded", _START_PATIENCE)
             yield daemon
