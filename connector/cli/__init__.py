@@ -9,6 +9,7 @@ import click
 
 from connector.cli.common import INTERRUPTED, fail
 from connector.cli.proof import audit_command, verify_command
+from connector.cli.self_test import self_test_command
 from connector.cli.service import backfill_command, check_command, read_command, run_command
 from connector.cli.spool import dead_letters_group, spool_command
 from connector.cli.stream import discover_command, tail_command
@@ -30,6 +31,7 @@ for _command in (
     check_command,
     audit_command,
     verify_command,
+    self_test_command,
     spool_command,
     dead_letters_group,
 ):

@@ -17,7 +17,9 @@ from connector.cli.common import (
 from connector.commands import executors
 from connector.commands import run as service
 from connector.commands.backfill import BackfillOptions, backfill
-from connector.commands.check import check_sink, findings_of, warn
+from connector.commands.checks.findings import check_sink, findings_of, warn
+from connector.commands.checks.needs import NEEDS, needs_of, sections_of
+from connector.commands.checks.offline import refuse
 from connector.commands.read import read
 from connector.config.loading import load
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
@@ -30,7 +32,8 @@ from connector.reader.stopping import Stop
 @common_options
 def read_command(*, common: Common, config: Path, stdin_lifeline: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
-    loaded = load(config)
+    loaded = load(config, sections_of("read"))
+    refuse(loaded, needs_of("read", loaded.source.reader))
     executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
     stop = Stop(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, emulator_host=common.emulator_host)
@@ -48,6 +51,7 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool) -> None:
 def run_command(*, common: Common, config: Path) -> None:
     """Runs the daemon and the Spark sink of CONFIG as one service."""
     loaded = load(config)
+    refuse(loaded, NEEDS["run"])
     stop = Stop(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
@@ -83,6 +87,7 @@ def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
     is not finished.
     """
     loaded = load(config)
+    refuse(loaded, NEEDS["backfill"])
     stop = Stop(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
@@ -95,14 +100,23 @@ def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
 
 @click.command("check")
 @click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--for",
+    "command",
+    type=click.Choice(list(NEEDS)),
+    default="run",
+    show_default=True,
+    help="Check only what this command needs.",
+)
 @common_options
-def check_command(*, common: Common, config: Path) -> None:
+def check_command(*, common: Common, config: Path, command: str) -> None:
     """Checks CONFIG and all that it points at.
 
     Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
     """
-    loaded = load(config)
-    found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host))
+    loaded = load(config, sections_of(command))
+    needs = needs_of(command, loaded.source.reader)
+    found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host, needs=needs))
     for warning in found.warnings:
         click.echo(f"{config}: to know: {warning}")
     if found.errors:

@@ -1,21 +1,27 @@
-"""``spanner-cdc dead-letters``: runs the sinks' own command in a process, for the connector imports no sink."""
+"""Runs the sinks' own commands, ``dead-letters`` among them, in a process: the connector imports no sink."""
 
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from connector import log
 
 
 def run(config: Path, *arguments: str, verbose: bool) -> int:
-    """Runs the command with these arguments; returns its exit code, or 128 and the signal that killed it.
+    """Runs the command with these arguments; returns its exit code, as :func:`run_module` does."""
+    return run_module("spark_sink.dead_letters_command", arguments, "--", str(config), verbose=verbose)
 
-    SIGINT and SIGTERM are passed on to it.
+
+def run_module(module: str, arguments: Sequence[str], *operands: str, verbose: bool) -> int:
+    """Runs a module of the sinks in a process; returns its exit code, or 128 and the signal that killed it.
+
+    The style of the logs is added after ``arguments``. SIGINT and SIGTERM are passed on to it.
     """
     as_json, _ = log.style()
     style = ["--log-format", "json" if as_json else "text", *(["--verbose"] if verbose else [])]
-    command = [sys.executable, "-P", "-m", "spark_sink.dead_letters_command", *arguments, *style, "--", str(config)]
+    command = [sys.executable, "-P", "-m", module, *arguments, *style, *operands]
     # Its own session: a Ctrl-C at the terminal would reach it twice.
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - no shell, and the program is Python
     before = {

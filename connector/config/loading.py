@@ -5,7 +5,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -73,8 +73,13 @@ class Config(Section):
         return self
 
 
-def load(path: str | Path) -> Config:
+def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection[str]] | None = None) -> Config:
     """Reads a configuration file.
+
+    Args:
+        path: of the file.
+        sections: returns the names of the sections that are needed; the others have their defaults, whatever the file
+            has there. None for all.
 
     Raises:
         ConfigurationError: naming every fault, by field.
@@ -94,6 +99,9 @@ def load(path: str | Path) -> Config:
     if missing:
         raise ConfigurationError([f"{path}: {one}" for one in missing])
     assert isinstance(options, dict), "a mapping stays one"
+    if sections is not None:
+        unneeded = Config.model_fields.keys() - {*sections(options)}
+        options = {name: value for name, value in options.items() if name not in unneeded}
     return validated(options)
 
 

@@ -148,6 +148,10 @@ class SinkType(ABC, Generic[C]):
         """The places that must be writable."""
         return [Location("sink.dead_letters", sink.dead_letters)]
 
+    def extras(self, sink: C) -> Sequence[str]:
+        """The extras of this package that the sink needs, beside ``spark``, and ``gcs`` for its locations."""
+        return []
+
     def stream_decides(self, sink: C) -> bool:
         """Whether ``run`` must ask :meth:`stream_errors`, without tables, before it starts the sink."""
         return False

@@ -1,6 +1,6 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,10 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
             "sink.prefix": sink.prefix,
             "sink.mode": sink.mode,
         }
+
+    def extras(self, sink: BigQueryConfig) -> Sequence[str]:
+        """Google's clients."""
+        return ["bigquery"]
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` needs whole rows."""

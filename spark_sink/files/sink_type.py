@@ -46,6 +46,10 @@ class FilesSink(SparkSinkType[FilesConfig]):
             Location("sink.dead_letters", sink.dead_letters, sink.endpoint),
         ]
 
+    def extras(self, sink: FilesConfig) -> Sequence[str]:
+        """Avro needs a library."""
+        return ["avro"] if sink.format == "avro" else []
+
     def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
         """Columns whose names collide in Avro."""
         return checks.faults_of_names(sink, stream.tables)

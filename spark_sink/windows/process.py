@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from connector import log
 from connector.backfill.documents import Backfill
 from connector.commands.backfill import BackfillOptions, delivered, log_failure
-from connector.commands.check import warn
+from connector.commands.checks.findings import warn
+from connector.commands.checks.needs import sections_of
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     collect_rarely()
     try:
         with lines_of_json():
-            return _read(load(given.config), given)
+            return _read(load(given.config, sections_of("read")), given)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
         line, code = _line_and_exit_code(error)
         if isinstance(error, SpoolInUseError) and given.stdin_lifeline:

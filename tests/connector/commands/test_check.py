@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from connector.commands import check
+from connector.commands.checks import findings as check
+from connector.commands.checks import offline
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
 from tests.cloud_storage import CloudStorage, Fault, Proxy
@@ -25,7 +26,7 @@ def no_spanner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(check, "opened", lambda *_, **__: Unasked())
     monkeypatch.setattr(check, "_TIMEOUT", 0.4)
-    monkeypatch.setenv("JAVA_HOME", "/java")
+    monkeypatch.setattr(offline, "_errors_of_java", list)
 
 
 def errors(spool: str, sink: str) -> list[str]:

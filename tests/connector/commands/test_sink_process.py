@@ -199,6 +199,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runs]
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text((tmp_path / "stub.py").read_text().replace("sys.argv[1]", "'.'"))
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         return runs
 
     return made

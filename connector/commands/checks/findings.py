@@ -1,15 +1,14 @@
 """``spanner-cdc check``: finds every error of a configuration and of what it points at, at once."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from connector.commands.checks.needs import NEEDS, Needs
+from connector.commands.checks.offline import offline_errors, sink_locations
 from connector.config.destination import check_kept
 from connector.config.loading import Config
-from connector.config.sinks import Location, WatchedStream, sink_type
+from connector.config.sinks import WatchedStream, sink_type
 from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
@@ -20,8 +19,6 @@ from connector.spool.reading import Spool
 from connector.storage.locations import in_cloud_storage, with_extra_gcs
 
 _log = Log(__name__)
-
-_NEEDED_BYTES = 100 * 1024 * 1024
 
 _TIMEOUT = 10.0
 """Seconds that Cloud Storage has to answer."""
@@ -42,31 +39,35 @@ class Findings:
     estimates: list[str] = field(default_factory=list)
 
 
-async def findings_of(config: Config, *, emulator_host: str | None) -> Findings:
-    """Checks everything that a valid configuration points at; Spanner is opened once."""
-    errors, newest = _errors_of_spool(config)
+async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs = NEEDS["run"]) -> Findings:
+    """Checks everything that a valid configuration points at, as far as a command needs it; Spanner is opened once."""
+    errors = [*offline_errors(config, needs), *_errors_of_buckets(config, needs)]
+    is_usable = not any(error.startswith("spool.path:") for error in errors) or not in_cloud_storage(config.spool.path)
+    of_spool, newest = _errors_of_spool(config) if is_usable else ([], None)
+    errors += of_spool
+    if needs.sink and newest is not None:
+        errors += _errors_of_destination(config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []
     watched: WatchedStream | None = None
-    errors += _errors_of_locations(config, kind.locations(sink))
     try:
         async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
             stream.warn_of_tables()
             watched = watched_stream(stream, config)
-            errors += kind.stream_errors(sink, watched)
-            warnings = kind.warnings(sink, watched)
+            if needs.sink:
+                errors += kind.stream_errors(sink, watched)
+                warnings = kind.warnings(sink, watched)
             await _check_range(stream, config, newest)
     except ConfigurationError as error:
         errors += error.errors
     except SpannerCdcError as error:
         errors.append(f"source: {error}")
-    errors += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        errors.append("spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17")
-    if not errors and watched is not None:
-        estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
-    return Findings(errors, warnings, estimates)
+    if needs.sink:
+        errors += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
+        if not errors and watched is not None:
+            estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
+    return Findings(list(dict.fromkeys(errors)), warnings, estimates)
 
 
 def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
@@ -109,12 +110,13 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         raise ConfigurationError(errors)
 
 
-def _errors_of_locations(config: Config, locations: Iterable[Location]) -> list[str]:
-    """Locations of the sink that cannot be written."""
-    errors = []
-    for location in locations:
-        errors += _errors_of_location(location.option, location.path, location.endpoint)
-    if not config.spark.master.startswith("local") and not in_cloud_storage(config.sink.dead_letters):
+def _errors_of_buckets(config: Config, needs: Needs) -> list[str]:
+    """Buckets that the command cannot use, and dead letters where executors cannot write them."""
+    errors = _errors_of_bucket("spool.path", config.spool.path, None)
+    for location in sink_locations(config, needs):
+        errors += _errors_of_bucket(location.option, location.path, location.endpoint)
+    local = needs.sink and not in_cloud_storage(config.sink.dead_letters)
+    if needs.spark and local and not config.spark.master.startswith("local"):
         errors.append("sink.dead_letters: the executors of a cluster do not share a disk: use gs://bucket/prefix")
     return errors
 
@@ -132,6 +134,17 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
             raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
 
 
+def _errors_of_destination(config: Config) -> list[str]:
+    """Another destination than the sink has delivered the spool to."""
+    try:
+        check_kept(config)
+    except ConfigurationError as error:
+        return error.errors
+    except SpannerCdcError as error:
+        return [f"spool.path: {error}"]
+    return []
+
+
 def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
     """Where the first queries after an epoch start: the initial query always at its own start."""
     initial = [at.start_timestamp for at in cut if at.token == INITIAL_TOKEN]
@@ -141,9 +154,7 @@ def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
 def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     """Errors of the spool, and its newest epoch, or None where it has none."""
     source = config.source
-    errors = _errors_of_location("spool.path", config.spool.path)
-    if errors and in_cloud_storage(config.spool.path):
-        return errors, None
+    errors: list[str] = []
     spool = Spool.at(config.spool.path)
     try:
         spool.check_source(source.name)
@@ -153,10 +164,6 @@ def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     except SpannerCdcError as error:
         return [*errors, f"spool.path: {error}"], None
     newest = None
-    try:
-        check_kept(config)
-    except ConfigurationError as error:
-        errors += error.errors
     for epoch in range(first, latest + 1):
         try:
             for manifest in spool.manifests(epoch, epoch):
@@ -182,11 +189,9 @@ def _errors_of_segments(spool: Spool, files: Iterable[SegmentFile]) -> list[str]
     return errors
 
 
-def _errors_of_location(field: str, path: str, endpoint: str | None = None) -> list[str]:
-    return _errors_of_bucket(field, path, endpoint) if in_cloud_storage(path) else _errors_of_folder(field, path)
-
-
 def _errors_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
+    if not in_cloud_storage(url):
+        return []
     try:
         with with_extra_gcs(SpoolError):
             from connector.storage.bucket import Bucket
@@ -196,18 +201,4 @@ def _errors_of_bucket(field: str, url: str, endpoint: str | None) -> list[str]:
         return [f"{field}: {error}"]
     if missing:
         return [f"{field}: this account lacks {', '.join(missing)} for {url}; roles/storage.objectUser has all of them"]
-    return []
-
-
-def _errors_of_folder(field: str, path: str) -> list[str]:
-    folder = Path(path).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        return [f"{field}: {folder} is not a folder"]
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return [f"{field}: {folder} cannot be written to"]
-    free = shutil.disk_usage(folder).free
-    if free < _NEEDED_BYTES:
-        return [f"{field}: only {free // 1_000_000} MB are free at {folder}"]
     return []

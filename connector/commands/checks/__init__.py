@@ -1,0 +1,1 @@
+"""What `spanner-cdc check` finds, and what `run` and `read` refuse before they open anything."""

@@ -1,0 +1,148 @@
+"""What can be found out about a configuration without calling anyone: ``run`` and ``read`` refuse it at once.
+
+Missing libraries and Java, folders that cannot be written to, a full disk, a status port that is taken.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import util
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from connector.commands.checks.needs import Needs
+from connector.config.loading import Config
+from connector.config.sinks import Location, sink_type
+from connector.errors import ConfigurationError
+from connector.storage.locations import in_cloud_storage
+
+_NEEDED_BYTES = 100 * 1024 * 1024
+_JAVA, _JAVA_TIMEOUT = 17, 20.0
+_OLDEST_SPARK, _OLDEST_FOR_EXECUTORS = (4, 0), (4, 1)
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "spark": ("pyspark", "py4j"),
+    "gcs": ("google.cloud.storage",),
+    "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
+    "avro": ("fastavro",),
+}
+"""What an extra of this package brings."""
+
+
+def refuse(config: Config, needs: Needs) -> None:
+    """Checks all that can be checked without calling anyone.
+
+    Raises:
+        ConfigurationError: with every error.
+    """
+    errors = offline_errors(config, needs)
+    if errors:
+        raise ConfigurationError(errors)
+
+
+def offline_errors(config: Config, needs: Needs) -> list[str]:
+    """Every error of the machine, of its libraries and of the local folders that a command needs."""
+    errors = [*_errors_of_libraries(config, needs), *errors_of_folder("spool.path", config.spool.path)]
+    for location in sink_locations(config, needs):
+        errors += errors_of_folder(location.option, location.path)
+    if needs.spark:
+        errors += [*errors_of_folder("spark.checkpoint", config.spark.checkpoint), *_errors_of_java()]
+    if needs.status:
+        errors += _errors_of_port(config.status.host, config.status.port)
+    return list(dict.fromkeys(errors))
+
+
+def sink_locations(config: Config, needs: Needs) -> Iterable[Location]:
+    """Where the sink writes, if the command has one that does."""
+    return sink_type(config.sink.type).locations(config.sink) if needs.sink and needs.spark else ()
+
+
+def errors_of_folder(field: str, path: str) -> list[str]:
+    """What keeps a local folder from being written to; nothing of a path in Cloud Storage."""
+    if "://" in path:
+        return []
+    folder = Path(path).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        return [f"{field}: {folder} is not a folder"]
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [f"{field}: {folder} cannot be written to"]
+    free = shutil.disk_usage(folder).free
+    if free < _NEEDED_BYTES:
+        return [f"{field}: only {free // 1_000_000} MB are free at {folder}"]
+    return []
+
+
+def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
+    wanted: dict[str, str] = {}
+    if needs.spark:
+        wanted["spark"] = "Spark"
+    locations = {"spool.path": config.spool.path}
+    if needs.sink:
+        wanted |= dict.fromkeys(sink_type(config.sink.type).extras(config.sink), f"sink.type: {config.sink.type}")
+        locations |= {one.option: one.path for one in sink_type(config.sink.type).locations(config.sink)}
+    for option, path in locations.items():
+        if in_cloud_storage(path):
+            wanted.setdefault("gcs", f"{option}: gs://")
+    for extra, what in wanted.items():
+        if not all(_is_installed(name) for name in _LIBRARIES.get(extra, ())):
+            yield f"{what} needs the extra {extra}, which is not installed: pip install 'spanner-cdc-spark[{extra}]'"
+        elif extra == "spark":
+            yield from _errors_of_spark(config)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # a parent is missing, or the module is hidden
+        return False
+
+
+def _errors_of_spark(config: Config) -> Iterator[str]:
+    """PySpark that is too old."""
+    on_executors = config.source.reader == "executors"
+    oldest = _OLDEST_FOR_EXECUTORS if on_executors else _OLDEST_SPARK
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        return  # a cluster's own, which is on the import path without metadata
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if numbers < oldest:
+        what = "source.reader: executors needs" if on_executors else "the sinks need"
+        yield f"{what} PySpark {'.'.join(map(str, oldest))} or newer, not {found}: pip install -U pyspark"
+
+
+def _errors_of_java() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        return ["spark: there is no Java on PATH and no JAVA_HOME; Spark needs Java 17 or newer"]
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False
+        )
+    except OSError as error:
+        return [f"spark: {java} cannot be run ({error.strerror}): correct JAVA_HOME; Spark needs Java 17 or newer"]
+    except subprocess.TimeoutExpired:
+        return []  # a slow machine, and no proof of anything
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found is not None and int(found[1]) < _JAVA:
+        return [f"spark: {java} is Java {found[1]}; Spark needs Java 17 or newer"]
+    return []
+
+
+def _errors_of_port(host: str, port: int) -> list[str]:
+    if port == 0:
+        return []
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        reason = error.strerror or error
+        return [f"status.port: {host}:{port} cannot be used ({reason}): choose another, or 0 for any that is free"]
+    return []

@@ -1,0 +1,74 @@
+"""``python -m spark_sink.self_test``, which ``spanner-cdc self-test`` runs: the connector imports no sink."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+
+import orjson
+
+from connector import log
+from spark_sink.self_test.commands import PROGRAM
+from spark_sink.self_test.options import MODES, Names, Options
+from spark_sink.self_test.run import SelfTest
+
+_log = log.Log("spark_sink.self_test")
+
+
+def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
+    """Runs a self-test; returns the exit code.
+
+    Args:
+        arguments: of the command line.
+        program: runs ``spanner-cdc``.
+    """
+    given = vars(_parser().parse_args(arguments))
+    as_json, verbose, style = given.pop("json"), given.pop("verbose"), given.pop("log_format")
+    log.configure(json=style == "json", verbose=verbose)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options, names = Options(**given), Names()
+    say = _log.info if style == "json" else _say
+    for line in options.announced(names):
+        say(line)
+
+    def failed(error: Exception) -> None:
+        if verbose:
+            sys.stderr.write(log.whereabouts(error))
+
+    report, code = SelfTest(options, names, say, program).run(failed)
+    if as_json:
+        sys.stdout.write(f"{orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode()}\n")
+    elif report.checks or report.left_over:
+        sys.stdout.write(f"{report.to_text()}\n")
+    sys.stdout.flush()
+    if report.error:
+        sys.stderr.write(f"spanner-cdc: {report.error}\n")
+    return code
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"self-test: {line}\n")
+    sys.stderr.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spanner-cdc self-test")
+    parser.add_argument("--project", required=True)
+    parser.add_argument("--instance", required=True)
+    for name in ("database", "dataset", "bigquery-project", "bucket", "emulator-host", "endpoint"):
+        parser.add_argument(f"--{name}")
+    for name in ("bigquery-endpoint", "bigquery-grpc-endpoint"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--modes", type=lambda text: tuple(text.split(",")), default=MODES)
+    parser.add_argument("--dialect", choices=["googlesql", "postgresql"], default="googlesql")
+    parser.add_argument("--without-spark", dest="with_spark", action="store_false")
+    parser.add_argument("--seed", type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

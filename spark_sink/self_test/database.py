@@ -1,0 +1,261 @@
+"""Makes the database, tables and change streams of a self-test, and deletes what it made."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, NotFound
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseDialect
+from google.cloud.spanner_v1.database import Database
+from google.cloud.spanner_v1.instance import Instance
+from grpc import StatusCode
+
+from connector.core.timestamps import SECOND
+from connector.errors import ConfigurationError
+from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.tables import (
+    CHANGED,
+    KEYS,
+    MUTABLE,
+    SCALARS,
+    WHOLE,
+    Table,
+    stream_ddl,
+    tables,
+    unwatched_table,
+    uuid_table,
+)
+from spark_sink.self_test.values import Limits
+from spark_sink.self_test.workload import INSERT, Committed, Mod, Planned, Planner, commit, nanoseconds
+
+_TIMEOUT = 600.0
+_FIRST_TIMEOUT = 30.0
+"""Seconds for the first call, so that a wrong address is noticed soon."""
+
+_EMULATOR = "SPANNER_EMULATOR_HOST"
+_MAKES_NOTHING = {
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.PERMISSION_DENIED,
+    StatusCode.UNIMPLEMENTED,
+}
+"""Codes of a refused statement; after another one it may have been carried out."""
+
+SPANNER_ERRORS = (GoogleAPIError, GoogleAuthError)
+
+
+def words_of(error: Exception) -> str:
+    """An error of Google's clients on one line."""
+    if isinstance(error, GoogleAPICallError):
+        code = error.grpc_status_code
+        return " ".join(f"{code.name if code else error.code}: {error.message}".split())
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What was made and is to be deleted, the newest first."""
+
+    made: list[tuple[str, str, Callable[[], object]]] = field(default_factory=list)
+
+    def add(self, what: str, command: str, delete: Callable[[], object]) -> None:
+        """Remembers how something is deleted; called before it is made, so that nothing is forgotten.
+
+        Args:
+            what: it is.
+            command: deletes it by hand.
+            delete: deletes it, and does nothing if it is not there.
+        """
+        self.made.append((what, command, delete))
+
+    def delete(self) -> list[tuple[str, str]]:
+        """Deletes everything; returns what is left, each with its command. A second Ctrl-C ends it early."""
+        left: list[tuple[str, str]] = []
+        while self.made:
+            what, command, delete = self.made[-1]
+            try:
+                delete()
+            except KeyboardInterrupt:
+                left += [(what, command) for what, command, _ in reversed(self.made)]
+                self.made.clear()
+                return left
+            except Exception as error:  # noqa: BLE001 - whatever it is, the rest is deleted and this is reported
+                left.append((f"{what} ({words_of(error)})", command))
+            self.made.pop()
+        return left
+
+
+@dataclass(slots=True)
+class TestDatabase:
+    """The database with its tables and change streams.
+
+    Attributes:
+        tables: those that the change streams watch, by name.
+        streams: the kinds of change streams that were created.
+        refused: kinds of streams, or tables, that the server refused, each with its words.
+        created: when the change streams were about to be created, by Spanner's clock, in nanoseconds since 1970.
+        committed: by the workload.
+        unwatched: transactions on the table whose key alone is watched.
+    """
+
+    options: Options
+    names: Names
+    dialect: str
+    id: str
+    database: Database
+    tables: dict[str, Table] = field(default_factory=dict)
+    streams: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    created: int = 0
+    committed: list[Committed] = field(default_factory=list)
+    unwatched: list[Committed] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, options: Options, names: Names, left: Leftovers) -> "TestDatabase":
+        """Makes it, or tables and change streams in the one that is named.
+
+        Raises:
+            ConfigurationError: there is no such instance or database.
+            GoogleAPIError, GoogleAuthError: Spanner refuses, or cannot be reached.
+        """
+        if options.emulator_host:
+            os.environ[_EMULATOR] = options.emulator_host
+        else:
+            os.environ.pop(_EMULATOR, None)
+        endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
+        client = spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
+        instance = _instance(client, options, left)
+        if options.database is None:
+            made = _create_database(instance, options, names, left)
+            found = cls(options, names, options.dialect, names.database, made)
+        else:
+            named = instance.database(options.database)
+            if not named.exists():
+                raise ConfigurationError([f"--database: there is no database {options.database} in {instance.name}"])
+            named.reload()
+            is_postgresql = named.database_dialect == DatabaseDialect.POSTGRESQL
+            found = cls(options, names, "postgresql" if is_postgresql else "googlesql", options.database, named)
+        found._create(left)
+        return found
+
+    def now(self) -> int:
+        """Spanner's clock, nanoseconds since 1970."""
+        with self.database.snapshot() as snapshot:
+            (row,) = list(snapshot.execute_sql("SELECT CURRENT_TIMESTAMP"))
+        return nanoseconds(row[0])
+
+    def clock_skew(self) -> float:
+        """Seconds by which Spanner's clock is before this machine's, give or take half a round trip."""
+        before = time.time()
+        there = self.now() / SECOND
+        return there - (before + time.time()) / 2
+
+    def write(self) -> None:
+        """Commits the workload.
+
+        Raises:
+            GoogleAPIError: Spanner refuses a transaction.
+        """
+        limits = Limits(self.options.emulator_host is not None, 9 if self.dialect == "googlesql" else 6)
+        planner = Planner(self.tables, Random(self.options.seed), limits)  # noqa: S311 - values, no secret
+        for planned in planner.transactions():
+            if planned.mods:
+                self.committed.append(commit(self.database, planned, self.tables))
+
+    def write_unwatched(self) -> None:
+        """Inserts, updates and deletes a row of the table whose key alone is watched."""
+        table = unwatched_table(self.names)
+        for mod_type, note in ((INSERT, "a"), ("UPDATE", "b"), ("DELETE", "b")):
+            mod = Mod(table.name, mod_type, ("1",), {"id": "1", "note": note}, frozenset({"note"}))
+            self.unwatched.append(commit(self.database, Planned((mod,)), {table.name: table}))
+
+    def _create(self, left: Leftovers) -> None:
+        """Creates what every server must accept at once, because each change of a schema takes a while; then the rest.
+
+        Raises:
+            GoogleAPIError: that is refused.
+        """
+        # local-bigquery leaves appended arrays of these types encoded.
+        omitted = {"BYTES", "JSON"} if self.options.bigquery_endpoint else set[str]()
+        arrays = [kind for kind in SCALARS if kind not in omitted]
+        self.tables = {table.name: table for table in tables(self.names, arrays)}
+        optional = uuid_table(self.names), unwatched_table(self.names)
+        self._add(left, *(("TABLE", table.name, table.ddl(self.dialect)) for table in self.tables.values()))
+        for table in optional:
+            self._try(left, table.name, "TABLE", table.name, table.ddl(self.dialect))
+        if optional[0].name not in self.refused:
+            self.tables[optional[0].name] = optional[0]
+        self.created = self.now()
+        watched = tuple(self.tables.values())
+        whole = stream_ddl(self.names, WHOLE, watched, self.dialect)
+        self._add(left, ("CHANGE STREAM", self.names.of(WHOLE), whole))
+        for kind, chosen in ((CHANGED, watched), (MUTABLE, watched), (KEYS, optional[1:])):
+            statement = stream_ddl(self.names, kind, chosen, self.dialect)
+            self._try(left, kind, "CHANGE STREAM", self.names.of(kind), statement)
+        self.streams = [kind for kind in (WHOLE, CHANGED, MUTABLE, KEYS) if kind not in self.refused]
+
+    def _try(self, left: Leftovers, what: str, kind: str, name: str, statement: str) -> None:
+        """Creates what a server may refuse."""
+        try:
+            self._add(left, (kind, name, statement))
+        except GoogleAPICallError as error:
+            self.refused[what] = words_of(error)
+            if self.options.database is not None and error.grpc_status_code in _MAKES_NOTHING:
+                left.made.pop()
+
+    def _add(self, left: Leftovers, *made: tuple[str, str, str]) -> None:
+        """Creates things, each with its kind, name and statement; they are dropped unless the whole database is."""
+        for kind, name, _ in made if self.options.database is not None else ():
+            drop = f"DROP {kind} {name}"
+            command = f"gcloud spanner databases ddl update {self.id} {_flags(self.options)} --ddl='{drop}'"
+            left.add(f"{kind.lower()} {name}", command, partial(self._drop, drop))
+        self._ddl(*(statement for _, _, statement in made))
+
+    def _drop(self, statement: str) -> None:
+        with suppress(NotFound):
+            self._ddl(statement)
+
+    def _ddl(self, *statements: str) -> None:
+        self.database.update_ddl(statements).result(timeout=_TIMEOUT)
+
+
+def _flags(options: Options) -> str:
+    return f"--project={options.project} --instance={options.instance}"
+
+
+def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:
+    """The instance; on an emulator, which begins with none, it is made.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    config = f"{client.project_name}/instanceConfigs/emulator-config"
+    instance: Instance = client.instance(options.instance, config, node_count=1)
+    try:
+        client.instance_admin_api.get_instance(name=instance.name, retry=None, timeout=_FIRST_TIMEOUT)
+    except NotFound:
+        if options.emulator_host is None:
+            raise ConfigurationError([f"--instance: there is no instance {instance.name}"]) from None
+        command = f"gcloud spanner instances delete {options.instance} --project={options.project}"
+        left.add(f"instance {options.instance} of the emulator", command, instance.delete)
+        instance.create().result(timeout=_TIMEOUT)
+    return instance
+
+
+def _create_database(instance: Instance, options: Options, names: Names, left: Leftovers) -> Database:
+    kind = DatabaseDialect.POSTGRESQL if options.dialect == "postgresql" else DatabaseDialect.GOOGLE_STANDARD_SQL
+    database: Database = instance.database(names.database, database_dialect=kind)
+
+    def drop() -> None:
+        with suppress(NotFound):
+            database.drop()
+
+    left.add(f"database {names.database}", f"gcloud spanner databases delete {names.database} {_flags(options)}", drop)
+    database.create().result(timeout=_TIMEOUT)
+    return database

@@ -1,0 +1,1 @@
+"""Probes: what services do that their pages do not promise."""

@@ -1,0 +1,223 @@
+"""Reads what was committed: live, by a daemon into a spool, and again, by a bounded ``tail``; compares both."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from connector.core.timestamps import SECOND, format_rfc3339, parse
+from connector.envelope.events import EventWriter
+from connector.errors import SpoolError
+from connector.spool.reading import Spool
+from spark_sink.self_test.commands import CommandError, Commands, Done, Running
+from spark_sink.self_test.comparison import Comparison, Wanted
+from spark_sink.self_test.database import TestDatabase
+from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
+from spark_sink.self_test.tables import CHANGED, WHOLE
+
+_START_PATIENCE = 120.0
+_READ_PATIENCE = 300.0
+_PERCENTILES = (50, 90, 100)
+
+Event = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads the database's change streams.
+
+    Args:
+        test: the database.
+        commands: run ``spanner-cdc``.
+        folder: for spools.
+        report: gets the checks and observations.
+    """
+
+    test: TestDatabase
+    commands: Commands
+    folder: Path
+    report: Report
+
+    @property
+    def spool(self) -> Path:
+        """The spool that the daemon writes."""
+        return self.folder / "spool"
+
+    def source(self, kind: str, **more: object) -> dict[str, object]:
+        """The section ``source`` of a configuration that reads a change stream."""
+        options = self.test.options
+        return {
+            "project": options.project,
+            "instance": options.instance,
+            "database": self.test.id,
+            "change_stream": self.test.names.of(kind),
+            "endpoint": options.endpoint,
+            "emulator_host": options.emulator_host,
+            "workers": 1,
+            **more,
+        }
+
+    def configured(self, name: str, spool: Path, source: Mapping[str, object], **more: object) -> Path:
+        """Writes a configuration with its own spool, for a process that runs beside others."""
+        node = {
+            "source": source,
+            "spool": {"path": str(spool)},
+            "status": {"port": 0},
+            "sink": {"type": "files", "path": str(self.folder / "unused"), "dead_letters": str(self.folder / "none")},
+            **more,
+        }
+        return self.commands.configured(name, node)
+
+    @contextmanager
+    def live(self) -> Iterator["Daemon"]:
+        """A daemon that reads from now on, while the context is open.
+
+        Raises:
+            CommandError: it does not start.
+        """
+        path = self.configured("live", self.spool, self.source(WHOLE))
+        with self.commands.started("read", path, "--stdin-lifeline") as running:
+            daemon = Daemon(running, Spool.at(self.spool))
+            running.until(daemon.has_started, "its start is recorded", _START_PATIENCE)
+            yield daemon
+
+    def check_spool(self, end: int) -> None:
+        """Compares the spool with what was committed, and with a second read of the change stream (``audit``)."""
+        differences = self._spool_differences()
+        if differences and self.test.options.emulator_host and self._skipped(differences):
+            self._read_again(end)
+            differences = self._spool_differences()
+        self.compared("daemon and spool", differences, self._mods())
+        done = self.commands.run("audit", self.spool, "--json", *self._host())
+        if done.code in (0, 1):
+            node = json.loads(done.out)
+            found = tuple(json.dumps(one) for one in node["first_findings"])
+            status = Status.GOOD if done.code == 0 else Status.DIFFERENT
+            detail = f"{node['transactions']} transactions, {node['findings']} findings"
+            self.report.checks.append(Check("audit of the spool", status, detail, found))
+        else:
+            self.failed("audit of the spool", done)
+
+    def check_tail(self, kind: str, start: int, end: int) -> list[Event]:
+        """Reads a change stream from ``start`` to ``end``, in the past, and compares; returns its events."""
+        arguments = ["--project", self.test.options.project, "--instance", self.test.options.instance]
+        arguments += ["--database", self.test.id, "--change-stream", self.test.names.of(kind), *self._host()]
+        arguments += ["--start", format_rfc3339(start), "--end", format_rfc3339(end)]
+        name = f"tail of the stream {kind}"
+        done = self.commands.run("tail", *arguments)
+        if done.code:
+            self.failed(name, done)
+            return []
+        events = [orjson.loads(line) for line in done.out.splitlines()]
+        wanted = Wanted(whole_rows=kind != CHANGED, ordered=True, tags=self.tags)
+        found = Comparison(self.test.tables, self.test.committed, wanted).differences(events)
+        self.compared(name, found, self._mods())
+        return events
+
+    def observe_events(self, events: list[Event], skew: float) -> None:
+        """Notes what the events show of the service: latency, tags, partitions and records of a transaction."""
+        received: dict[str, int] = {}  # of each transaction the last record
+        for event in self._spool_events():
+            at = parse(event["read_timestamp"])
+            received[event["source_timestamp"]] = max(at, received.get(event["source_timestamp"], 0))
+        delays = sorted((at - parse(committed)) / SECOND for committed, at in received.items())
+        if delays:
+            shown = ", ".join(f"p{p} {delays[min(len(delays) * p // 100, len(delays) - 1)]:.3f}" for p in _PERCENTILES)
+            self._saw(
+                f"seconds from a commit to its last record, of {len(delays)} transactions",
+                f"{shown}; Spanner's clock is {skew:+.3f} s from this machine's",
+            )
+        metadata = [event["source_metadata"] for event in events]
+        tags = {one["transaction_tag"] for one in metadata}
+        self._saw("transaction tags", f"{len(tags - {''})} of 1 are returned")
+        if metadata:
+            partitions = max(int(one["number_of_partitions_in_transaction"]) for one in metadata)
+            records = max(int(one["number_of_records_in_transaction"]) for one in metadata)
+            self._saw("the largest transaction", f"{records} records, on {partitions} partitions")
+
+    @property
+    def tags(self) -> bool:
+        """Whether the server keeps transaction tags; the emulator does not."""
+        return self.test.options.emulator_host is None
+
+    def compared(self, name: str, differences: list[str], count: int) -> None:
+        """Adds the check of a comparison of ``count`` mods."""
+        status = Status.DIFFERENT if differences else Status.GOOD
+        detail = f"{len(differences)} differences" if differences else "every mod once, as it was committed"
+        self.report.checks.append(Check(name, status, f"{count} mods: {detail}", tuple(differences)))
+
+    def failed(self, name: str, done: Done) -> None:
+        """Adds the check of a command that failed."""
+        self.report.checks.append(Check(name, Status.FAILED, f"exit code {done.code}: {done.words}"))
+
+    def _host(self) -> list[str]:
+        host = self.test.options.emulator_host
+        return ["--emulator-host", host] if host else []
+
+    def _mods(self) -> int:
+        return sum(len(transaction.mods) for transaction in self.test.committed)
+
+    def _spool_events(self) -> Iterator[Event]:
+        spool = Spool.at(self.spool)
+        writer = EventWriter(spool.schema)
+        for manifest in spool.manifests(spool.floor(), spool.latest()):
+            for file in manifest.files:
+                for batch in spool.batches(file):
+                    yield from map(orjson.loads, writer.lines(batch))
+
+    def _spool_differences(self) -> list[str]:
+        wanted = Wanted(ordered=True, tags=self.tags)
+        return Comparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events())
+
+    def _skipped(self, differences: list[str]) -> bool:
+        return all(one.startswith("missing: ") for one in differences)
+
+    def _read_again(self, end: int) -> None:
+        """Reads what a live query of the emulator has skipped: it returns everything to bounded queries."""
+        self._saw("live queries of the emulator", "skipped a transaction, as this emulator is known to: read again")
+        start = Spool.at(self.spool).header().start
+        shutil.rmtree(self.spool)
+        source = self.source(WHOLE, start=format_rfc3339(start), end=format_rfc3339(end))
+        done = self.commands.run("read", self.configured("again", self.spool, source))
+        if done.code:
+            raise CommandError(f"`spanner-cdc read` ended with {done.code}: {done.words}")
+
+    def _saw(self, about: str, detail: str) -> None:
+        self.report.observations.append(Observation(about, Verdict.SEEN, detail))
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A daemon that reads into a spool."""
+
+    running: Running
+    spool: Spool
+
+    def has_started(self) -> bool:
+        """Whether its start is resolved, so that every later commit is read."""
+        try:
+            self.spool.header()
+        except (FileNotFoundError, SpoolError):
+            return False
+        return True
+
+    def finish(self, end: int) -> Done:
+        """Waits until everything up to ``end`` is sealed, and drains.
+
+        Raises:
+            CommandError: it ended, or the watermark does not reach ``end``.
+        """
+        self.running.until(self._reaches(end), f"the watermark has passed {format_rfc3339(end)}", _READ_PATIENCE)
+        return self.running.stop()
+
+    def _reaches(self, end: int) -> Callable[[], bool]:
+        def reached() -> bool:
+            latest = self.spool.latest()
+            return latest > 0 and self.spool.manifest(latest).watermark_high >= end
+
+        return reached

@@ -1,0 +1,239 @@
+"""One self-test from its beginning to its end: makes, writes, reads, delivers, compares, probes, and deletes."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from connector.config import SourceConfig
+from connector.core.dialects import DIALECTS, IMMUTABLE, MUTABLE
+from connector.errors import ConfigurationError, SpannerCdcError, line_and_exit_code
+from connector.spool.reading import Spool
+from connector.storage.opening import open_store
+from spark_sink.bigquery.tables.table import BigQueryTarget
+from spark_sink.errors import SinkError
+from spark_sink.self_test.commands import PROGRAM, CommandError, Commands
+from spark_sink.self_test.database import SPANNER_ERRORS, Leftovers, TestDatabase, words_of
+from spark_sink.self_test.delivering import Delivering
+from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.probes.change_stream import (
+    Asking,
+    HeldQuery,
+    Range,
+    bounded_queries,
+    heartbeats,
+    keys_only,
+    refusals,
+)
+from spark_sink.self_test.reading import Event, Reading
+from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
+from spark_sink.self_test.tables import CHANGED, KEYS, WHOLE
+from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class SelfTest:
+    """A self-test.
+
+    Attributes:
+        options: of the command line.
+        names: of what it makes.
+        say: prints a line of progress.
+        program: runs ``spanner-cdc``.
+    """
+
+    options: Options
+    names: Names
+    say: Say
+    program: Sequence[str] = PROGRAM
+
+    def run(self, failed: Callable[[Exception], None]) -> tuple[Report, int]:
+        """Runs it; returns what was found, and the exit code. Deletes what it made in any case.
+
+        Args:
+            failed: called with an error that ends it early, before anything is deleted.
+        """
+        report, left = Report(self.options, self.names), Leftovers()
+        code = 0
+        try:
+            with tempfile.TemporaryDirectory(prefix="spanner-cdc-self-test-") as folder:
+                self._run(Path(folder), report, left)
+        except KeyboardInterrupt:
+            report.error, code = "it was stopped", 130
+        except Exception as error:  # noqa: BLE001 - whatever it is, what was made is deleted
+            failed(error)
+            report.error, code = _line(error)
+        if left.made:
+            self.say("deleting what was made")
+        report.left_over = left.delete()
+        return report, code or int(not report.is_good)
+
+    def _run(self, folder: Path, report: Report, left: Leftovers) -> None:
+        self._check_environment()
+        self.say("making tables and change streams")
+        test = TestDatabase.make(self.options, self.names, left)
+        report.observations += [
+            Observation(f"creating {name}", Verdict.SEEN, f"refused: {words}") for name, words in test.refused.items()
+        ]
+        reading = Reading(test, Commands(folder, self.options.emulator_host, self.program), folder, report)
+        start = test.now()
+        held = HeldQuery(self._asking(reading, WHOLE), start)
+        with held.held():
+            end = self._write_and_read(reading, start)
+            self._probe(reading, start, end)
+            if self.options.with_spark:
+                self._deliver(reading, end, left)
+            else:
+                report.checks.append(Check("sinks", Status.SKIPPED, "--without-spark"))
+        report.observations.append(held.observation())
+
+    def _check_environment(self) -> None:
+        """Checks that what is installed suffices, and that the destinations exist.
+
+        Raises:
+            ConfigurationError: naming everything that is missing.
+            SinkError: a destination cannot be reached.
+        """
+        missing = []
+        if self.options.with_spark:
+            missing += _missing("pyspark", "spark", "sinks (or --without-spark)")
+        if self.options.dataset:
+            missing += _missing("google.cloud.bigquery_storage_v1", "bigquery", "--dataset")
+        if self.options.bucket:
+            missing += _missing("google.cloud.storage", "gcs", "--bucket")
+        if missing:
+            raise ConfigurationError(missing)
+        if self.options.with_spark:
+            from spark_sink.session import need_java  # imports PySpark
+
+            need_java()
+        if self.options.bucket_url:
+            open_store(self.options.bucket_url, failure=SinkError, option="--bucket").find(self.names.prefix)
+        if self.options.dataset:
+            from spark_sink.bigquery.client import BigQueryClient
+
+            client = BigQueryClient(self._target(), failure=SinkError, patience=60.0)
+            if not client.dataset_exists(self.options.dataset):
+                raise ConfigurationError([f"--dataset: there is no dataset {self.options.dataset}: create it"])
+
+    def _write_and_read(self, reading: Reading, start: int) -> int:
+        """Commits the workload while a daemon reads, and compares; returns a timestamp after the last commit."""
+        test, report = reading.test, reading.report
+        skew = test.clock_skew()
+        with reading.live() as daemon:
+            self.say("writing, while a daemon reads")
+            test.write()
+            if KEYS in test.streams:
+                test.write_unwatched()
+            end = test.now()
+            done = daemon.finish(end)
+        if done.code:
+            reading.failed("daemon", done)
+        self.say("comparing the spool, and reading again")
+        reading.check_spool(end)
+        events: list[Event] = []
+        for kind in (WHOLE, CHANGED, MUTABLE_STREAM):
+            if kind in test.streams:
+                found = reading.check_tail(kind, start, end)
+                events = found if kind == WHOLE else events
+            else:
+                report.checks.append(
+                    Check(f"tail of the stream {kind}", Status.SKIPPED, f"this server refuses it: {test.refused[kind]}")
+                )
+        reading.observe_events(events, skew)
+        return end
+
+    def _probe(self, reading: Reading, start: int, end: int) -> None:
+        """Asks Spanner what its pages do not promise."""
+        self.say("probing change streams")
+        test, seen = reading.test, reading.report.observations
+        commit = test.committed[len(test.committed) // 2].timestamp
+        range_ = Range(test.created, start, end, commit)
+        whole = self._asking(reading, WHOLE)
+        seen += asyncio.run(bounded_queries(whole, range_))
+        seen.append(asyncio.run(heartbeats(whole, test.now())))
+        seen += asyncio.run(refusals(whole, range_, test.now()))
+        if MUTABLE_STREAM in test.streams:
+            mutable = self._asking(reading, MUTABLE_STREAM, MUTABLE)
+            seen += asyncio.run(bounded_queries(mutable, range_))
+            seen.append(asyncio.run(heartbeats(mutable, test.now())))
+        if KEYS in test.streams:
+            seen.append(asyncio.run(keys_only(self._asking(reading, KEYS), range_)))
+
+    def _asking(self, reading: Reading, kind: str, mode: str = IMMUTABLE) -> Asking:
+        source = SourceConfig.model_validate(reading.source(kind))
+        is_postgresql = reading.test.dialect == "postgresql"
+        return Asking(source, DIALECTS["POSTGRESQL" if is_postgresql else "GOOGLE_STANDARD_SQL"], mode)
+
+    def _deliver(self, reading: Reading, end: int, left: Leftovers) -> None:
+        """Delivers into each sink that is named."""
+        delivering = Delivering(reading, end, left)
+        self.say("delivering into files")
+        delivering.files("files", str(reading.folder / "events"))
+        if self.options.bucket_url:
+            self.say("delivering into files of Cloud Storage")
+            delivering.files("files of Cloud Storage", f"{self.options.bucket_url}/{self.names.prefix.rstrip('_')}")
+        if self.options.dataset:
+            self._deliver_to_bigquery(delivering, left)
+
+    def _target(self) -> BigQueryTarget:
+        options = self.options
+        project = options.bigquery_project or options.project
+        return BigQueryTarget(project, options.bigquery_endpoint or "", options.bigquery_grpc_endpoint or "")
+
+    def _deliver_to_bigquery(self, delivering: Delivering, left: Leftovers) -> None:
+        from spark_sink.self_test.appended_rows import AppendedRows
+        from spark_sink.self_test.probes.bigquery import PATIENCE, Place, delete_tables, observed, why_no_queries
+
+        options, test = self.options, delivering.reading.test
+        assert options.dataset is not None
+        target = self._target()
+        dataset, project = options.dataset, target.project
+        names = (self.names.prefix, Spool.at(delivering.reading.spool).header().spool_id)
+        left.add(
+            f"tables {self.names.prefix}... of dataset {project}.{dataset}",
+            f"bq ls --max_results=1000 {project}:{dataset}, then bq rm -f -t {project}:{dataset}.NAME for each of them",
+            lambda: delete_tables(target, dataset, names),
+        )
+        patience = 20.0 if target.is_emulated else PATIENCE
+        place = Place(target, dataset, f"{self.names.prefix}probe_", patience)
+        why = why_no_queries(target)
+        if why and not target.is_emulated:
+            delivering.reading.report.checks.append(Check("bigquery", Status.FAILED, f"it runs no queries: {why}"))
+            return
+        for mode in options.modes:
+            self.say(f"delivering into BigQuery, mode {mode}")
+
+            def compare(prefix: str, mode: str = mode) -> list[str]:
+                rows = AppendedRows(place.client, project, dataset, mode, prefix)
+                return rows.differences(test.tables, test.committed)
+
+            delivering.bigquery(mode, None if why else compare)
+        seen = delivering.reading.report.observations
+        if why:
+            seen.append(Observation("BigQuery's emulator", Verdict.NOT_PROBED, f"it runs no queries: {why}"))
+            return
+        self.say("probing BigQuery")
+        seen += observed(place)
+
+
+def _missing(module: str, extra: str, what: str) -> list[str]:
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    return [] if found else [f"{what}: needs pip install 'spanner-cdc-spark[{extra}]'"]
+
+
+def _line(error: Exception) -> tuple[str, int]:
+    """The line for an error that ends a self-test, and its exit code."""
+    if isinstance(error, SPANNER_ERRORS):
+        return f"Spanner refuses or cannot be reached: {words_of(error)}", 1
+    if isinstance(error, (CommandError, SinkError)):
+        return str(error), 1
+    line, code = line_and_exit_code(error)
+    return line, code if isinstance(error, SpannerCdcError) else 1

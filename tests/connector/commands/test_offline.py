@@ -1,0 +1,136 @@
+"""What `run` and `read` refuse before they open anything, and what `check` needs for each command."""
+
+import socket
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from connector.commands.checks import offline
+from connector.commands.checks.needs import NEEDS, needs_of, sections_of
+from connector.config import Config, validated
+from connector.config.loading import load
+from connector.errors import ConfigurationError
+from tests.integration.commands import run
+
+SOURCE = {"project": "my-project", "instance": "my-instance", "database": "d", "change_stream": "S"}
+
+
+def config(**sections: object) -> Config:
+    return validated({"source": SOURCE, "status": {"port": 0}, **sections})
+
+
+def written(folder: Path, **sections: object) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump({"source": SOURCE, "status": {"port": 0}, **sections}))
+    return path
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hides modules."""
+    found = util.find_spec
+
+    def hide(*names: str) -> None:
+        monkeypatch.setattr(util, "find_spec", lambda name: None if name in names else found(name))
+
+    return hide
+
+
+@pytest.mark.parametrize(
+    ("hidden", "sections", "error"),
+    [
+        ("pyspark", {}, "Spark needs the extra spark"),
+        ("fastavro", {"sink": {"format": "avro"}}, "sink.type: files needs the extra avro"),
+        (
+            "google.cloud.bigquery",
+            {"sink": {"type": "bigquery", "dataset": "d"}},
+            "sink.type: bigquery needs the extra bigquery",
+        ),
+        ("google.cloud.storage", {"spool": {"path": "gs://bucket/spool"}}, "spool.path: gs:// needs the extra gcs"),
+        ("google.cloud.storage", {"sink": {"path": "gs://bucket/x"}}, "sink.path: gs:// needs the extra gcs"),
+    ],
+)
+def test_a_missing_extra_is_reported_with_what_needs_it_and_how_to_install_it(
+    without: Callable[..., None], hidden: str, sections: dict[str, object], error: str
+) -> None:
+    found = config(**sections)
+    assert offline.offline_errors(found, NEEDS["run"]) == []
+    without(hidden)
+    (line,) = offline.offline_errors(found, NEEDS["run"])
+    assert line.startswith(f"{error}, which is not installed: pip install 'spanner-cdc-spark[")
+
+
+def test_all_errors_of_a_machine_are_reported_at_once(
+    without: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("pyspark")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sections = {name: {"path": str(tmp_path / "file" / name)} for name in ("spool", "sink")}
+        found = config(**sections, status={"port": port})
+        with pytest.raises(ConfigurationError) as raised:
+            offline.refuse(found, NEEDS["run"])
+    assert [error.partition(":")[0] for error in raised.value.errors] == [
+        "Spark needs the extra spark, which is not installed",
+        *("spool.path", "sink.path", "spark", "status.port"),
+    ]
+    assert f"127.0.0.1:{port} cannot be used (Address already in use): choose another" in raised.value.errors[-1]
+
+
+@pytest.mark.parametrize(("number", "known"), [("1.8.0_392", "8"), ("11.0.2", "11")])
+def test_a_java_that_is_too_old_is_reported(
+    number: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{number}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert offline.offline_errors(config(), NEEDS["run"]) == [
+        f"spark: {java} is Java {known}; Spark needs Java 17 or newer"
+    ]
+    java.unlink()
+    (line,) = offline.offline_errors(config(), NEEDS["run"])
+    assert line.endswith("correct JAVA_HOME; Spark needs Java 17 or newer")
+
+
+def test_a_pyspark_that_is_too_old_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "version", lambda _: "4.0.5")
+    assert offline.offline_errors(config(), NEEDS["run"]) == []
+    on_executors = config(source={**SOURCE, "reader": "executors"})
+    assert offline.offline_errors(on_executors, needs_of("read", "executors")) == [
+        "source.reader: executors needs PySpark 4.1 or newer, not 4.0.5: pip install -U pyspark"
+    ]
+
+
+def test_read_needs_neither_a_sink_nor_spark(
+    without: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("pyspark", "google.cloud.bigquery", "fastavro")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    path = written(tmp_path, sink={"type": "no-such"}, spark={"trigger": "sometimes"})
+    loaded = load(path, sections_of("read"))
+    assert offline.offline_errors(loaded, needs_of("read", loaded.source.reader)) == []
+    with pytest.raises(ConfigurationError, match=r"sink\.type.*spark\.trigger"):
+        load(path, sections_of("run"))
+
+
+def test_a_section_that_there_is_not_is_reported_whatever_the_command_needs(tmp_path: Path) -> None:
+    for command in NEEDS:
+        with pytest.raises(ConfigurationError, match="sinc: there is no such option; did you mean sink"):
+            load(written(tmp_path, sinc={}), sections_of(command))
+
+
+def test_run_refuses_a_configuration_before_it_opens_anything(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = written(tmp_path, spool={"path": str(tmp_path / "spool")}, sink={"path": str(tmp_path / "file")})
+    done = run("run", path, host="127.0.0.1:1")
+    assert (done.code, done.out) == (2, b"")
+    assert done.complaint == f"spanner-cdc: sink.path: {tmp_path / 'file'} is not a folder"
+    assert not (tmp_path / "spool").exists()

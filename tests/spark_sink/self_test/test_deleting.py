@@ -1,0 +1,59 @@
+"""What a self-test makes is deleted; what cannot be deleted is listed with the command that does it."""
+
+from spark_sink.self_test.database import Leftovers
+from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.report import Check, Report, Status
+
+
+def test_the_newest_is_deleted_first_and_what_fails_is_listed_with_its_command() -> None:
+    left, deleted = Leftovers(), list[str]()
+
+    def fail() -> None:
+        raise OSError("no network")
+
+    left.add("database d", "gcloud delete d", lambda: deleted.append("d"))
+    left.add("bucket b", "gcloud delete b", fail)
+    left.add("table t", "gcloud delete t", lambda: deleted.append("t"))
+    assert left.delete() == [("bucket b (no network)", "gcloud delete b")]
+    assert deleted == ["t", "d"]
+    assert left.delete() == []
+
+
+def test_a_second_interrupt_lists_all_that_is_left() -> None:
+    left = Leftovers()
+
+    def stop() -> object:
+        raise KeyboardInterrupt
+
+    left.add("database d", "gcloud delete d", lambda: None)
+    left.add("table t", "gcloud delete t", stop)
+    assert left.delete() == [("table t", "gcloud delete t"), ("database d", "gcloud delete d")]
+
+
+def test_a_report_is_bad_if_anything_differs_failed_or_is_left_over() -> None:
+    report = Report(Options("p", "i"), Names())
+    report.checks.append(Check("files", Status.SKIPPED, "no Spark"))
+    assert report.to_json()["result"] == "good"
+    report.left_over.append(("database d", "gcloud delete d"))
+    assert report.to_json()["result"] == "bad"
+    assert "gcloud delete d" in report.to_text()
+    report.left_over.clear()
+    report.checks.append(Check("tail", Status.DIFFERENT, "1 differences", ("missing: a row",)))
+    assert "missing: a row" in report.to_text()
+    assert report.to_json()["result"] == "bad"
+
+
+def test_what_will_be_made_and_may_cost_is_announced_by_name() -> None:
+    names = Names("0badcafe")
+    lines = Options("p", "i", dataset="d", bucket="gs://b/").announced(names)
+    assert [line.split(",")[0] for line in lines] == [
+        "makes a database self-test-0badcafe (googlesql) in instance p/i",
+        "makes objects below gs://b/self_test_0badcafe/",
+        "makes tables self_test_0badcafe_... in BigQuery's dataset p.d",
+        "costs some cents of storage",
+    ]
+    (first, cost) = Options("p", "i", database="mine", emulator_host="localhost:1").announced(names)
+    assert (
+        first == "makes tables and change streams self_test_0badcafe_... in database mine, and deletes them at its end"
+    )
+    assert cost == "costs nothing: it runs against an emulator"

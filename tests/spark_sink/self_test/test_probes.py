@@ -1,0 +1,56 @@
+"""Probes of change streams, against a scripted server of both partition modes: what they say is what it does."""
+
+import asyncio
+import time
+from typing import Literal
+
+import pytest
+
+from connector.config import SourceConfig
+from connector.core.dialects import DIALECTS
+from connector.core.timestamps import SECOND
+from emulator import Scenario, ScriptedServer
+from emulator.workload.tables import Dialect
+from spark_sink.self_test.probes import change_stream
+from spark_sink.self_test.probes.change_stream import Asking, HeldQuery, Range, bounded_queries, heartbeats, refusals
+from spark_sink.self_test.report import Verdict
+from tests.emulator.subjects import sample_of
+
+Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
+NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "mode"), [("googlesql", "IMMUTABLE_KEY_RANGE"), ("postgresql", "MUTABLE_KEY_RANGE")]
+)
+def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_stream, "WATCHED", 1.9)
+    monkeypatch.setattr(change_stream, "HEARTBEAT", SECOND // 2)
+    now = time.time_ns()
+    scenario = Scenario.generate(3, origin=now - 20 * SECOND, seconds=15, dialect=dialect, mode=mode, churn=3)
+    history = scenario.history
+    with ScriptedServer.started(scenario, begins=now) as server:
+        sample = sample_of(server)
+        source = SourceConfig(
+            project=sample.project,
+            instance=sample.instance,
+            database=sample.database_id,
+            change_stream=sample.change_stream,
+            emulator_host=sample.host,
+        )
+        asking = Asking(source, DIALECTS[NAMES[dialect]], mode)
+        commits = sorted(record.commit_timestamp for record in history.in_commit_order())
+        range_ = Range(history.origin, history.origin, history.horizon, commits[len(commits) // 2])
+        held = HeldQuery(asking, now)
+        with held.held():
+            seen = asyncio.run(bounded_queries(asking, range_))
+            seen.append(asyncio.run(heartbeats(asking, now)))
+            seen += asyncio.run(refusals(asking, range_, now))
+        seen.append(held.observation())
+    found = {one.about: one for one in seen}
+    assert found[f"both bounds of a query are inclusive ({mode})"].verdict is Verdict.CONFIRMED, found
+    assert "OK" in found[f"the initial query ({mode})"].detail
+    assert found["a start in an hour"].detail.startswith("OUT_OF_RANGE: ")
+    assert found["an unknown partition token"].detail.startswith("INVALID_ARGUMENT: ")
+    assert "s apart" in found[f"heartbeats asked each 0.5 s ({mode})"].detail, found
+    assert found["a silent query whose connection is pinged"].verdict is not Verdict.CONFIRMED
