@@ -77,13 +77,13 @@ class SinkStreamReader(EpochStreamReader):
                 self._spool, "the record of what this sink has delivered", done, found, self.start_over(done)
             )
         self._identify(start)
-        if known is None or (self._is_new and start.epoch > known.epoch):
+        if (known is None or self._is_new) and start.epoch >= self._spool.floor():
             raise SpoolError(
                 f"Spark's checkpoint is at epoch {start.epoch}, but the spool at {self._spool.path} has no record of"
                 f" sink {self._consumer}, which was forgotten",
                 hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {self._spool.floor()} on.",
             )
-        if start.epoch < known.epoch:
+        if known is not None and start.epoch < known.epoch:
             raise SpoolError(
                 f"Spark's checkpoint is at epoch {start.epoch}, but of the spool at {self._spool.path} this sink has"
                 f" delivered all up to epoch {known.epoch}",
