@@ -26,14 +26,13 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         check_options(sink, envelope)
 
     def destination(self, sink: BigQueryConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """Which tables are written, and what a row of them is."""
+        """Which tables are written; each is of one mode, and the sink refuses another one itself (TableError)."""
         del envelope
         project = sink.target(source).project
         return {
             "sink.project": project,
             "sink.dataset": sink.dataset,
             "sink.prefix": sink.prefix,
-            "sink.mode": sink.mode,
         }
 
     def extras(self, sink: BigQueryConfig) -> Sequence[str]:

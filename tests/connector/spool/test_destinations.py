@@ -63,13 +63,13 @@ def test_options_that_leave_the_history_whole_may_change(tmp_path: Path, other: 
     check_kept(config(tmp_path, **other))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("option", ["project", "dataset", "mode", "prefix"])
+@pytest.mark.parametrize("option", ["project", "dataset", "prefix"])
 def test_other_tables_of_bigquery_are_another_destination(tmp_path: Path, option: str) -> None:
     options = {"type": "bigquery", "project": "one", "dataset": "one", "prefix": "one", "mode": "merge"}
     start(config(tmp_path, **options), delivered=True)  # type: ignore[arg-type]
     check_kept(config(tmp_path, **{**options, "max_staleness": "1s"}))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=rf"sink.{option}: sink bigquery"):
-        check_kept(config(tmp_path, **{**options, option: "append-only" if option == "mode" else "two"}))  # type: ignore[arg-type]
+        check_kept(config(tmp_path, **{**options, option: "two"}))  # type: ignore[arg-type]
 
 
 def test_a_destination_may_be_corrected_before_anything_is_delivered(tmp_path: Path) -> None:
