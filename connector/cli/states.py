@@ -40,7 +40,7 @@ def status_command(*, common: Common, target: str, with_errors: bool, as_json: b
 def pause_command(*, common: Common, target: str, waits: bool) -> None:
     """Pauses the stream: what is complete is sealed and delivered, and nothing is read until it is resumed.
 
-    The daemon stays; one that is started later reads nothing, either. Spanner's retention goes on.
+    The daemon stays; one that is started later reads nothing, either. Spanner's retention continues.
     """
     spool, _ = spool_of(target)
     request_pause(spool, time.time_ns())

@@ -135,7 +135,7 @@ class Lifecycle:
             return not stop.requested
         stop.reading = True  # a signal ends the pause, and the daemon
         await self.enter(StreamState.PAUSED, reason="`spanner-cdc pause` was run; `spanner-cdc resume` continues")
-        _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention goes on")
+        _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
         waiting = [asyncio.create_task(one(), name="pause") for one in (self._unwanted.wait, stop.wait)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -55,8 +55,8 @@ async def _watch(life: Lifecycle, sink: SpoolSink, metrics: ReaderMetrics, max_b
                 sorted(metrics.stopped_tables),
                 metrics.dead_letters,
             )
-            begun, ended = log.changes(alarms(facts))
-            for alarm in begun:
+            started, ended = log.changes(alarms(facts))
+            for alarm in started:
                 write = _log.error if alarm.severity == "ERROR" else _log.warning
                 write(alarm.message, alarm=alarm.name, hint=alarm.hint)
                 await life.report(alarm.name, alarm.message, severity=alarm.severity, hint=alarm.hint)

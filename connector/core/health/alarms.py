@@ -92,22 +92,22 @@ def alarms(facts: Facts) -> list[Alarm]:
 
 
 class AlarmLog:
-    """Which alarms have begun, and which have ended, since it was asked last: by their names, for numbers change."""
+    """Which alarms have started, and which have ended, since it was asked last: by their names, for numbers change."""
 
     def __init__(self) -> None:
         self._raised: dict[str, Alarm] = {}
 
     def changes(self, raised: Sequence[Alarm]) -> tuple[list[Alarm], list[Alarm]]:
-        """The alarms that have begun, or have become more severe; and those that have ended."""
+        """The alarms that have started, or have become more severe; and those that have ended."""
         now = {alarm.name: alarm for alarm in reversed(raised)}
-        begun = [
+        started = [
             alarm
             for name, alarm in now.items()
             if name not in self._raised or (alarm.severity, self._raised[name].severity) == ("ERROR", "WARNING")
         ]
         ended = [alarm for name, alarm in self._raised.items() if name not in now]
         self._raised = now
-        return begun, ended
+        return started, ended
 
 
 def _of_state(facts: Facts) -> Iterator[Alarm]:
@@ -118,7 +118,7 @@ def _of_state(facts: Facts) -> Iterator[Alarm]:
     if state.state is StreamState.PAUSED and facts.now - state.since > _LONG_PAUSE:
         since = f"the stream is paused since {format_rfc3339(state.since)}"
         yield Alarm(
-            "paused_for_long", "WARNING", since, "`spanner-cdc resume` continues it; Spanner's retention goes on."
+            "paused_for_long", "WARNING", since, "`spanner-cdc resume` continues it; Spanner's retention continues."
         )
 
 

@@ -26,7 +26,7 @@ class StreamState(StrEnum):
     DRAINING = "Draining"
     """What is complete is sealed and delivered; then it ends, or is paused."""
     PAUSED = "Paused"
-    """Nothing is read until ``spanner-cdc resume``. Spanner's retention goes on."""
+    """Nothing is read until ``spanner-cdc resume``. Spanner's retention continues."""
     FAILED = "Failed"
     """A daemon has ended with an error; a restart may succeed."""
     FAILED_PERMANENTLY = "Failed permanently"

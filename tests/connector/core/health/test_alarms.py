@@ -81,8 +81,8 @@ def test_each_alarm_begins_and_ends_once(history: list[tuple[int, int]]) -> None
     log, lasting = AlarmLog(), set[str]()
     for dead, full in history:
         raised = alarms(replace(WELL, dead_letters=dead, spool_bytes=950 * full))
-        begun, ended = log.changes(raised)
-        for alarm in begun:
+        started, ended = log.changes(raised)
+        for alarm in started:
             assert alarm.name not in lasting
             lasting.add(alarm.name)
         for alarm in ended:
@@ -93,11 +93,11 @@ def test_each_alarm_begins_and_ends_once(history: list[tuple[int, int]]) -> None
 def test_an_alarm_that_becomes_an_error_begins_again() -> None:
     log = AlarmLog()
     for used, begins in ((0.6, True), (0.7, False), (0.9, True), (0.95, False), (0.6, False)):
-        begun, ended = log.changes(
+        started, ended = log.changes(
             alarms(
                 replace(
                     WELL, watermark=NOW - int(used * DAY), state=replace(RUNNING, state=StreamState.PAUSED, since=NOW)
                 )
             )
         )
-        assert (bool(begun), ended) == (begins, [])
+        assert (bool(started), ended) == (begins, [])

@@ -19,7 +19,7 @@ def test_a_daemon_that_is_silent_is_never_seen_as_running(state: StreamState, se
 
 
 @given(STATES.filter(lambda state: state in ALIVE), st.integers(0, SILENCE), st.booleans())
-def test_a_daemon_that_lives_is_seen_as_it_recorded(state: StreamState, silent: int, pause: bool) -> None:
+def test_a_daemon_that_runs_is_seen_as_it_recorded(state: StreamState, silent: int, pause: bool) -> None:
     record = StateRecord(state, 5, "why", seen=NOW - silent)
     assert record.as_seen(NOW, pause_requested=pause) == record
 
