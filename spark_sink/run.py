@@ -86,13 +86,14 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
+    parser.add_argument("--sink-only", action="store_true", help="Another process reads the change stream.")
     parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
     parser.add_argument("--log-format", choices=["text", "json"], default="text", help="Format of the log.")
     given = parser.parse_args(arguments)
 
     def work(events: Events) -> None:
         config = load(given.config)
-        if config.source.reader == "executors":
+        if config.source.reader == "executors" and not given.sink_only:
             beside = reading(given.config, given.verbose) if reading else _nothing
             _run(side_by_side(config), events, beside, verbose=given.verbose)
         else:

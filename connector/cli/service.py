@@ -47,12 +47,17 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool) -> None:
 
 @click.command("run")
 @click.argument("config", type=click.Path(path_type=Path))
+@click.option("--sink-only", is_flag=True, help="Only deliver: another process reads into the spool.")
 @common_options
-def run_command(*, common: Common, config: Path) -> None:
+def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     """Runs the daemon and the Spark sink of CONFIG as one service."""
     loaded = load(config)
-    refuse(loaded, NEEDS["run"])
+    refuse(loaded, NEEDS["sink" if sink_only else "run"])
     stop = Stop(drain_timeout=loaded.drain_timeout)
+    host = common.emulator_host
+    if sink_only:
+        sink = service.run_sink(loaded, config, stop, emulator_host=host, verbose=common.verbose)
+        sys.exit(asyncio.run(until_stopped(stop, sink)))
 
     async def work() -> None:
         await check_sink(loaded, emulator_host=common.emulator_host)

@@ -3,7 +3,6 @@
 The connector does not import Spark: ``python -m spark_sink`` does.
 """
 
-import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -68,17 +67,7 @@ async def run_on_executors(
         patience=patience,
         name="the Spark application",
     )
-    stop.reading = True
-    running = asyncio.create_task(application.run(), name="application")
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    try:
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        application.finish(again=False)
-        await running
-    finally:
-        stopping.cancel()
-        running.cancel()
-        await asyncio.wait({running})
+    await application.run_until_stopped()
 
 
 def _style() -> list[str]:

@@ -54,26 +54,16 @@ async def run(
     if config.source.reader == "executors":
         await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
         return
-    spool, metrics = Spool.at(config.spool.path), ReaderMetrics()
-
-    def progress() -> int:
-        consumer = None
-        with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.name)
-        return consumer.epoch if consumer else 0
-
-    sink = SinkProcess(
-        [
-            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
-            *(["--verbose"] if verbose else []),
-            *format_arguments(),
-        ],
-        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
-        progress=progress,
-        stop=stop,
-        drain=config.drain_timeout / SECOND,
+    metrics = ReaderMetrics()
+    sink = _sink(
+        config,
+        path,
+        stop,
+        emulator_host=emulator_host,
+        verbose=verbose,
         metrics=metrics,
         patience=patience,
+        alone=False,
     )
     due: asyncio.Future[Backfill] = asyncio.get_running_loop().create_future()
 
@@ -128,6 +118,63 @@ async def run(
     await writing
     if not filling.cancelled():
         await filling
+
+
+async def run_sink(config: Config, path: Path, stop: Stop, *, emulator_host: str | None, verbose: bool) -> None:
+    """Runs the sink alone, over a spool that another process writes, until ``stop``.
+
+    Arguments as of :func:`run`.
+
+    Raises:
+        SinkError: it ended with a final error, or too often without progress.
+    """
+    sink = _sink(
+        config,
+        path,
+        stop,
+        emulator_host=emulator_host,
+        verbose=verbose,
+        metrics=ReaderMetrics(),
+        patience=Patience(),
+        alone=True,
+    )
+    await sink.run_until_stopped()
+
+
+def _sink(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    metrics: ReaderMetrics,
+    patience: Patience,
+    alone: bool,
+) -> SinkProcess:
+    """The sink's process; ``alone`` if it does not read the change stream, whatever the configuration says."""
+    spool = Spool.at(config.spool.path)
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # unknown progress counts as none
+            consumer = find(spool, config.sink.name)
+        return consumer.epoch if consumer else 0
+
+    return SinkProcess(
+        [
+            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
+            *(["--sink-only"] if alone else []),
+            *(["--verbose"] if verbose else []),
+            *format_arguments(),
+        ],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
+    )
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:

@@ -101,6 +101,20 @@ class SinkProcess:
         if not again:
             self._given_up.set()
 
+    async def run_until_stopped(self) -> None:
+        """As :meth:`run`; once a stop is requested the sink delivers what is sealed, and is not restarted."""
+        self._stop.reading = True
+        running = asyncio.create_task(self.run(), name=self._name)
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            self.finish(again=False)
+            await running
+        finally:
+            stopping.cancel()
+            running.cancel()
+            await asyncio.wait({running})
+
     async def run(self) -> None:
         """Runs until the sink ends with code 0, or a stop is requested between two processes.
 

@@ -29,6 +29,7 @@ NEEDS: Mapping[str, Needs] = {
     "run": Needs(_ALL, spark=True, status=True),
     "read": Needs(tuple(name for name in _ALL if name not in ("sink", "spark")), status=True),
     "backfill": Needs(_ALL, spark=True),
+    "sink": Needs(_ALL, spark=True),
     "audit": Needs(("source", "spool")),
     "verify": Needs(("source", "spool", "envelope", "sink")),
 }

@@ -1,6 +1,7 @@
 """Several sinks of one spool, by name; each with a destination that is kept."""
 
 from pathlib import Path
+from signal import SIGTERM
 
 import orjson
 import pytest
@@ -16,6 +17,7 @@ from spark_sink.files.source import FileSinkReader, FileSinkSource
 from spark_sink.sink.beginning import begin
 from spark_sink.source import epoch_stream
 from spark_sink.source.read_limits import ReadMaxBytes
+from tests.integration.commands import Background
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -127,3 +129,21 @@ def test_the_sinks_process_refuses_another_destination_before_it_starts_spark(
         assert sink.code() == 2
         assert "sink.format: sink files has delivered" in sink.said()
         assert len(sink.said().splitlines()) == 1
+
+
+def test_a_second_sink_is_a_service_of_its_own_beside_the_daemon(tmp_path: Path) -> None:
+    spool = SpoolMaker(tmp_path / "spool")
+    ids = spool.fill(epochs=2)
+    path = written(tmp_path, spool, "second")
+    with Background("run", path, "--sink-only", log=tmp_path / "log") as second:
+        second.until(lambda: consumers.consumers(spool.spool) != [], "the sink", timeout=120)
+        ids += spool.fill(epochs=2)  # the daemon continues meanwhile
+        second.until(lambda: len(ids_below(tmp_path / "second")) == len(ids), "all events", timeout=120)
+        done = second.stop(SIGTERM, timeout=120)
+    assert done.code == 0, done.err
+    assert sorted(ids_below(tmp_path / "second")) == ids
+
+
+def ids_below(folder: Path) -> list[int]:
+    lines = [line for file in folder.rglob("*.jsonl") for line in file.read_bytes().splitlines()]
+    return [orjson.loads(line)["payload"]["Id"] for line in lines]
