@@ -1,9 +1,13 @@
-"""Structured logs on stderr, as text or JSON: constant messages with fields.
+"""Structured logs on stderr, as text for people or as JSON for machines: constant messages with fields.
 
-A row's values are never logged; fields are names, counts and timestamps.
+A line of JSON has ``severity`` (Google Cloud Logging's names), ``time`` (RFC 3339), ``message`` and ``action``, a name
+that stays when a message is reworded, beside the fields. A row's values are never logged; fields are names, counts and
+timestamps. Of an exception only frames and types are logged, for its message may hold a value.
 """
 
 import logging
+import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -12,9 +16,53 @@ from typing import TextIO
 
 import orjson
 
+STYLE = "SPANNER_CDC_LOG"
+"""The environment variable that says how a process logs that Spark has started: ``json,verbose``."""
+
+SEVERITY = {"WARN": "WARNING", "FATAL": "CRITICAL", "NOTSET": "DEFAULT"}
+"""Google Cloud Logging's names of levels that have others."""
+
+CLEARED = "\r\x1b[K"
+"""Clears the line of a terminal."""
+
+_RESERVED = frozenset({"severity", "time", "message", "action", "logger", "exception"})
+_WORDS = 6
+"""The most words of a message that an action is made of."""
+
+
+ACTIONS = {
+    "a_partitions_end_is_confirmed_by": "partition_end_confirmed",
+    "a_partitions_query_broke_and_is": "query_retried",
+    "a_partitions_query_is_sent_again": "query_sent_again",
+    "a_record_is_late": "late_record",
+    "a_table_without_a_key_cannot": "table_without_key",
+    "a_transaction_is_incomplete": "transaction_incomplete",
+    "a_worker_does_not_respond_and": "worker_killed",
+    "a_worker_has_died_and_is": "worker_replaced",
+    "an_epochs_events_are_missing_for": "epoch_is_a_gap",
+    "at_this_speed_spanner_will_not": "backfill_too_slow",
+    "no_status_page_is_served": "status_page_failed",
+    "nothing_is_pruned": "consumers_of_another_copy",
+    "pruning_the_spool_failed": "prune_failed",
+    "spanners_clock_cannot_be_read": "clock_failed",
+    "the_backfill_has_ended_with_an": "backfill_failed",
+    "the_daemon_is_done": "daemon_done",
+    "the_end_has_been_reached_already": "end_reached_already",
+    "the_spool_continues_after_a_gap": "spool_has_a_gap",
+    "the_spool_is_full_and_the": "spool_full",
+    "the_watermark_is_no_longer_stalled": "watermark_advanced",
+    "the_watermark_is_stalled_while_spanners": "watermark_stalled",
+    "to_know_before_the_sinks_output": "sink_warning",
+}
+"""The actions of messages whose first words make no good name; where a message is reworded, its words change here."""
+
 
 class Log:
-    """A module's logger: ``log.info("epoch sealed", epoch=7)``."""
+    """A module's logger: ``log.info("epoch sealed", epoch=7)``.
+
+    A field ``action`` names the action; without it the first words of the message do (:func:`action_of`). A message
+    that is not constant needs one.
+    """
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
@@ -36,6 +84,13 @@ class Log:
         self._logger.error(message, extra={"fields": fields})
 
 
+def action_of(message: str) -> str:
+    """The action of a constant message: its words up to the first mark, at most six, in snake case."""
+    clause = re.split(r"[:;,.(]", message.replace("'", ""), maxsplit=1)[0]
+    words = "_".join(re.findall(r"[a-z0-9]+", clause.lower())[:_WORDS]) or "log"
+    return ACTIONS.get(words, words)
+
+
 class _Formatter(logging.Formatter):
     def _timestamp(self, record: logging.LogRecord) -> str:
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -43,7 +98,23 @@ class _Formatter(logging.Formatter):
     @staticmethod
     def _fields(record: logging.LogRecord) -> dict[str, object]:
         fields = getattr(record, "fields", None)
-        return fields if isinstance(fields, dict) else {}
+        return dict(fields) if isinstance(fields, dict) else {}
+
+    @staticmethod
+    def _message(record: logging.LogRecord) -> str:
+        """The message; of a library's, what it repeats of an exception is omitted, for it may hold a row's values."""
+        message = record.getMessage()
+        return message if hasattr(record, "fields") else re.split(r"exception=|Traceback \(", message)[0]
+
+    @staticmethod
+    def _action(record: logging.LogRecord, fields: dict[str, object]) -> str:
+        if not hasattr(record, "fields"):
+            return record.name.partition(".")[0]
+        return str(fields.pop("action", "")) or action_of(record.msg)
+
+    @staticmethod
+    def _exception(record: logging.LogRecord) -> str:
+        return whereabouts(record.exc_info[1]) if record.exc_info and record.exc_info[1] else ""
 
 
 class TextFormatter(_Formatter):
@@ -51,26 +122,55 @@ class TextFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        fields = "".join(f" {name}={_quoted(value)}" for name, value in self._fields(record).items())
-        line = f"{self._timestamp(record)} {record.levelname} {record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        given = self._fields(record)
+        self._action(record, given)
+        fields = "".join(f" {name}={_quoted(value)}" for name, value in given.items())
+        line = f"{self._timestamp(record)} {record.levelname} {self._message(record)}{fields}"
+        exception = self._exception(record)
+        return f"{line}\n{exception}" if exception else line
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line: time, level, message, logger and the fields."""
+    """One JSON object a line: severity, time, message, action, logger and the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
+        fields = self._fields(record)
         node: dict[str, object] = {
+            "severity": SEVERITY.get(record.levelname, record.levelname),
             "time": self._timestamp(record),
-            "level": record.levelname,
-            "message": record.getMessage(),
+            "message": self._message(record),
+            "action": self._action(record, fields),
             "logger": record.name,
-            **self._fields(record),
+            **{f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()},
         }
-        if record.exc_info:
-            node["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(node, default=str).decode()
+        if exception := self._exception(record):
+            node["exception"] = exception
+        return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes lines to stderr, each over the line of progress that is drawn on the terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if drawn_on() is self.stream:
+            self.stream.write(CLEARED)
+        super().emit(record)
+
+
+_drawn: list[TextIO] = []
+
+
+def drawn_on() -> TextIO | None:
+    """The terminal on whose last line progress is drawn; None if there is none."""
+    return _drawn[0] if _drawn else None
+
+
+def draw(screen: TextIO, text: str) -> None:
+    """Draws a line of progress; the cursor stays on it. An empty text removes it."""
+    _drawn[:] = [screen] if text else []
+    screen.write(f"{CLEARED}{text}\r" if text else CLEARED)
+    screen.flush()
 
 
 def _quoted(value: object) -> str:
@@ -97,17 +197,55 @@ def _whereabouts(error: BaseException, seen: set[int]) -> Iterator[str]:
     yield f"{type(error).__module__}.{type(error).__qualname__}\n"
 
 
+def say(
+    program: str,
+    line: str,
+    *,
+    action: str,
+    level: int = logging.INFO,
+    error: BaseException | None = None,
+    **fields: object,
+) -> None:
+    """Prints a program's line on stderr: as ``program: line`` for people, or as JSON with the fields.
+
+    Args:
+        program: that prints it.
+        line: for people, complete without the fields.
+        action: its name.
+        level: of :mod:`logging`; as text, the line says itself what is a warning.
+        error: whose frames and types are printed too, without messages.
+        fields: for machines.
+    """
+    if _is_json():
+        record = logging.LogRecord(program, level, "", 0, line, None, None)
+        record.fields = {"action": action, **fields, **({"frames": whereabouts(error)} if error else {})}
+        sys.stderr.write(f"{JsonFormatter().format(record)}\n")
+    else:
+        cleared = CLEARED if drawn_on() is sys.stderr else ""
+        sys.stderr.write(f"{cleared}{whereabouts(error) if error else ''}{program}: {line}\n")
+    sys.stderr.flush()
+
+
 def style() -> tuple[bool, bool]:
     """How this process logs, to start another likewise: whether as JSON, and whether verbosely."""
-    as_json = any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
-    return as_json, logging.getLogger("connector").isEnabledFor(logging.DEBUG)
+    return _is_json(), logging.getLogger("connector").isEnabledFor(logging.DEBUG)
+
+
+def format_arguments() -> list[str]:
+    """The arguments with which a process logs in the format of this process."""
+    return ["--log-format", "json"] if _is_json() else []
+
+
+def _is_json() -> bool:
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 def configure(*, json: bool, verbose: bool) -> None:
     """Sends the logs of this process to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(JsonFormatter() if json else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.captureWarnings(json)
     for name in ("connector", "spark_sink"):
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
 
@@ -116,3 +254,19 @@ def terminal() -> TextIO | None:
     """The terminal to which this process writes its logs as text; None if it writes them elsewhere, or as JSON."""
     is_text = any(isinstance(handler.formatter, TextFormatter) for handler in logging.getLogger().handlers)
     return sys.stderr if is_text and sys.stderr.isatty() else None
+
+
+def pass_on() -> None:
+    """Has Python processes that this one starts through Spark log as it does."""
+    as_json, verbose = style()
+    os.environ[STYLE] = f"{'json' if as_json else 'text'}{',verbose' if verbose else ''}"
+
+
+def _configure_from_environment() -> None:
+    """Configures a process that Spark has started; others have arguments."""
+    given = os.environ.get(STYLE)
+    if given and not logging.getLogger().handlers:
+        configure(json=given.startswith("json"), verbose=given.endswith("verbose"))
+
+
+_configure_from_environment()

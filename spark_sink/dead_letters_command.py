@@ -6,6 +6,7 @@ first SIGINT or SIGTERM lets the current file finish, the second ends the replay
 """
 
 import argparse
+import logging
 import signal
 import sys
 from collections import Counter
@@ -21,9 +22,12 @@ from connector import log
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
 from connector.errors import line_and_exit_code
+from connector.progress import Progress
 from connector.storage.locations import absolute
 from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sink.sink_type import spark_sink_type
+
+_log = log.Log(__name__)
 
 _INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
@@ -47,9 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
         line, code = line_and_exit_code(error)
-        if given.verbose:
-            sys.stderr.write(log.whereabouts(error))
-        sys.stderr.write(f"spanner-cdc: {line}\n")
+        shown = error if given.verbose else None
+        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
         return code
 
 
@@ -168,12 +171,16 @@ def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay
     there = Counter[str]()
     for file in files:
         there[file.table] += file.count
+    total, tried = there.total(), 0
     try:
-        for file in files:
-            if received:
-                break
-            _send(store, file, replay, done, there)
-            done.left -= 1
+        with Progress(_log, "replaying dead letters", log.terminal(), total) as progress:
+            for file in files:
+                if received:
+                    break
+                _send(store, file, replay, done, there)
+                done.left -= 1
+                tried += file.count
+                progress.show(tried, accepted=done.sent, rejected=done.refused)
     finally:
         waiting = f", {done.waiting} not written" if done.waiting else ""
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.refused else ""

@@ -9,9 +9,9 @@ thread waits on.
 """
 
 import argparse
+import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -27,14 +27,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connector import log
+from connector.config.destination import check_kept
 from connector.config.loading import Config, load
-from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError
-from connector.log import whereabouts
+from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError, line_and_exit_code
+from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.session import need_java, session, stop_session
+from spark_sink.sink.beginning import PROGRAM, begin
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
 
@@ -85,18 +87,18 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_sink", description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("--verbose", action="store_true", help="Show Spark's warnings, and tracebacks of errors.")
-    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="Format of the reader's log.")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="Format of the log.")
     given = parser.parse_args(arguments)
 
     def work(events: Events) -> None:
         config = load(given.config)
         if config.source.reader == "executors":
-            log.configure(json=given.log_format == "json", verbose=given.verbose)
             beside = reading(given.config, given.verbose) if reading else _nothing
             _run(side_by_side(config), events, beside, verbose=given.verbose)
         else:
             _run(config, events, _nothing, verbose=given.verbose)
 
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
     return guarded(work, verbose=given.verbose)
 
 
@@ -106,15 +108,30 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: events.put(Event.SIGNAL))
     try:
-        work(events)
-    except (SpannerCdcError, PySparkException, Py4JError, OSError) as error:
-        if verbose:
-            sys.stderr.write(whereabouts(error))
-        line = _JVM_IS_GONE if isinstance(error, (Py4JNetworkError, ConnectionError)) else clear_line(error)
-        say(line)
+        with lines_of_json():
+            work(events)
+    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+        line, code = _line_and_code(error)
+        log.say(
+            PROGRAM,
+            line,
+            action="sink_failed",
+            level=logging.ERROR,
+            error=error if verbose else None,
+            exit_code=code,
+            is_transient=code == TRANSIENT,
+        )
         _give_reason(line)
-        return _code_of(error)
+        return code
     return 0
+
+
+def _line_and_code(error: Exception) -> tuple[str, int]:
+    """The line for people, and the exit code; of an unexpected error the line has the type alone."""
+    if not isinstance(error, (SpannerCdcError, PySparkException, Py4JError, OSError)):
+        return line_and_exit_code(error)
+    is_gone = isinstance(error, (Py4JNetworkError, ConnectionError))
+    return _JVM_IS_GONE if is_gone else clear_line(error), _code_of(error)
 
 
 def _code_of(error: Exception) -> int:
@@ -148,6 +165,7 @@ def side_by_side(config: Config) -> Config:
 
 
 def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
+    check_kept(config)
     with (
         running(config, events, verbose=verbose) as (spark, has_delivered),
         reading(config, spark, events) as events,
@@ -155,6 +173,7 @@ def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> N
     ):
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
+            begin(config)
             Sink(spark, config, delivery, check, has_delivered).run(events)
 
 
@@ -231,7 +250,7 @@ class Sink:
         """
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
-        say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}")
+        say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}", action="sink_ready")
         event = events.get()
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
@@ -243,7 +262,7 @@ class Sink:
         if error is not None and not self._stopping.is_set():
             raise error
         query.stop()
-        say("done")
+        say("done", action="sink_done")
 
     def _start(self) -> StreamingQuery:
         source = with_cores(self._delivery.source, cores_of(self._spark))
@@ -267,7 +286,7 @@ class Sink:
             self._done = batch
             self._has_delivered.set()
         if summary:
-            say(f"batch {batch}: {summary}")
+            say(f"batch {batch}: {summary}", action="batch_delivered", batch=batch)
 
     def _deliver(self, query: StreamingQuery, events: Events) -> None:
         """Waits until everything that is ready by now is delivered.
@@ -340,7 +359,7 @@ def _spool_appears(config: Config, events: Events) -> bool:
             continue
         if event is Event.SIGNAL:
             return False
-        say(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do")
+        say(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do", action="no_spool")
         return False
 
 
@@ -366,7 +385,7 @@ def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Cal
             if time.monotonic() >= deadline:
                 raise
             if not is_announced:
-                say(f"{error}; waiting for its end")
+                say(f"{error}; waiting for its end", action="waiting_for_predecessor")
             is_announced = True
         else:
             if has_ended:
@@ -378,7 +397,6 @@ def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Cal
             has_ended = True
 
 
-def say(line: str) -> None:
-    """Prints a line of the sink's process."""
-    sys.stderr.write(f"spark_sink: {line}\n")
-    sys.stderr.flush()
+def say(line: str, *, action: str, level: int = logging.INFO, **fields: int) -> None:
+    """Prints a line of the sink's process (:func:`connector.log.say`)."""
+    log.say(PROGRAM, line, action=action, level=level, error=None, **fields)

@@ -1,5 +1,6 @@
 """Spark sessions of the connector's own processes."""
 
+import logging
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from connector import log
 from connector.config.sections import SparkConfig
 from spark_sink.errors import SinkError
 
@@ -19,11 +21,15 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     os.environ["PYTHONSAFEPATH"] = "1"  # a user's own folder named connector is not ours
     code = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
-    log = folder / "log4j2.properties"
-    log.write_text(_LOG4J.format(level="warn" if verbose else "off"), encoding="utf-8")
+    log.pass_on()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised, too
+    as_json, _ = log.style()
+    options = folder / "log4j2.properties"
+    layout = _JSON if as_json else _TEXT
+    options.write_text(_LOG4J.format(level="warn" if verbose else "off", layout=layout), encoding="utf-8")
     defaults = {
         "spark.app.name": "spanner-cdc",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={options.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -39,6 +45,17 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     return builder.getOrCreate()
 
 
+_MESSAGE = "%replace{%m}{(?s)(Exception|Error: |Traceback).*}{$1 (omitted)}"
+"""Spark repeats the messages of exceptions in its own, and those may hold a row's values."""
+
+_TEXT = f"%d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: {_MESSAGE}"
+_JSON = (
+    '{"severity":"%level{WARN=WARNING, FATAL=CRITICAL, TRACE=DEBUG}",'
+    """"time":"%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z","message":"%enc{"""
+    f"{_MESSAGE}"
+    '}{JSON}","action":"spark","logger":"%c{1}"}'
+)
+
 _LOG4J = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
@@ -48,7 +65,8 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss}} %p %c{{1}}: %m%n%ex
+appender.console.layout.alwaysWriteExceptions = false
+appender.console.layout.pattern = {layout}%n
 """
 
 

@@ -14,6 +14,7 @@ from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
 from connector.spool import consumers, reading
+from connector.spool.destinations import check_not_a_sink
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks for a new epoch, at least."""
@@ -59,6 +60,7 @@ class SpoolConsumer:
             text = await stored()
             if not await self._exists(follow=follow, stop=stop):
                 return
+            await in_thread(lambda: check_not_a_sink(self._spool, self._name))
             done = await in_thread(lambda: self._start(text))
             while True:
                 done = await self._write_new(done, write, stop)

@@ -1,6 +1,7 @@
 """What every command has: its options, one line for an error, an exit code, and signals that drain."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -67,10 +68,8 @@ def common_options(command: Command) -> Command:
 
 def fail(message: str, code: int, *, verbose: bool) -> NoReturn:
     """Prints one line on stderr, after the traceback with ``verbose``, and exits with that code."""
-    if verbose:
-        error = sys.exc_info()[1]
-        click.echo(log.whereabouts(error) if error else "", err=True, nl=False)
-    click.echo(f"spanner-cdc: {message}", err=True)
+    error = sys.exc_info()[1] if verbose else None
+    log.say("spanner-cdc", message, action="command_failed", level=logging.ERROR, error=error, exit_code=code)
     sys.exit(code)
 
 

@@ -21,7 +21,7 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
-from connector.log import Log
+from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
@@ -233,7 +233,7 @@ async def audit(
         SpannerCdcError: one clear line.
     """
     totals, metrics = AuditTotals(), ReaderMetrics()
-    async with opened(request.source, emulator_host=emulator_host, started=True) as stream, reporting(metrics):
+    async with opened(request.source, emulator_host=emulator_host, started=True) as stream:
         spool = await finished_in_thread(
             functools.partial(AuditedSpool, request.spool, request.header, stream.filter, totals.findings)
         )
@@ -247,9 +247,10 @@ async def audit(
             end=format_rfc3339(report.span.end),
             spans=len(report.spans),
         )
-        for span in report.spans:
-            if not stop.requested:
-                await _compare(span, report, stream, spool, metrics, stop)
+        async with reporting(metrics, terminal(), end=report.span.end):
+            for span in report.spans:
+                if not stop.requested:
+                    await _compare(span, report, stream, spool, metrics, stop)
         if not stop.requested:
             report.reached = report.span.end
 

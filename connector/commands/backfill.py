@@ -27,7 +27,7 @@ from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError, UnreachableError
-from connector.log import Log, terminal
+from connector.log import Log, format_arguments, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
@@ -215,6 +215,7 @@ def _continued(
     why = "tables of a backfill are no longer watched" if gone else too_old
     _log.warning(
         f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
+        action="backfill_at_new_timestamp",
         number=number,
         timestamp=at,
         tables=", ".join(table.table for table in tables),
@@ -354,18 +355,16 @@ async def delivered(
 
     def progress() -> int:
         try:
-            consumer, one = find_consumer(own, config.sink.type), find(spool, number)
+            consumer, one = find_consumer(own, config.sink.name), find(spool, number)
         except SpoolError:
             return 0  # unknown progress counts as none
         sealed = sum(table.partitions for table in one.progress.tables) if one else 0
         return sealed + (consumer.epoch if consumer else 0)
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
+    how += [*(["--verbose"] if verbose else []), *format_arguments()]
     process = SinkProcess(
-        [
-            *(sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how),
-            *(["--verbose"] if verbose else []),
-        ],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

@@ -13,7 +13,8 @@ from connector.backfill.records import RecordedBackfill, find
 from connector.config.values import parse_duration
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
-from connector.log import Log
+from connector.log import Log, draw
+from connector.progress import bar as share_drawn
 from connector.spool.reading import Spool
 
 Report = dict[str, object]
@@ -21,11 +22,6 @@ Line = dict[str, str | int | float]
 
 _INTERVAL, _REDRAW = 5.0, 0.5
 """Seconds between two lines about the progress, and between two drawings of the bar."""
-
-_BAR = 20
-"""Characters of the bar."""
-
-_CLEARED = "\r\x1b[K"
 
 _log = Log(__name__)
 
@@ -110,9 +106,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
         if screen is None:
             _log.info("backfill", number=number, **line)
         else:  # back at its first column, so that a line of a log is written over it
-            width = shutil.get_terminal_size().columns - 1
-            screen.write(f"{_CLEARED}{bar(line)[:width]}\r")
-            screen.flush()
+            draw(screen, bar(line)[: shutil.get_terminal_size().columns - 1])
 
     async def report() -> None:
         nonlocal first, is_warned
@@ -147,7 +141,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
         reporting.cancel()
         await asyncio.wait({reporting})
         if screen is not None:
-            screen.write(_CLEARED)
+            draw(screen, "")
             screen = None
         await report()
 
@@ -155,11 +149,11 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
 def bar(line: Line) -> str:
     """The fields of a line of progress, with a bar of the partitions that are read."""
     read, _, planned = str(line["partitions"]).partition("/")
-    full = _BAR * int(read) // int(planned) if planned.isdecimal() and int(planned) else 0
+    share = int(read) / int(planned) if planned.isdecimal() and int(planned) else 0
     left = line["seconds_left"]
     rest = f"{timedelta(seconds=left)} left" if isinstance(left, int) else "time left unknown"
     return (
-        f"[{'#' * full}{'-' * (_BAR - full)}] {read}/{planned} partitions  {line['rows']:,} rows  {line['mb']:,} MB"
+        f"{share_drawn(share)} {read}/{planned} partitions  {line['rows']:,} rows  {line['mb']:,} MB"
         f"  {line['tables_done']} tables  {rest}"
     )
 

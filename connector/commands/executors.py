@@ -54,7 +54,7 @@ async def run_on_executors(
     def progress() -> int:
         consumer = None
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.type)
+            consumer = find(spool, config.sink.name)
             return spool.latest() + (consumer.epoch if consumer else 0)
         return 0
 

@@ -25,7 +25,7 @@ from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
-from connector.log import Log
+from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
 from connector.reader.starting import start_of
@@ -142,7 +142,7 @@ async def read(
                         _lost_range_explained(start, stream),
                         _reader(start, stream, config, metrics, reader) as (reading, sink),
                         sink.pruned(stop),
-                        reporting(metrics),
+                        reporting(metrics, terminal(), end=start.end),
                         stop.draining(reading),
                         life.pausing(reading, stop),
                         watching(life, sink, metrics, config.spool.max_bytes),

@@ -15,7 +15,7 @@ from connector.commands.sink_process import Patience, SinkProcess
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
-from connector.log import Log
+from connector.log import Log, format_arguments
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop
 from connector.spool.consumers import find
@@ -59,11 +59,15 @@ async def run(
     def progress() -> int:
         consumer = None
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.type)
+            consumer = find(spool, config.sink.name)
         return consumer.epoch if consumer else 0
 
     sink = SinkProcess(
-        [sys.executable, "-P", "-m", "spark_sink", str(path), *(["--verbose"] if verbose else [])],
+        [
+            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
+            *(["--verbose"] if verbose else []),
+            *format_arguments(),
+        ],
         {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,

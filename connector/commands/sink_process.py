@@ -120,6 +120,7 @@ class SinkProcess:
             pause = self._patience.pause(attempt)
             _log.warning(
                 f"{self._name} has ended with a transient error, and is restarted",
+                action="process_restarted",
                 attempt=attempt,
                 of=self._patience.attempts,
                 code=ended.code,
@@ -185,7 +186,10 @@ class SinkProcess:
             await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({ended}, timeout=self._drain)
             if not ended.done():
-                _log.warning(f"draining {self._name} took too long; what is not delivered is delivered by the next run")
+                _log.warning(
+                    f"draining {self._name} took too long; what is not delivered is delivered by the next run",
+                    action="drain_too_slow",
+                )
                 with suppress(ProcessLookupError):
                     process.terminate()
                 await asyncio.wait({ended}, timeout=self._drain)

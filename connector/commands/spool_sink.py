@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from connector.commands.backfill_report import BackfillStates
 from connector.commands.threads import finished_in_thread
-from connector.config.sinks import sink_names
 from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
@@ -25,7 +24,7 @@ from connector.spool import consumers
 from connector.spool.late_store import LateStore
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of
+from connector.spool.sink_report import reports_of
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -223,7 +222,7 @@ class SpoolSink:
     async def _collect_sink_reports(self) -> None:
         """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
         with suppress(SpoolError):
-            reports = [await asyncio.to_thread(report_of, self.spool, sink) for sink in sink_names()]
+            reports = await asyncio.to_thread(reports_of, self.spool)
             self._metrics.dead_letters = sum(report.refused for report in reports)
             self._metrics.incomplete_rows = sum(report.incomplete for report in reports)
             self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}

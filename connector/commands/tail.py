@@ -17,6 +17,7 @@ from connector.core.timestamps import SECOND
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
+from connector.log import terminal
 from connector.reader.change_stream import opened
 from connector.reader.scheduler import Range
 from connector.reader.starting import start_of
@@ -128,7 +129,7 @@ async def tail(
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
         async with (
             stream.scheduler(span, printer, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
-            reporting(metrics),
+            reporting(metrics, None if out.isatty() else terminal(), end=end),
             stop.draining(scheduler),
         ):
             await scheduler.run()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connector.config import SourceConfig, resolve_timestamp
+from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.replicas import Replica
 from connector.config.sinks import sink_type
@@ -77,6 +78,7 @@ def verify(
             ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
         )
     if against is None:
+        check_kept(config)
         replica = sink_type(config.sink.type).replica(config.sink, config.source, config.spool.path, config.envelope)
         timestamp = _timestamp(at, stream, replica)
     else:

@@ -15,7 +15,7 @@ from pydantic import Field, PlainValidator, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
-from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_type
+from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_names, sink_type
 from connector.config.values import Duration
 from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
@@ -34,7 +34,15 @@ def _sink(node: object) -> SinkConfig:
         kind = sink_type(str(name))
     except ConfigurationError as error:
         raise PydanticCustomError("sink_type", "{fault}", {"fault": str(error)}) from error
-    return kind.config_type.model_validate(node)
+    sink = kind.config_type.model_validate(node)
+    if sink.has_default_name:
+        return sink
+    if sink.name in sink_names():
+        raise PydanticCustomError(
+            "sink_type", "{fault}", {"fault": f"sink.name: {sink.name} is a type: choose another"}
+        )
+    # Names of dead letters follow from the spool, so that two sinks of a type need a folder each.
+    return sink.model_copy(update={"dead_letters": f"{sink.dead_letters.rstrip('/')}/{sink.name}"})
 
 
 class Config(Section):

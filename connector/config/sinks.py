@@ -7,10 +7,12 @@ The connector knows no destination itself. A package registers one by an entry p
 
 Where the project is not installed but only on the import path, its own sinks come from :data:`BUILT_IN` instead.
 
-The entry point's name is what ``sink.type`` names, and the name of the sink's consumer in the spool. Its value is a
+The entry point's name is what ``sink.type`` names, and unless ``sink.name`` says otherwise the name of the sink's
+consumer in the spool. Its value is a
 :class:`SinkType`. It is imported when a configuration names it, so that the libraries of the others are not needed.
 """
 
+import re
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +21,13 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from connector.config.replicas import Replica
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
+from connector.spool.consumers import DEFAULT
 from connector.storage.locations import checked
 
 GROUP = "spanner_cdc.sinks"
@@ -34,16 +37,45 @@ BUILT_IN = "spark_sink.built_in"
 DEFAULT_SINK = "files"
 """The type of a sink that names none."""
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
 
 class SinkConfig(Section):
     """The options that every sink has; a destination's own model derives from it.
 
     Options that hold a path or ``gs://bucket/prefix`` are to be validated with
     :func:`connector.storage.locations.checked`.
+
+    Attributes:
+        name: of the sink's consumer in the spool; the type, unless a spool has several sinks of a type.
     """
 
     type: str
+    name: str = ""
     dead_letters: str = "./dead-letters"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_type(cls, node: object) -> object:
+        if not isinstance(node, dict) or node.get("name") is not None:
+            return node
+        kind = node.get("type", cls.model_fields["type"].default)
+        return {**node, "name": kind if isinstance(kind, str) else "unnamed"}
+
+    @field_validator("name")
+    @classmethod
+    def _consumer_name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value) or value == DEFAULT:
+            raise ValueError(
+                f"{value!r} is not a valid sink name: use up to 100 letters, digits, dashes or underscores,"
+                f" and not {DEFAULT}"
+            )
+        return value
+
+    @property
+    def has_default_name(self) -> bool:
+        """Whether the sink is named by its type, as the only one of that type usually is."""
+        return self.name == self.type
 
     @field_validator("dead_letters")
     @classmethod
@@ -103,6 +135,14 @@ class SinkType(ABC, Generic[C]):
         Raises:
             ValueError: an option is invalid.
         """
+
+    def destination(self, sink: C, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """The options that identify the destination, as text, by their names such as ``sink.path``; asks nobody.
+
+        A spool that the sink has started to deliver cannot be delivered with others: whoever reads the destination
+        would see a history that is incomplete. Without any, nothing is compared.
+        """
+        return {}
 
     def locations(self, sink: C) -> Sequence[Location]:
         """The places that must be writable."""

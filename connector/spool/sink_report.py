@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from connector.spool.consumers import REPORT
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 
@@ -66,6 +67,16 @@ def report_of(spool: Spool, consumer: str) -> SinkReport:
         return NOTHING
 
 
+def reports_of(spool: Spool) -> list[SinkReport]:
+    """The reports of all sinks.
+
+    Raises:
+        SpoolError: one cannot be read.
+    """
+    names = [file.removesuffix(REPORT) for file in spool.storage.list("consumers") if file.endswith(REPORT)]
+    return [report_of(spool, name) for name in names]
+
+
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
     """Replaces a sink's report.
 
@@ -76,4 +87,4 @@ def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
 
 
 def _path(consumer: str) -> str:
-    return f"consumers/{consumer}.report"  # not .json: that would be a consumer
+    return f"consumers/{consumer}{REPORT}"

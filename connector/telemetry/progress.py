@@ -1,36 +1,84 @@
-"""Logs the progress of a reader every ten seconds."""
+"""The progress of a reader: a line on a terminal, in a log one line a minute."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TextIO
 
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.log import Log
+from connector.log import Log, draw
+from connector.progress import bar
 from connector.telemetry.metrics import ReaderMetrics
 
-INTERVAL = 10.0
-"""Seconds between two lines."""
+INTERVAL = 60.0
+"""Seconds between two lines of a log."""
+
+_REDRAW = 0.5
+"""Seconds between two drawings on a terminal."""
+
+_CAUGHT_UP = 30 * SECOND
+"""A reader that is less behind than that has caught up, in nanoseconds: there is nothing for a bar to show."""
 
 _log = Log(__name__)
 
 
 @asynccontextmanager
-async def reporting(metrics: ReaderMetrics) -> AsyncIterator[None]:
-    """Logs the progress while the context is open, and once more at its end."""
-    task = asyncio.create_task(_report_on(metrics), name="progress")
+async def reporting(
+    metrics: ReaderMetrics, screen: TextIO | None = None, *, end: int | None = None
+) -> AsyncIterator[None]:
+    """Reports the progress while the context is open, and logs it once more at its end.
+
+    Args:
+        metrics: of the reader.
+        screen: a terminal, on which a line is drawn instead of those of the log: with a bar, as long as the reader is
+            catching up.
+        end: the reader's end in nanoseconds since 1970, or None.
+    """
+    task = asyncio.create_task(_report_on(metrics, screen, end), name="progress")
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if screen is not None:
+            draw(screen, "")
         _report(metrics)
 
 
-async def _report_on(metrics: ReaderMetrics) -> None:
+async def _report_on(metrics: ReaderMetrics, screen: TextIO | None, end: int | None) -> None:
+    first = 0
     while True:
-        await asyncio.sleep(INTERVAL)
-        _report(metrics)
+        await asyncio.sleep(INTERVAL if screen is None else _REDRAW)
+        if screen is None:
+            _report(metrics)
+            continue
+        first = first or metrics.watermark
+        draw(screen, status_line(metrics, first, end, time.time_ns())[: shutil.get_terminal_size().columns - 1])
+
+
+def status_line(metrics: ReaderMetrics, first: int, end: int | None, now: int) -> str:
+    """The line of a terminal.
+
+    Args:
+        metrics: of the reader.
+        first: the first watermark that was known; 0 if none is.
+        end: the reader's end, or None.
+        now: all in nanoseconds since 1970.
+    """
+    counts = f"{metrics.sealed_mods:,} mods  {metrics.epochs:,} epochs  {metrics.partitions} partitions"
+    if not metrics.watermark:
+        return f"reading  {counts}"
+    target = now if end is None else min(end, now)
+    left = target - metrics.watermark
+    lag = max(now - metrics.watermark, 0) / SECOND
+    behind = f"{lag:.1f} s behind" if lag < 60 else f"{timedelta(seconds=round(lag))} behind"
+    if left < _CAUGHT_UP or target <= first:
+        return f"reading  {behind}  {counts}"
+    share = (metrics.watermark - first) / (target - first)
+    return f"catching up {bar(share)} {share:.0%}  {behind}  {counts}"
 
 
 def _report(metrics: ReaderMetrics) -> None:

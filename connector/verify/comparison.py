@@ -17,7 +17,8 @@ from connector.core.changes import integers, sequence_numbers
 from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
 from connector.errors import SpannerCdcError
-from connector.log import Log
+from connector.log import Log, terminal
+from connector.progress import Progress
 from connector.verify.buckets import Buckets, buckets_for, parts_of
 from connector.verify.digests import RowDigester, is_digested
 from connector.verify.report import VerifyReport
@@ -38,8 +39,8 @@ from connector.verify.rows import (
 from connector.verify.source_rows import SourceRows, existing_keys
 from connector.verify.values import TableValues
 
-LOGGED_ROWS = 500_000
-"""Rows after which progress is logged."""
+_SHOWN_ROWS = 1000
+"""Rows after which progress may be shown."""
 
 MOST_LOOKED_UP = 200_000
 """Missing rows that are looked up in Spanner again, because they may have been deleted meanwhile."""
@@ -98,11 +99,12 @@ class Comparison:
         """
         tables = {name: table for name, table in self._tables.items() if self._differing.get(name) != frozenset()}
         wanted = Selection(self._count, self._differing)
-        for number, (change, bucket) in enumerate(self._changes(tables, wanted), 1):
-            if self._is_wanted(change.table, bucket):
-                self._held.add(change, bucket)
-            if number % LOGGED_ROWS == 0:
-                _log.info("reading the destination", changes=number)
+        with Progress(_log, "reading the destination", terminal()) as progress:
+            for number, (change, bucket) in enumerate(self._changes(tables, wanted), 1):
+                if self._is_wanted(change.table, bucket):
+                    self._held.add(change, bucket)
+                if number % _SHOWN_ROWS == 0:
+                    progress.show(number, changes=number)
         self._held.flush()
 
     def compare(self, source: SourceConfig, now: int) -> VerifyReport:
@@ -158,12 +160,13 @@ class Comparison:
     def _read_table(self, rows: SourceRows, table: TableSchema) -> None:
         order, name = (self._timestamp, 0, 0), table.table
         digester, values = self._digesters.get(name), self._values[name]
-        for payload, columns in rows.rows(table):
-            number = None if digester is None else digester.add(columns)
-            self._wanted.add(RowChange(name, values.key(columns), order, INSERT, payload), number)
-            self.report.source_rows[name] += 1
-            if self.report.source_rows[name] % LOGGED_ROWS == 0:
-                _log.info("reading Spanner", table=name, rows=self.report.source_rows[name])
+        with Progress(_log, "reading Spanner", terminal()) as progress:
+            for payload, columns in rows.rows(table):
+                number = None if digester is None else digester.add(columns)
+                self._wanted.add(RowChange(name, values.key(columns), order, INSERT, payload), number)
+                self.report.source_rows[name] += 1
+                if self.report.source_rows[name] % _SHOWN_ROWS == 0:
+                    progress.show(self.report.source_rows[name], table=name, rows=self.report.source_rows[name])
         _log.info("table read", table=name, rows=self.report.source_rows[name])
 
     def _compare_digests(self, table: str, digests: Mapping[int, Digest]) -> None:

@@ -166,7 +166,8 @@ class BackfillJob:
         """Plans the tables that are not read completely once more, at the same timestamp."""
         tables = sorted({left.table for left in self._left()})
         names = ", ".join(self._document.tables[index].table for index in tables)
-        say(f"{why}; read again from their first row, and delivered rows again with the same uuid: {names}")
+        again = "read again from their first row, and delivered rows again with the same uuid"
+        say(f"{why}; {again}: {names}", action="tables_read_again")
         self._plans.make(tables)
 
     def _has_room(self, stopping: threading.Event) -> bool:
@@ -222,7 +223,7 @@ class BackfillJob:
                     return []  # its job was cancelled
                 if is_own(error) or attempt == _ATTEMPTS:
                     raise
-                say(f"a wave of {len(wave)} partitions is read again after an error of Spark")
+                say(f"a wave of {len(wave)} partitions is read again after an error of Spark", action="wave_read_again")
         raise AssertionError
 
     def _tried(self, wave: list[Task], stopping: threading.Event) -> list[Row]:

@@ -14,12 +14,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
+from connector import log
 from connector.backfill.records import RecordedBackfill, check_not_continued, find
 from connector.backfill.sealing import discard_continued
+from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_names
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
+from connector.spool.destinations import keep_destination, sinks_of
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
 from connector.storage.locations import absolute
@@ -41,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rpc-priority", choices=["low", "medium", "high"], default="medium")
     parser.add_argument("--data-boost", action="store_true")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
     given = parser.parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
     options = ReadOptions(os.environ.get(_EMULATOR_HOST), given.rpc_priority, given.data_boost)
     return guarded(
         lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),
@@ -55,6 +60,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
     if found is None:
         raise SpoolError(f"the spool at {spool.path} has no backfill {number}")
     own = config_of(config, found)
+    check_kept(config)
     check_sink(found.spool, delivery_of(own).consumer)
     with running(own, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
         delivery = delivery_of(own)
@@ -63,7 +69,8 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             return
         held.enter_context(sole_writer(found.spool))
         check_not_continued(spool, number)
-        discard_continued(spool, found.document, sink_names())
+        discard_continued(spool, found.document, {*sink_names(), *sinks_of(spool), *sinks_of(found.spool)})
+        keep_destination(found.spool, delivery.consumer, destination_of(own))
         job = BackfillJob(
             spark,
             config.source,
@@ -103,12 +110,13 @@ def check_sink(own: Spool, consumer: str) -> None:
     Raises:
         SpoolError: it was.
     """
-    sinks = {*sink_names()} - {consumer}
+    sinks = {*sink_names(), *sinks_of(own)} - {consumer}
     others = [known.consumer for known in consumers(own) if known.consumer in sinks]
     if others:
         raise SpoolError(
-            f"the backfill in {own.path} was started for sink.type {', '.join(others)}, not {consumer}",
-            hint=f"Set sink.type to {others[0]} and let it finish, or give {consumer} a spool.path of its own.",
+            f"the backfill in {own.path} was started for sink {', '.join(others)}, not {consumer}",
+            hint=f"Run it with the configuration of {others[0]} and let it finish, or give {consumer} a spool.path"
+            " of its own.",
         )
 
 

@@ -55,14 +55,20 @@ class ReplayEntry(BaseModel):
 
 
 class CommitLog:
-    """The entries of a spool's micro-batches, by their first epoch, and of files of dead letters, by name.
+    """The entries of a sink's micro-batches, by their first epoch, and of files of dead letters, by name.
+
+    Args:
+        spool: the spool.
+        name: the sink's.
 
     Raises:
         SpoolError: from every method, where an entry is corrupt, or cannot be read or written.
     """
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
         self._spool = spool
+        self._name = name
+        self._folder = _FOLDER if name == CONSUMER else f"{_FOLDER}/sinks/{name}"
 
     def find(self, first: int, table: str, at: str = "") -> StreamsEntry | None:
         """A table's entry, or None: then no row that was written until now is or will be visible.
@@ -70,7 +76,7 @@ class CommitLog:
         Raises:
             SpoolError: it is of another epoch with that number than the one with the identity ``at``.
         """
-        path = entry_path(first, table)
+        path = self.path(first, table)
         try:
             entry = self._spool.document(path, StreamsEntry, "it names no streams")
         except FileNotFoundError:
@@ -85,7 +91,7 @@ class CommitLog:
 
     def has_some(self, first: int) -> bool:
         """Whether a micro-batch has entries."""
-        return any(name.startswith(_prefix(first)) for name in self._spool.storage.list(_FOLDER))
+        return any(name.startswith(_prefix(first)) for name in self._spool.storage.list(self._folder))
 
     def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:
         """Records the streams, unless some are recorded; returns the recorded entry.
@@ -97,7 +103,7 @@ class CommitLog:
         if self._done() >= first:
             raise TakenOverError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
-            self._spool.storage.create(entry_path(first, table), to_json(entry))
+            self._spool.storage.create(self.path(first, table), to_json(entry))
         except FileExistsError:
             found = self.find(first, table, at)
             assert found is not None, "an entry is removed only when its micro-batch is done"
@@ -107,44 +113,47 @@ class CommitLog:
     def committed(self, first: int, entry: StreamsEntry) -> None:
         """Records that an entry's streams are committed."""
         noted = entry.model_copy(update={"committed": True})
-        self._spool.storage.replace(entry_path(first, entry.table), to_json(noted))
+        self._spool.storage.replace(self.path(first, entry.table), to_json(noted))
 
     def find_replay(self, dead_letters: str) -> ReplayEntry | None:
         """The entry of a file of dead letters, or None: then no replay has appended its rows."""
         try:
-            return self._spool.document(replay_path(dead_letters), ReplayEntry, "it names no stream")
+            return self._spool.document(self.replay_path(dead_letters), ReplayEntry, "it names no stream")
         except FileNotFoundError:
             return None
 
     def enter_replay(self, dead_letters: str, entry: ReplayEntry) -> None:
         """Records an entry; only one process replays at a time."""
-        self._spool.storage.replace(replay_path(dead_letters), to_json(entry))
+        self._spool.storage.replace(self.replay_path(dead_letters), to_json(entry))
 
     def forget_replay(self, dead_letters: str) -> None:
         """Removes an entry, because the file no longer holds its dead letters."""
-        self._spool.storage.delete(replay_path(dead_letters))
+        self._spool.storage.delete(self.replay_path(dead_letters))
+
+    def clear(self) -> None:
+        """Removes the entries of all micro-batches, because the sink has nothing delivered that the spool knows of."""
+        names = [name for name in self._spool.storage.list(self._folder) if name[:20].isdecimal()]
+        self._spool.storage.delete(*(f"{self._folder}/{name}" for name in names))
+
+    def path(self, first: int, table: str) -> str:
+        """The document of a table's streams."""
+        return f"{self._folder}/{_prefix(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"
+
+    def replay_path(self, dead_letters: str) -> str:
+        """The document of a file of dead letters."""
+        return f"{self._folder}/{dead_letters}.json"
 
     def forget(self) -> None:
         """Removes the entries of micro-batches that ended long ago."""
         before = self._done() - KEPT
-        names = self._spool.storage.list(_FOLDER) if before > 0 else []
+        names = self._spool.storage.list(self._folder) if before > 0 else []
         done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
-        self._spool.storage.delete(*(f"{_FOLDER}/{name}" for name in done))
+        self._spool.storage.delete(*(f"{self._folder}/{name}" for name in done))
 
     def _done(self) -> int:
-        consumer = find(self._spool, CONSUMER)
+        consumer = find(self._spool, self._name)
         return consumer.epoch if consumer else 0
 
 
 def _prefix(first: int) -> str:
     return f"{first:020d}."
-
-
-def replay_path(dead_letters: str) -> str:
-    """The document of a file of dead letters."""
-    return f"{_FOLDER}/{dead_letters}.json"
-
-
-def entry_path(first: int, table: str) -> str:
-    """The document of a table's streams."""
-    return f"{_FOLDER}/{_prefix(first)}{blake2b(table.encode(), digest_size=10).hexdigest()}.json"

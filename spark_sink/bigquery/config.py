@@ -13,7 +13,7 @@ from spark_sink.bigquery.tables.partition import parse, to_text
 from spark_sink.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, TableOptions
 
 CONSUMER = "bigquery"
-"""The name under which the sink is known to the spool."""
+"""The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
 
 
 class BigQueryConfig(SinkConfig):

@@ -23,8 +23,8 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
-from spark_sink.bigquery.commit_log import CommitLog, entry_path
-from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
+from spark_sink.bigquery.commit_log import CommitLog
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.merging.loads import from_text
 from spark_sink.bigquery.merging.staged import StagedRows, stream_spool
 from spark_sink.bigquery.pacing.pace import loaded, release
@@ -34,7 +34,7 @@ from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import last_of
+from spark_sink.sink.delivery import checkpoint_of, last_of
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""
@@ -55,11 +55,13 @@ class BigQueryDelivery:
     Args:
         config: the configuration.
         sink: its sink.
+
+    Attributes:
+        consumer: the sink's name.
     """
 
-    consumer = CONSUMER
-
     def __init__(self, config: Config, sink: BigQueryConfig) -> None:
+        self.consumer = sink.name
         self._config = config
         self._sink = sink
         self._pinned = options_of(config, sink)
@@ -84,7 +86,8 @@ class BigQueryDelivery:
     @property
     def checkpoint(self) -> str:
         """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
-        return f"{absolute(self._config.spark.checkpoint)}/{self.consumer}"
+        root = checkpoint_of(self._config, self._sink)
+        return f"{root}/{self.consumer}" if self._sink.has_default_name else root
 
     @property
     def source(self) -> type[DataSource]:
@@ -97,6 +100,7 @@ class BigQueryDelivery:
         completion = Completion.of(self._config.source)
         return {
             "spool": absolute(self._config.spool.path),
+            "consumer": self.consumer,
             "pinned": self._pinned.to_text(),
             "dead_letters": absolute(self._sink.dead_letters),
             "endpoint": self._target.endpoint,
@@ -115,7 +119,8 @@ class BigQueryDelivery:
         options = PinnedOptions.from_text(rows[0].options)
         tables = [list(of_table) for _, of_table in groupby(rows, attrgetter("table"))]
         if options.table_options.mode == MERGE_LOAD:
-            loaded(self._spool, rows[0].first, sum(len(from_text(row.wrote)) for row in rows))
+            loads = sum(len(from_text(row.wrote)) for row in rows)
+            loaded(self._spool, rows[0].first, loads, name=self.consumer)
             self._merge(options, tables)
         elif options.table_options.mode != MERGE:
             with ThreadPoolExecutor(_AT_A_TIME) as threads:
@@ -136,7 +141,7 @@ class BigQueryDelivery:
 
     def drain(self) -> None:
         """Has everything delivered that is sealed by now."""
-        self._last = release(self._spool)
+        self._last = release(self._spool, name=self.consumer)
 
     def waiting(self) -> bool:
         """Whether an epoch that was sealed before the drain is not recorded as done."""
@@ -167,12 +172,12 @@ class BigQueryDelivery:
         """Removes old entries at intervals, because that lists all entries."""
         self._delivered += 1
         if self._delivered % _CLEANUP_INTERVAL == 0:
-            CommitLog(self._spool).forget()
+            CommitLog(self._spool, self.consumer).forget()
 
     def _commit(self, options: PinnedOptions, rows: Sequence[Row]) -> None:
         """Makes a table's rows of the micro-batch visible, all at once."""
         first, table = rows[0].first, rows[0].table
-        commit_log = CommitLog(self._spool)
+        commit_log = CommitLog(self._spool, self.consumer)
         at = next(self._spool.manifests(first, first)).identity
         entry = commit_log.find(first, table, at)
         streams = tuple(row.wrote for row in rows if row.wrote)
@@ -184,7 +189,9 @@ class BigQueryDelivery:
             entry = commit_log.enter(first, table, streams, at)
         if entry is not None and not entry.committed:
             target = replace(self._target, project=options.project)
-            BigQueryWriter(target, self._table(options, rows)).commit(entry.streams, entry=entry_path(first, table))
+            BigQueryWriter(target, self._table(options, rows)).commit(
+                entry.streams, entry=commit_log.path(first, table)
+            )
             commit_log.committed(first, entry)
 
     def _merge(self, options: PinnedOptions, tables: Sequence[Sequence[Row]]) -> None:

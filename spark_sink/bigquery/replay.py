@@ -25,8 +25,8 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient
-from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry, replay_path
-from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
+from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.delivery import options_of
 from spark_sink.bigquery.merging.loads import from_text
 from spark_sink.bigquery.merging.staged import StagedRows
@@ -72,13 +72,13 @@ def replay_into(config: Config) -> Iterator[Replay]:
         raise SpoolError(
             f"there is no spool at {spool.path}", hint="Set spool.path to the spool of the dead letters."
         ) from None
-    if find(spool, CONSUMER) is None:
+    if find(spool, config.sink.name) is None:
         raise SpoolError(
             f"the spool at {spool.path} does not know how far the sink has come",
             hint="Run the sink with it before replaying dead letters.",
         )
     taken = "the sink must not run while dead letters are replayed, and it does: stop it, and replay again"
-    with held(spool, CONSUMER, taken) as spools:
+    with held(spool, config, taken) as spools:
         replay = _BigQueryReplay(config, config.sink, spool, spools)
         yield replay
         replay.forget()
@@ -87,15 +87,16 @@ def replay_into(config: Config) -> Iterator[Replay]:
 class _BigQueryReplay:
     def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool, spools: ReplayedSpools) -> None:
         self._spool = spool
+        self._name = sink.name
         self._table_options = options_of(config, sink).table_options
         self._target = sink.target(config.source)
         self._tables = BigQueryTables(
-            spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness
+            spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness, name=sink.name
         )
         self._prunes = sink.prune_by_keys
         self._repaired: set[str] = set()
         self._reported: dict[str, str] = {}
-        self._commit_log = CommitLog(spool)
+        self._commit_log = CommitLog(spool, sink.name)
         self._entered: list[str] = []
         self._spools = spools
         self._schemas = KnownSchemas(spool)
@@ -201,7 +202,7 @@ class _BigQueryReplay:
             entry = ReplayEntry(stream=wrote, refused=tuple(rejected))
             self._commit_log.enter_replay(name, entry)
         if not entry.committed:
-            BigQueryWriter(self._target, table).commit([entry.stream], entry=replay_path(name))
+            BigQueryWriter(self._target, table).commit([entry.stream], entry=self._commit_log.replay_path(name))
             self._commit_log.enter_replay(name, entry.model_copy(update={"committed": True}))
         self._entered.append(name)
         return list(entry.refused)
@@ -226,9 +227,9 @@ class _BigQueryReplay:
         """
         if table in self._repaired and not (left and self._table_options.mode == MERGE_LOAD):
             self._tables.resume(table)
-            report = report_of(self._spool, CONSUMER)
+            report = report_of(self._spool, self._name)
             if table in report.stopped:
-                write_report(self._spool, CONSUMER, report.without(table))
+                write_report(self._spool, self._name, report.without(table))
 
 
 def _are_snapshot(rows: pa.RecordBatch) -> bool:

@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient, ExistingTable
-from spark_sink.bigquery.config import CONSUMER, BigQueryConfig
+from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.replica_statements import digest_statement, has_digests, rows_statement
 from spark_sink.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, Column, bigquery_table
 from spark_sink.errors import SinkError
@@ -59,7 +59,7 @@ class BigQueryReplica(Replica):
         if sink.mode == CHANGELOG:
             raise ConfigurationError(["sink.mode: tables of the mode changelog cannot be verified"])
         stored = Spool.at(absolute(spool))
-        self.delivered = delivered_up_to(stored, CONSUMER)
+        self.delivered = delivered_up_to(stored, sink.name)
         self._mode = sink.mode
         self._target = sink.target(source)
         self._options = sink.table_options(stored.header().default_schema or "")

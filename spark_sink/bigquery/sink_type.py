@@ -1,6 +1,6 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,16 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
         """Checks the endpoints, and that the envelope is Datastream's."""
         check_options(sink, envelope)
+
+    def destination(self, sink: BigQueryConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """Which tables are written; each is of one mode, and the sink refuses another one itself (TableError)."""
+        del envelope
+        project = sink.target(source).project
+        return {
+            "sink.project": project,
+            "sink.dataset": sink.dataset,
+            "sink.prefix": sink.prefix,
+        }
 
     def extras(self, sink: BigQueryConfig) -> Sequence[str]:
         """Google's clients."""

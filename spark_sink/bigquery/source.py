@@ -26,11 +26,11 @@ from pyspark.sql.types import StructType
 from connector.backfill.records import mark_lost
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import CommitLog
-from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.merging.staged import stream_spool
 from spark_sink.bigquery.pacing.pace import Pace
 from spark_sink.bigquery.pacing.quotas import Pacing
@@ -81,9 +81,10 @@ class BigQueryPartition(InputPartition):
 class BigQuerySinkSource(DataSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
-    Options: ``spool`` and ``dead_letters``, absolute; ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and
-    ``grpc_endpoint``, an emulator's or empty; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds;
-    ``max_bytes``, what the spool may hold; ``completion``, as text or empty, a
+    Options: ``spool`` and ``dead_letters``, absolute; ``consumer``, the sink's name; ``pinned``,
+    :class:`PinnedOptions` as text; ``endpoint`` and ``grpc_endpoint``, an emulator's or empty; ``location``, of
+    datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what the spool may hold; ``completion``, as
+    text or empty, a
     :class:`spark_sink.sink.completing.epoch_rows.Completion`.
     """
 
@@ -113,7 +114,9 @@ class BigQuerySinkReader(SinkStreamReader):
     """Hands a spool's epochs to tasks that write them into BigQuery."""
 
     def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
-        super().__init__(options["spool"], CONSUMER, options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
+        super().__init__(
+            options["spool"], options["consumer"], options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock
+        )
         self._options = options
         self._cores = cores
         self._now = clock
@@ -126,11 +129,18 @@ class BigQuerySinkReader(SinkStreamReader):
             most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
             clock=clock,
+            name=self._consumer,
         )
         self._fresh = range(0)  # the epochs of the micro-batch that this process has started
         self._tables: BigQueryTables | None = None
         self._schemas: dict[str, TableSchema] = {}
         self._default_schema = ""
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """The position of a new query; of a sink that was forgotten no stream counts as committed."""
+        if find(self._spool, self._consumer) is None:
+            CommitLog(self._spool, self._consumer).clear()
+        return super().initialOffset()
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
         """Each epoch up to a schema change, because rows are written by the newest schema of their micro-batch.
@@ -182,6 +192,7 @@ class BigQuerySinkReader(SinkStreamReader):
             {name: TablePlan(keys[name], found.stopped) for name, found in prepared.items()},
             self._options["dead_letters"],
             Completion.from_text(self._options["completion"]),
+            self._consumer,
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
         if self._is_backfill and table_options.mode == MERGE:
@@ -212,13 +223,15 @@ class BigQuerySinkReader(SinkStreamReader):
         now = self._options["pinned"]
         started = PinnedOptions.from_text(pinned or now)
         can_bind = pinned not in ("", now) and not started.table_options.merges
-        is_bound = can_bind and CommitLog(self._spool).has_some(first)
+        is_bound = can_bind and CommitLog(self._spool, self._consumer).has_some(first)
         return started if is_bound else replace(PinnedOptions.from_text(now), part_bytes=started.part_bytes)
 
     def _tables_of(self, target: BigQueryTarget) -> BigQueryTables:
         if self._tables is None or self._tables.target != target:
             location, staleness = self._options["location"], int(self._options["max_staleness"])
-            self._tables = BigQueryTables(self._spool, target, location=location, max_staleness=staleness)
+            self._tables = BigQueryTables(
+                self._spool, target, location=location, max_staleness=staleness, name=self._consumer
+            )
         return self._tables
 
     def _schema(self, key: str) -> TableSchema:

@@ -11,7 +11,7 @@ from connector.core.timestamps import SECOND
 from connector.storage.locations import checked
 
 CONSUMER = "files"
-"""The name under which the sink is known to the spool."""
+"""The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
 
 
 class FilesConfig(SinkConfig):

@@ -13,12 +13,12 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.files import source as file_source
-from spark_sink.files.config import CONSUMER, FilesConfig
-from spark_sink.files.plan import FileOptions, Holding
+from spark_sink.files.config import FilesConfig
+from spark_sink.files.plan import FileOptions, Holding, completed_rows_of
 from spark_sink.sink.completing.epoch_rows import Completion, forget_completed
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import last_of
+from spark_sink.sink.delivery import checkpoint_of, last_of
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source.admission import EpochWeight
 
@@ -29,12 +29,15 @@ class FileDelivery:
     Args:
         config: the configuration.
         sink: its sink.
+
+    Attributes:
+        consumer: the sink's name.
     """
 
-    consumer = CONSUMER
-
     def __init__(self, config: Config, sink: FilesConfig) -> None:
+        self.consumer = sink.name
         self._config = config
+        self._checkpoint = checkpoint_of(config, sink)
         self._root = absolute(sink.path)
         self._endpoint = sink.endpoint or ""
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
@@ -57,8 +60,8 @@ class FileDelivery:
 
     @property
     def checkpoint(self) -> str:
-        """The configured one."""
-        return absolute(self._config.spark.checkpoint)
+        """The configured one; a sink with a name of its own has a folder of its own below it."""
+        return self._checkpoint
 
     @property
     def source(self) -> type[DataSource]:
@@ -71,6 +74,7 @@ class FileDelivery:
         completion = Completion.of(self._config.source)
         return {
             "spool": absolute(self._config.spool.path),
+            "consumer": self.consumer,
             "path": self._root,
             "endpoint": self._endpoint,
             "file_options": self._file_options.to_text(),
@@ -85,7 +89,7 @@ class FileDelivery:
         if not rows:
             return ""
         self._discard(rows)
-        forget_completed(self._spool, before=min(row.first for row in rows))
+        forget_completed(self._spool, before=min(row.first for row in rows), kept_in=completed_rows_of(self.consumer))
         files = [row for row in rows if row.path]
         refused = sum(row.refused for row in rows)
         rejected = f", {refused} to the dead letters at {self._dead_letters}" if refused else ""

@@ -15,7 +15,8 @@ from pyspark.sql.datasource import InputPartition
 from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.manifest import Manifest, SegmentFile
-from spark_sink.sink.completing.epoch_rows import Completion
+from spark_sink.files.config import CONSUMER
+from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS, Completion
 from spark_sink.source.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False}
@@ -147,6 +148,12 @@ class FilesPartition(InputPartition):
     file_options: FileOptions
     groups: tuple[FileGroup, ...]
     completion: Completion | None = None
+    kept_in: str = COMPLETED_ROWS
+
+
+def completed_rows_of(name: str) -> str:
+    """The folder of the spool in which a sink keeps completed rows; a task of another sink may have read others."""
+    return COMPLETED_ROWS if name == CONSUMER else f"{COMPLETED_ROWS}/{name}"
 
 
 def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileGroup]:

@@ -21,7 +21,7 @@ from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
-from spark_sink.files.config import CONSUMER, FilesConfig
+from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import file_options_of
 from spark_sink.files.writer import FileWriter, by_series
 from spark_sink.sink.dead_letters import DeadLetters, Replay
@@ -53,7 +53,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
             f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
         ) from None
     taken = "dead letters cannot be replayed while the sink runs: stop it, and replay again"
-    with held(spool, CONSUMER, taken) as spools:
+    with held(spool, config, taken) as spools:
         yield _FileReplay(config, config.sink, spool, spools)
 
 

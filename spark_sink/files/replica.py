@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.files.checks import WHOLE_ROWS
-from spark_sink.files.config import CONSUMER, FilesConfig
+from spark_sink.files.config import FilesConfig
 from spark_sink.read_back.files import files_below, is_of_opencdc, read_file, read_opencdc
 from spark_sink.sink.delivered import delivered_up_to
 from spark_sink.sink.table_rows import FileEvent
@@ -45,7 +45,7 @@ class FilesReplica(Replica):
         if sink.endpoint is not None:
             raise ConfigurationError(["sink.endpoint: files in an emulator of Cloud Storage cannot be verified"])
         stored = Spool.at(absolute(spool))
-        self.delivered = delivered_up_to(stored, CONSUMER)
+        self.delivered = delivered_up_to(stored, sink.name)
         self._has_schema_names = sink.object == "schema_table"
         header = stored.header()
         unnamed = [header.default_schema] if header.default_schema else [header.source.database, "public"]

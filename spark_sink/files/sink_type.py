@@ -1,12 +1,14 @@
 """Registers the file sink as ``sink.type: files``."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import Location, WatchedStream
+from connector.storage.locations import in_cloud_storage
 from spark_sink.files import checks
 from spark_sink.files.config import FilesConfig, check_options
 from spark_sink.sink.sink_type import SparkSinkType
@@ -23,6 +25,19 @@ class FilesSink(SparkSinkType[FilesConfig]):
     def check_options(self, sink: FilesConfig, envelope: EnvelopeConfig) -> None:
         """Checks that the files can hold the envelope."""
         check_options(sink, envelope)
+
+    def destination(self, sink: FilesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """What a reader of the folder looks for: another format, envelope or name of tables would be another history.
+
+        Files say by their names whether they are compressed, and Avro's by their schemas how they write types.
+        """
+        del source
+        return {
+            "sink.path": sink.path.rstrip("/") if in_cloud_storage(sink.path) else os.path.abspath(sink.path),  # noqa: PTH100
+            "sink.format": sink.format,
+            "sink.object": sink.object,
+            "envelope.format": envelope.format,
+        }
 
     def locations(self, sink: FilesConfig) -> Sequence[Location]:
         """Both are reached at the same endpoint."""

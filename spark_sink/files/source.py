@@ -21,7 +21,15 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
 from spark_sink.files.config import CONSUMER
-from spark_sink.files.plan import FileOptions, FilesPartition, FilesRoot, Holding, file_groups, shared_out
+from spark_sink.files.plan import (
+    FileOptions,
+    FilesPartition,
+    FilesRoot,
+    Holding,
+    completed_rows_of,
+    file_groups,
+    shared_out,
+)
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
@@ -70,9 +78,10 @@ _BATCH_BYTES = 1024**3
 class FileSinkSource(DataSource):
     """Writes a spool's events as files; internal to the sink.
 
-    Options: ``spool`` and ``path``, absolute; ``endpoint``, an emulator's or empty; ``file_options`` and ``holding``, a
-    :class:`spark_sink.files.plan.FileOptions` and a :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``,
-    absolute; ``completion``, a :class:`spark_sink.sink.completing.epoch_rows.Completion` as text, or empty.
+    Options: ``spool`` and ``path``, absolute; ``consumer``, the sink's name; ``endpoint``, an emulator's or empty;
+    ``file_options`` and ``holding``, a :class:`spark_sink.files.plan.FileOptions` and a
+    :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``, absolute;
+    ``completion``, a :class:`spark_sink.sink.completing.epoch_rows.Completion` as text, or empty.
     """
 
     cores = 0
@@ -99,7 +108,8 @@ class FileSinkSource(DataSource):
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
         completion = Completion.from_text(self.options["completion"])
         cores = self.cores or os.cpu_count() or 1
-        return FileSinkReader(self.options["spool"], root, file_options, holding, cores, completion)
+        spool, name = self.options["spool"], self.options["consumer"]
+        return FileSinkReader(spool, root, file_options, holding, cores, completion, name=name)
 
 
 class FileSinkReader(SinkStreamReader):
@@ -113,8 +123,10 @@ class FileSinkReader(SinkStreamReader):
         holding: Holding,
         cores: int,
         completion: Completion | None = None,
+        *,
+        name: str = CONSUMER,
     ) -> None:
-        super().__init__(spool, CONSUMER, file_options.to_text(), batch_bytes=_BATCH_BYTES)
+        super().__init__(spool, name, file_options.to_text(), batch_bytes=_BATCH_BYTES)
         self._root = root
         self._file_options = file_options
         self._holding = holding
@@ -138,6 +150,7 @@ class FileSinkReader(SinkStreamReader):
                 file_options,
                 tuple(groups[run.start : run.stop]),
                 self._completion if file_options.complete_rows else None,
+                completed_rows_of(self._consumer),
             )
             for run in shared_out(groups, self._cores)
         ]
@@ -154,6 +167,7 @@ class FileSinkReader(SinkStreamReader):
             partition.file_options,
             dead_letters,
             partition.completion,
+            partition.kept_in,
         )
         for group in partition.groups:
             reports: list[dict[str, object]] = [asdict(file) for file in writer.write(group)]

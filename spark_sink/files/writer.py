@@ -27,7 +27,7 @@ from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileOptions
-from spark_sink.sink.completing.epoch_rows import Completion, EpochRows
+from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS, Completion, EpochRows
 from spark_sink.sink.completing.whole_rows import with_mark
 from spark_sink.sink.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sink.dead_letters import DeadLetters
@@ -64,6 +64,7 @@ class FileWriter:
         options: the options that decide names and bytes.
         dead_letters: the store of events that cannot be encoded.
         completion: how rows are completed, or None.
+        kept_in: the folder of the spool in which completed rows are kept.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class FileWriter:
         options: FileOptions,
         dead_letters: DeadLetters,
         completion: Completion | None = None,
+        kept_in: str = COMPLETED_ROWS,
     ) -> None:
-        self._epochs = EpochRows(spool, completion, keeps=True)  # a replay has to write the same bytes
+        self._epochs = EpochRows(spool, completion, kept_in)  # a replay has to write the same bytes
         self.incomplete = self._epochs.incomplete
         """The events that lack columns, by table, of the groups that were written."""
         self._spool_id = spool_id

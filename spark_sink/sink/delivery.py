@@ -10,7 +10,10 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
+from connector.config.loading import Config
+from connector.config.sinks import SinkConfig
 from connector.spool.reading import Spool
+from connector.storage.locations import absolute
 
 
 class Delivery(Protocol):
@@ -60,6 +63,15 @@ class Delivery(Protocol):
 
         After :meth:`drain`, of those that were sealed before it.
         """
+
+
+def checkpoint_of(config: Config, sink: SinkConfig) -> str:
+    """The checkpoint of a sink whose type keeps its own at ``spark.checkpoint``; below it if the sink has a name.
+
+    Two sinks must not share one: each would take what the other has delivered for its own.
+    """
+    root = absolute(config.spark.checkpoint)
+    return root if sink.has_default_name else f"{root}/sinks/{sink.name}"
 
 
 def last_of(spool: Spool, drained: int | None) -> int:

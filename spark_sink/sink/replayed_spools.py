@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.backfill.records import backfills
+from connector.config.destination import check_kept
+from connector.config.loading import Config
 from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
@@ -42,17 +44,20 @@ class ReplayedSpools:
 
 
 @contextmanager
-def held(spool: Spool, consumer: str, taken: str) -> Iterator[ReplayedSpools]:
+def held(spool: Spool, config: Config, taken: str) -> Iterator[ReplayedSpools]:
     """Holds the sink's locks in the change stream's spool, and in those of its backfills that are not done.
 
     Args:
         spool: the change stream's.
-        consumer: the sink's name.
+        config: the sink's configuration.
         taken: the message if the sink runs.
 
     Raises:
         SpoolInUseError: it runs.
+        ConfigurationError: the sink has delivered to another destination than the configured one.
     """
+    check_kept(config)
+    consumer = config.sink.name
     with ExitStack() as locks:
         locks.enter_context(spool.storage.locked(sink_lock(consumer), taken))
         spools = [spool]

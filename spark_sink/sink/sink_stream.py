@@ -49,6 +49,7 @@ class SinkStreamReader(EpochStreamReader):
         self._started = StartedBatches(self._spool, consumer)
         self._pinned = pinned
         self._checked = False
+        self._is_new = False
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch; a checkpoint that is older than the spool's record is refused."""
@@ -58,6 +59,11 @@ class SinkStreamReader(EpochStreamReader):
     def _next(self, start: Offset, limit: ReadLimit) -> int:
         self._check_checkpoint(start)
         return super()._next(start, limit)
+
+    def _registered(self) -> dict[str, object]:
+        self._claim.hold()
+        self._is_new = find(self._spool, self._consumer) is None
+        return super()._registered()
 
     def _check_checkpoint(self, start: Offset) -> None:
         """Compares Spark's checkpoint with the spool's record, once: only a restart can meet a restored copy."""
@@ -71,6 +77,12 @@ class SinkStreamReader(EpochStreamReader):
                 self._spool, "the record of what this sink has delivered", done, found, self.start_over(done)
             )
         self._identify(start)
+        if (known is None or self._is_new) and start.epoch >= self._spool.floor():
+            raise SpoolError(
+                f"Spark's checkpoint is at epoch {start.epoch}, but the spool at {self._spool.path} has no record of"
+                f" sink {self._consumer}, which was forgotten",
+                hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {self._spool.floor()} on.",
+            )
         if known is not None and start.epoch < known.epoch:
             raise SpoolError(
                 f"Spark's checkpoint is at epoch {start.epoch}, but of the spool at {self._spool.path} this sink has"

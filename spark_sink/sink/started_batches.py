@@ -9,6 +9,7 @@ import time
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from connector.spool.consumers import STARTED
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 
@@ -54,7 +55,7 @@ class StartedBatches:
 
     def __init__(self, spool: Spool, consumer: str) -> None:
         self._spool = spool
-        self._path = f"consumers/{consumer}.begun"  # not .json: that would be a consumer
+        self._path = f"consumers/{consumer}{STARTED}"
         self.where = spool.storage.full(self._path)
         self._known: tuple[StartedBatch, ...] | None = None
         self._written_at = 0.0

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError, SpoolError
+from connector.spool.destinations import check_not_a_sink
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.source import opencdc_rows
@@ -117,6 +118,11 @@ class EventsStreamReader(EpochStreamReader):
         )
         self._options = options
         self._cores = cores
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """The oldest epoch; the consumer must not have the name of a sink."""
+        check_not_a_sink(self._spool, self._consumer)
+        return super().initialOffset()
 
     def admits(self, table: str) -> bool:
         """Whether option ``tables`` names the table."""

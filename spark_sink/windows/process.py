@@ -7,8 +7,8 @@ behaves as the one-process daemon does: the same lock, log, status page, signals
 import argparse
 import asyncio
 import functools
+import logging
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -29,6 +29,7 @@ from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
 from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
+from connector.output import lines_of_json
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
 from connector.telemetry.metrics import ReaderMetrics
@@ -57,14 +58,14 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     collect_rarely()
     try:
-        return _read(load(given.config, sections_of("read")), given)
+        with lines_of_json():
+            return _read(load(given.config, sections_of("read")), given)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        if given.verbose:
-            sys.stderr.write(log.whereabouts(error))
         line, code = _line_and_exit_code(error)
         if isinstance(error, SpoolInUseError) and given.stdin_lifeline:
             code = TRANSIENT  # the daemon of a killed Spark query soon ends
-        sys.stderr.write(f"spanner-cdc: {line}\n")
+        shown = error if given.verbose else None
+        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
         return code
 
 

@@ -1,5 +1,6 @@
 """Case 15: logs and errors, even verbose ones, hold no values and no credentials; memory is bounded."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def test_case_15_no_value_of_a_row_is_in_the_daemons_log_whatever_goes_wrong(log
     assert done.code == 0, done.err
     assert "a transaction is incomplete" in done.err
     assert "epoch sealed" in done.err
+    assert_silent(done)
+
+
+# Debezium 1869: nor of the sink, of its tasks and of Spark
+@pytest.mark.slow
+def test_case_15_every_line_of_the_service_is_json_and_none_holds_a_value_of_a_row(tmp_path: Path) -> None:
+    rows = [holding("FirstName", VALUE, singer) for singer in range(1, 6)]
+    with served(stream(partition("one", 0, rows)), faults=FaultPlan(3, share=1.0)) as server:
+        node = settings(server, tmp_path / "spool")
+        node["sink"] = {"path": str(tmp_path / "events"), "rotate_interval": 0}
+        node["spark"] = {"master": "local[1]", "checkpoint": str(tmp_path / "checkpoint")}
+        done = run("run", written(tmp_path / "config.yaml", node), "--verbose", "--log-format", "json")
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert all({"severity", "time", "message", "action"} <= line.keys() for line in lines)
+    assert {"epoch_sealed", "progress", "spark", "sink_ready", "batch_delivered"} <= {line["action"] for line in lines}
+    assert any(VALUE.encode() in path.read_bytes() for path in (tmp_path / "events").rglob("*.jsonl"))
     assert_silent(done)
 
 

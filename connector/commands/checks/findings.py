@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from connector.commands.checks.needs import NEEDS, Needs
 from connector.commands.checks.offline import offline_errors, sink_locations
+from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import WatchedStream, sink_type
 from connector.core.records import INITIAL_TOKEN
@@ -44,6 +45,8 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
     is_usable = not any(error.startswith("spool.path:") for error in errors) or not in_cloud_storage(config.spool.path)
     of_spool, newest = _errors_of_spool(config) if is_usable else ([], None)
     errors += of_spool
+    if needs.sink and newest is not None:
+        errors += _errors_of_destination(config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []
@@ -88,7 +91,7 @@ def warn(config: Config, stream: OpenStream) -> None:
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
-    """Checks that the sink can work with the change stream, where that depends on the stream, before anything starts.
+    """Checks that the sink can go to its destination, and work with the change stream, before anything starts.
 
     Tables are left to the sink: it continues with the others where one is gone.
 
@@ -96,6 +99,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         ConfigurationError: it cannot.
         SpannerCdcError: Spanner cannot be reached.
     """
+    check_kept(config)
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):
         return
@@ -128,6 +132,17 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
             await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))
         except DataLostError as error:
             raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
+
+
+def _errors_of_destination(config: Config) -> list[str]:
+    """Another destination than the sink has delivered the spool to."""
+    try:
+        check_kept(config)
+    except ConfigurationError as error:
+        return error.errors
+    except SpannerCdcError as error:
+        return [f"spool.path: {error}"]
+    return []
 
 
 def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:

@@ -21,10 +21,6 @@ from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.pacing.quotas import Pacing, Spent
 from spark_sink.source.admission import EpochWeight, packed, up_to_change
 
-_PATH = f"consumers/{CONSUMER}.pace"
-_RELEASED = f"consumers/{CONSUMER}.released"
-_LOADED = f"consumers/{CONSUMER}.loaded"
-
 _LONGEST_WAIT = 600 * SECOND
 """Nanoseconds that a retry waits at most, because its rows are due."""
 
@@ -83,6 +79,7 @@ class Pace:
         most_held: bytes that undelivered epochs may hold in the spool, with their manifests and cuts.
         clock: nanoseconds since 1970.
         sleep: waits for so many seconds.
+        name: the sink's.
 
     Raises:
         SpoolError: from every method, where a document is corrupt, or cannot be read or written.
@@ -98,7 +95,9 @@ class Pace:
         most_held: int,
         clock: Callable[[], int],
         sleep: Callable[[float], None] = time.sleep,
+        name: str = CONSUMER,
     ) -> None:
+        self._name = name
         self._spool = spool
         self._pacing = pacing
         self._batch_bytes = batch_bytes
@@ -182,7 +181,7 @@ class Pace:
         was_fast = spent != saved
         if known.first:
             with suppress(FileNotFoundError):
-                loaded = self._spool.document(_LOADED, _Loaded, "it names no micro-batch")
+                loaded = self._spool.document(_loaded_by(self._name), _Loaded, "it names no micro-batch")
                 more = max(0, loaded.loads - known.calls) if loaded.first == known.first else 0
                 spent = self._pacing.with_more(spent, more, now)
         self._keep(spent)
@@ -197,13 +196,15 @@ class Pace:
 
     def _save(self) -> None:
         if abs(self._clock() - self._saved_at) >= self._spool.storage.rewrite_interval * SECOND:
-            self._spool.storage.replace(_PATH, to_json(self._read()))
+            self._spool.storage.replace(f"consumers/{self._name}.pace", to_json(self._read()))
             self._saved_at = self._clock()
 
     def _read(self) -> _Document:
         if self._known is None:
             try:
-                self._known = self._spool.document(_PATH, _Document, "it does not record what was spent")
+                self._known = self._spool.document(
+                    f"consumers/{self._name}.pace", _Document, "it does not record what was spent"
+                )
             except FileNotFoundError:
                 self._known = _Document(paid_until=0, begun=0)
         return self._known
@@ -223,7 +224,7 @@ class Pace:
 
     def _release(self) -> _Released:
         try:
-            return self._spool.document(_RELEASED, _Released, "it names no epoch")
+            return self._spool.document(_released_by(self._name), _Released, "it names no epoch")
         except FileNotFoundError:
             return _Released(epoch=0)
 
@@ -233,7 +234,15 @@ def _held(epochs: Iterable[EpochWeight]) -> int:
     return held_bytes(epoch.summary for epoch in epochs if epoch.summary is not None)
 
 
-def release(spool: Spool) -> int:
+def _released_by(name: str) -> str:
+    return f"consumers/{name}.released"
+
+
+def _loaded_by(name: str) -> str:
+    return f"consumers/{name}.loaded"
+
+
+def release(spool: Spool, *, name: str = CONSUMER) -> int:
     """Has everything delivered that is sealed by now, whatever the pace, because the service is to end.
 
     Returns the last epoch that is released.
@@ -242,14 +251,14 @@ def release(spool: Spool) -> int:
         SpoolError: it cannot be recorded.
     """
     epoch = spool.latest()
-    spool.storage.replace(_RELEASED, to_json(_Released(epoch=epoch, at=time.time_ns())))
+    spool.storage.replace(_released_by(name), to_json(_Released(epoch=epoch, at=time.time_ns())))
     return epoch
 
 
-def loaded(spool: Spool, first: int, loads: int) -> None:
+def loaded(spool: Spool, first: int, loads: int, *, name: str = CONSUMER) -> None:
     """Records the number of loads of the micro-batch from epoch ``first`` on; large tables take several.
 
     Raises:
         SpoolError: it cannot be recorded.
     """
-    spool.storage.replace(_LOADED, to_json(_Loaded(first=first, loads=loads)))
+    spool.storage.replace(_loaded_by(name), to_json(_Loaded(first=first, loads=loads)))

@@ -6,10 +6,10 @@ replayed. Only the sink's own process prepares tables, before any task writes, o
 """
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from connector import log
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.spool.reading import Spool
@@ -59,14 +59,15 @@ class BigQueryTables:
         target: where they are.
         location: the region in which missing datasets are created; empty where they are not.
         max_staleness: nanoseconds, for tables into which BigQuery merges changes.
+        name: the sink's.
     """
 
-    def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int) -> None:
+    def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int, name: str) -> None:
         self.target = target
         self._client = BigQueryClient(target, failure=SinkError)
         self._location = location
         self._max_staleness = max_staleness
-        self._records = TableRecords(spool)
+        self._records = TableRecords(spool, name)
         self._prepared: dict[str, tuple[str, TableOptions, Prepared]] = {}
 
     def prepared(
@@ -212,9 +213,8 @@ class BigQueryTables:
 
 
 def _log(line: str) -> None:
-    """Writes to the standard error of a source's process, which Spark keeps; such a process has no log of its own."""
-    sys.stderr.write(f"spark_sink: {line}\n")
-    sys.stderr.flush()
+    """Writes to the standard error of a source's process."""
+    log.say("spark_sink", line, action="table_changed")
 
 
 def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Found:

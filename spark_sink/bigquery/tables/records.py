@@ -14,8 +14,6 @@ from connector.spool.reading import Spool, to_json
 from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.tables.states import State
 
-_PATH = f"consumers/{CONSUMER}.tables"
-
 
 class TableRecord(BaseModel):
     """A table of the sink.
@@ -80,25 +78,30 @@ class _Document(BaseModel):
 
 
 class TableRecords:
-    """The records of a spool, by ``project.dataset.table``; read once, written by one process at a time.
+    """The records of a sink, by ``project.dataset.table``; read once, written by one process at a time.
+
+    Args:
+        spool: the spool.
+        name: the sink's.
 
     Raises:
         SpoolError: from every method, where the document is corrupt, or cannot be read or written.
     """
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
         self._spool = spool
+        self._path = f"consumers/{name}.tables"
         self._tables: dict[str, TableRecord] | None = None
 
     def all(self) -> dict[str, TableRecord]:
         """The records; changes of this mapping are kept by :meth:`save`."""
         if self._tables is None:
             try:
-                self._tables = dict(self._spool.document(_PATH, _Document, "it names no tables").tables)
+                self._tables = dict(self._spool.document(self._path, _Document, "it names no tables").tables)
             except FileNotFoundError:
                 self._tables = {}
         return self._tables
 
     def save(self) -> None:
         """Writes the records into the spool."""
-        self._spool.storage.replace(_PATH, to_json(_Document(tables=self.all())))
+        self._spool.storage.replace(self._path, to_json(_Document(tables=self.all())))

@@ -14,6 +14,7 @@ from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.bigquery.commit_log import CommitLog
+from spark_sink.bigquery.config import CONSUMER
 from spark_sink.bigquery.tables.table import (
     BigQueryTarget,
     TableOptions,
@@ -129,6 +130,7 @@ class PartWriter:
     tables: Mapping[str, TablePlan]
     dead_letters: str
     completion: Completion | None = None
+    consumer: str = CONSUMER
 
     def write(self, part: Part) -> Iterator[TableReport]:
         """Writes a part; reports each table when all of its rows are written, or kept as dead letters.
@@ -173,7 +175,10 @@ class PartWriter:
         plan = self.tables[table]
         name = f"{dead_letter_prefix(self.spool_id, self.first)}_{part.number}"
         dead_letters = DeadLetters(self.dead_letters)
-        if not self.options.table_options.merges and CommitLog(spool).find(self.first, table) is not None:
+        if (
+            not self.options.table_options.merges
+            and CommitLog(spool, self.consumer).find(self.first, table) is not None
+        ):
             return TableWriter(table, dead_letters, name, WrittenRows())
         # Another attempt may append other rows; the driver keeps the dead letters of the one that counts.
         kept = name if self.options.table_options.merges else f"{name}_{secrets.token_hex(8)}"

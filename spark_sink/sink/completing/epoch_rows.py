@@ -23,7 +23,8 @@ from spark_sink.errors import SinkError
 from spark_sink.sink.completing.row_keys import Key, Kinds, row_key
 from spark_sink.sink.completing.whole_rows import Found, Read, Values, WholeRows, applied, completed, decoded, kept
 
-_FOLDER = "completed"
+COMPLETED_ROWS = "completed"
+"""The folder of a spool in which a sink with the name of its type keeps completed rows."""
 
 _NEEDED = {
     *("project", "instance", "database", "change_stream", "database_role", "endpoint", "emulator_host"),
@@ -70,14 +71,14 @@ class EpochRows:
     Attributes:
         spool: where the epochs are.
         completion: how rows are completed, or None.
-        keeps: whether what was read is kept in the spool (``completed/``), so that a replay has the same rows although
-            Spanner may no longer keep them.
+        kept_in: the folder of the spool in which what was read is kept, so that a replay has the same rows although
+            Spanner may no longer keep them; empty where it is not kept.
         incomplete: by table, how many rows so far lack columns, because Spanner does not keep them any more.
     """
 
     spool: Spool
     completion: Completion | None
-    keeps: bool = False
+    kept_in: str = ""
     incomplete: Counter[str] = field(default_factory=Counter)
     _reader: "SpannerRows | None" = None
 
@@ -96,7 +97,7 @@ class EpochRows:
         if not any(batch.num_rows for batch in batches):
             return
         (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        whole = self._kept(file, rows) if self.keeps else self._completed(self.completion, rows)
+        whole = self._kept(file, rows) if self.kept_in else self._completed(self.completion, rows)
         self.incomplete.update(whole.incomplete)
         yield whole.rows
 
@@ -108,7 +109,7 @@ class EpochRows:
     def _kept(self, file: SegmentFile, rows: pa.RecordBatch) -> WholeRows:
         """The rows as the first attempt completed them, whichever that was."""
         assert self.completion is not None
-        storage, path = self.spool.storage, f"{_FOLDER}/{file.path.rpartition('/')[2]}"
+        storage, path = self.spool.storage, f"{self.kept_in}/{file.path.rpartition('/')[2]}"
         known = contents(storage, path)
         if known is None:
             whole = self._completed(self.completion, rows)
@@ -125,10 +126,10 @@ class EpochRows:
             return applied(rows, read.get_batch(0))
 
 
-def forget_completed(spool: Spool, *, before: int) -> None:
-    """Deletes what is kept of the rows of epochs before that one, which are delivered."""
-    names = spool.storage.list(_FOLDER, end=f"{before:020d}")
-    spool.storage.delete(*(f"{_FOLDER}/{name}" for name in names))
+def forget_completed(spool: Spool, *, before: int, kept_in: str = COMPLETED_ROWS) -> None:
+    """Deletes what is kept in a folder of the rows of epochs before that one, which are delivered."""
+    names = spool.storage.list(kept_in, end=f"{before:020d}")
+    spool.storage.delete(*(f"{kept_in}/{name}" for name in names))
 
 
 def _packed(rows: pa.RecordBatch) -> pa.Buffer:

@@ -21,7 +21,7 @@ def test_a_backfill_that_another_sink_has_started_is_refused(tmp_path: Path) -> 
     own = spool_of(spool, 1)
     consumers.register(own, "files", now=time.time_ns())
     check_sink(own, "files")
-    with pytest.raises(SpoolError, match=r"started for sink.type files, not bigquery.*Set sink.type to files"):
+    with pytest.raises(SpoolError, match=r"started for sink files, not bigquery.*configuration of files"):
         check_sink(own, "bigquery")
 
 

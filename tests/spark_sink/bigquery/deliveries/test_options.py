@@ -7,7 +7,7 @@ import pytest
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
-from connector.spool.consumers import Consumer, find
+from connector.spool.consumers import Consumer, find, forget
 from connector.spool.reading import Spool
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
@@ -16,7 +16,7 @@ from tests.spark_sink.bigquery.deliveries.other_columns import (
     BYTES,
     with_mods,
 )
-from tests.spark_sink.bigquery.deliveries.runs import Checkpoint
+from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import (
     Delivered,
     MakeScenario,
@@ -116,3 +116,29 @@ def test_a_mode_that_the_reason_recommends_may_be_taken_for_a_table_that_was_nev
     scenario.maker.seal(with_mods(2, columns, ('{"V":0.75}', '{"Name":"n"}')))
     assert scenario.run() == ["1 rows to 1 tables"]
     assert [row["V"] for row in scenario.rows("Singers")] == [0.5, 0.75]
+
+
+@pytest.mark.parametrize("mode", ["append-only", "merge"])
+def test_two_sinks_of_a_spool_deliver_everything_each_by_its_name(
+    bigquery_double: BigQueryDouble, delivered: Delivered, mode: str
+) -> None:
+    scenario, seal = delivered(bigquery_double, mode, [1])
+    other = Checkpoint([])
+    for number in (2, 3):
+        seal([number])
+        with SinkRun(scenario.config(name="second", dataset="second", mode="append-only"), other) as sink:
+            sink.only_what_is_sealed()
+            sink.run()
+        scenario.run()
+    assert ids_of(scenario) == [1, 2, 3]
+    assert sorted(row["Id"] for row in bigquery_double.rows("second", "Singers")) == [1, 2, 3]
+
+
+def test_a_sink_that_was_forgotten_delivers_all_that_is_kept_to_another_dataset(
+    bigquery_double: BigQueryDouble, delivered: Delivered
+) -> None:
+    scenario, _ = delivered(bigquery_double, "append-only", [1])
+    forget(scenario.maker.spool, "bigquery")
+    scenario.dataset, scenario.checkpoint = "elsewhere", Checkpoint([])
+    scenario.run()
+    assert ids_of(scenario) == [1]
