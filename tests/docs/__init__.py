@@ -1,0 +1,1 @@
+"""The pages: their links and their fenced blocks."""

@@ -1,0 +1,62 @@
+"""Commands and options of ``spanner-cdc`` that the pages name exist."""
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from connector.cli import cli
+from tests.docs.pages import ROOT, Block, blocks, pages
+
+START = re.compile(r"(?:^|[\s/])spanner-cdc +(?=[a-z-])(.*)")
+COMMENT = re.compile(r"\s#\s.*|\s[|>&;].*")
+
+
+def unknown(line: str) -> list[str]:
+    """Returns the first word of a command line that is no command, or its options that do not exist."""
+    command: click.Command = cli
+    words = line.split()
+    while words and isinstance(command, click.Group):
+        if words[0].startswith("-"):
+            break
+        names = words[0].replace("\\", "").split("|")
+        missing = [name for name in names if name not in command.commands]
+        if missing:
+            return missing
+        command, words = command.commands[names[0]], words[1:]
+    options = {name for option in (*command.params, *cli.params) for name in (*option.opts, *option.secondary_opts)} | {
+        "--help"
+    }
+    written = [word.split("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    return [name for name in written if name not in options]
+
+
+def lines_of(block: Block) -> Iterator[str]:
+    """Yields what follows ``spanner-cdc`` in the block's command lines, with lines that go on joined."""
+    for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
+        match = START.match(re.sub(r"^\s*\$ ", "", line.strip()))
+        if match:
+            yield COMMENT.sub("", match[1])
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Returns the place and text of each command line, in blocks and in inline code."""
+    found = [(block.place, line) for block in blocks("", "sh", "bash", "console") for line in lines_of(block)]
+    for page in pages():
+        written = re.findall(r"`spanner-cdc ([a-z-][^`]*)`", page.read_text())
+        found += [(str(page.relative_to(ROOT)), " ".join(code.split())) for code in written]
+    return found
+
+
+def test_commands_and_options_of_the_pages_exist() -> None:
+    assert [(place, line, wrong) for place, line in command_lines() if (wrong := unknown(line))] == []
+
+
+@pytest.mark.parametrize("line", ["no-such-command", "tail --no-such-option x"])
+def test_an_unknown_command_and_an_unknown_option_are_found(line: str) -> None:
+    assert unknown(line)
+
+
+def test_the_pages_have_command_lines() -> None:
+    assert len(command_lines()) > 10
