@@ -35,7 +35,7 @@ from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initial
 from connector.storage.store import contents
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
-from connector.telemetry.status import serving
+from connector.telemetry.server import serving
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
@@ -122,8 +122,9 @@ async def read(
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
+        await finished_in_thread(functools.partial(_remember, spool, metrics))
         async with (
-            serving(config.status, metrics),
+            serving(config, metrics),
             opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream,
         ):
             on_open(stream)
@@ -149,6 +150,13 @@ async def read(
                 stop.draining(reading),
             ):
                 await reading.run()
+
+
+def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
+    """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
+    metrics.newest_epoch = spool.latest()
+    if metrics.newest_epoch:
+        metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark
 
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig) -> _Start:
@@ -236,6 +244,7 @@ async def _reader(
         functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
     )
     async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
+        metrics.enter("Running")
         _log.info(
             "reading",
             change_stream=stream.stream.name,
@@ -245,7 +254,10 @@ async def _reader(
             partitions=len(cut),
             end=format_rfc3339(start.end) if start.end is not None else "none",
         )
-        yield reading, sink
+        try:
+            yield reading, sink
+        finally:
+            metrics.enter("Draining")
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 
