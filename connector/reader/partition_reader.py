@@ -206,7 +206,7 @@ class _ResumableError(Exception):
 
 
 def _code(error: BaseException | None) -> str:
-    """The gRPC code of an error, or what kind of error of ours it is."""
+    """The gRPC code of an error, or the name of its class."""
     if isinstance(error, grpc.RpcError) and callable(code := getattr(error, "code", None)):
         return str(getattr(code(), "name", "UNKNOWN"))
     return type(error).__name__.removesuffix("Error") if error is not None else "UNKNOWN"

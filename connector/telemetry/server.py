@@ -32,7 +32,7 @@ from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
 
 _KEPT = 1.0
-"""Seconds that an answer is served again before it is made anew."""
+"""Seconds that an answer is served again before a new one is made."""
 _TURN = 1.0
 """Seconds between two signs of life of the reader's event loop."""
 _HEADERS = {

@@ -6,9 +6,9 @@ from connector.config.loading import Config
 from connector.core.partitions import CutPartition
 from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window
-from connector.telemetry.metrics import ReaderMetrics
 from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
 from spark_sink.windows.job import ReadWindow
 from spark_sink.windows.telemetry import WindowTelemetry
