@@ -1,7 +1,8 @@
 """What the status server remembers: an hour of lag and throughput, and the newest partitions. Bounded."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
+from heapq import nlargest
 
 from connector.core.partitions.partition import Partition, State
 from connector.core.records import partition_name
@@ -16,10 +17,16 @@ _PARTITIONS = 300
 
 
 class History:
-    """The last hour, a point each ten seconds, and the newest 300 partitions."""
+    """The last hour, a point each ten seconds, and the newest 300 partitions.
+
+    Attributes:
+        points: the hour.
+        states: how many partitions are waiting, reading or finished, of all that the reader keeps.
+    """
 
     def __init__(self) -> None:
         self.points: deque[HistoryPoint] = deque(maxlen=_POINTS)
+        self.states: Counter[str] = Counter()
         self._partitions: dict[str, GraphPartition] = {}
         self._before: tuple[int, int, int, dict[str, int]] | None = None
         self._rates: dict[str, float] = {}
@@ -45,13 +52,14 @@ class History:
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Takes the partitions as they are now; one that is gone has finished."""
         alive = {partition.token: partition for partition in partitions}
+        self.states = Counter(_STATES[partition.state] for partition in alive.values())
         for token, known in self._partitions.items():
             if token not in alive:
                 known.state = "finished"
-        for token, partition in alive.items():
-            self._partitions[token] = _described(partition)
-        newest = sorted(self._partitions, key=lambda token: self._partitions[token].start)[-_PARTITIONS:]
-        self._partitions = {token: self._partitions[token] for token in newest}
+        newest = nlargest(_PARTITIONS, alive.values(), key=lambda partition: partition.start)  # of perhaps thousands
+        self._partitions.update((partition.token, _described(partition)) for partition in newest)
+        kept = sorted(self._partitions, key=lambda token: self._partitions[token].start)[-_PARTITIONS:]
+        self._partitions = {token: self._partitions[token] for token in kept}
 
     def graph(self) -> list[GraphPartition]:
         """The newest partitions, by their start."""

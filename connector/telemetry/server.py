@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from importlib import resources
 from ipaddress import ip_address
 
@@ -19,6 +20,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from yarl import URL
 
 from connector.config.loading import Config
 from connector.config.sections import StatusConfig
@@ -37,7 +39,8 @@ _TURN = 1.0
 """Seconds between two signs of life of the reader's event loop."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self' 'unsafe-inline';"
-    " style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    " style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -81,6 +84,15 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+@lru_cache(maxsize=64)
+def _host(header: str) -> str:
+    """The host of a Host header without its port; empty if it is not one."""
+    try:
+        return URL(f"http://{header}").host or ""
+    except ValueError:
+        return ""
 
 
 class _Kept:
@@ -196,10 +208,7 @@ class _Server:
 
     def _is_own(self, request: web.Request) -> bool:
         """Whether a browser was sent here by our own address, and not by a name that resolves to it."""
-        try:
-            name = request.url.host or ""
-        except ValueError:
-            return False
+        name = _host(request.headers.get(hdrs.HOST, ""))
         return name == self._config.host or _is_loopback(name)
 
     async def _health(self, _: web.Request) -> web.Response:

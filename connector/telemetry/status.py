@@ -59,7 +59,7 @@ class Reporter:
         metrics, config, now = self._metrics, self._config, time.time_ns()
         churn = dict(metrics.churn)
         graph = self.history.graph()
-        states = [partition.state for partition in graph]
+        states = self.history.states
         return Status(
             version=1,
             time=format_rfc3339(now),
@@ -80,8 +80,8 @@ class Reporter:
                 merges=churn.get("merges", 0),
                 moves=churn.get("moves", 0),
                 graph=graph,
-                reading=states.count("reading") if metrics.partitions <= len(graph) else UNSET,
-                waiting=states.count("waiting") if metrics.partitions <= len(graph) else UNSET,
+                reading=states["reading"] if states else UNSET,
+                waiting=states["waiting"] if states else UNSET,
             ),
             history=list(self.history.points),
             tables=self.history.tables(metrics),

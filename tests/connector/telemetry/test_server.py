@@ -191,7 +191,7 @@ def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
         async with serve(metrics) as client:
             text = (await client.ask("/metrics"))[1]
         served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE spanner_cdc_")}
-        page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+        page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
         documented = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `spanner_cdc_")}
         assert served == documented
         assert sum(f'state="{name}"' in text for name in STATES) == len(STATES)
