@@ -12,6 +12,7 @@ from connector.cli.proof import audit_command, verify_command
 from connector.cli.self_test import self_test_command
 from connector.cli.service import backfill_command, check_command, read_command, run_command
 from connector.cli.spool import dead_letters_group, spool_command
+from connector.cli.states import pause_command, resume_command, status_command
 from connector.cli.stream import discover_command, tail_command
 from connector.process import collect_rarely
 
@@ -33,6 +34,9 @@ for _command in (
     verify_command,
     self_test_command,
     spool_command,
+    status_command,
+    pause_command,
+    resume_command,
     dead_letters_group,
 ):
     cli.add_command(_command)

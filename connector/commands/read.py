@@ -15,10 +15,13 @@ from connector.backfill.documents import Backfill
 from connector.backfill.records import check_movable, withdraw
 from connector.commands.backfill import Requests, due_at_start, start_after
 from connector.commands.spool_sink import SpoolSink
+from connector.commands.states.daemon import living
+from connector.commands.states.watching import watching
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
 from connector.config.sections import SourceConfig
 from connector.config.values import parse_duration
+from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
@@ -125,31 +128,55 @@ async def read(
         await finished_in_thread(functools.partial(_remember, spool, metrics))
         async with (
             serving(config, metrics),
-            opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream,
+            living(spool, stop) as life,
         ):
-            on_open(stream)
-            start = await _start(spool, stream, config.source)
-            if config.source.backfill:
-                versions = await row_versions(stream.client, stream.dialect)
-                due = await finished_in_thread(
-                    functools.partial(due_at_start, spool, start.header, stream, versions, Requests.of(stream))
-                )
-                if due is not None:
-                    on_backfill(due)
-            else:
-                await finished_in_thread(functools.partial(withdraw, spool))
-            stream.warn_of_tables()
-            if start.end is not None and start.end <= start.at.watermark and start.at.epoch > 0:
-                _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)
+            metrics.state = lambda: life.record
+            if not await life.resumed(stop):
                 return
-            async with (
-                _lost_range_explained(start, stream),
-                _reader(start, stream, config, metrics, reader) as (reading, sink),
-                sink.pruned(stop),
-                reporting(metrics),
-                stop.draining(reading),
-            ):
-                await reading.run()
+            async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
+                on_open(stream)
+                start = await _start(spool, stream, config.source)
+                await _with_backfill(start, stream, config, on_backfill)
+                stream.warn_of_tables()
+                retention = parse_duration(stream.stream.retention_period)
+                while not _is_at_its_end(start):
+                    async with (
+                        _lost_range_explained(start, stream),
+                        _reader(start, stream, config, metrics, reader) as (reading, sink),
+                        sink.pruned(stop),
+                        reporting(metrics),
+                        stop.draining(reading),
+                        life.pausing(reading, stop),
+                        watching(life, sink, metrics, config.spool.max_bytes),
+                    ):
+                        await life.enter(StreamState.RUNNING, retention=retention)
+                        await reading.run()
+                    if not (life.pause_requested and await life.resumed(stop)):
+                        return
+                    start = await _start(spool, stream, config.source)
+
+
+async def _with_backfill(
+    start: _Start, stream: OpenStream, config: Config, on_backfill: Callable[[Backfill], None]
+) -> None:
+    """Records the backfill that is due with ``source.backfill``, or withdraws one that was only announced."""
+    if not config.source.backfill:
+        await finished_in_thread(functools.partial(withdraw, start.spool))
+        return
+    versions = await row_versions(stream.client, stream.dialect)
+    due = await finished_in_thread(
+        functools.partial(due_at_start, start.spool, start.header, stream, versions, Requests.of(stream))
+    )
+    if due is not None:
+        on_backfill(due)
+
+
+def _is_at_its_end(start: _Start) -> bool:
+    """Whether the spool has everything up to the configured end."""
+    if start.end is None or start.end > start.at.watermark or start.at.epoch == 0:
+        return False
+    _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)
+    return True
 
 
 def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
@@ -244,7 +271,6 @@ async def _reader(
         functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
     )
     async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
-        metrics.enter("Running")
         _log.info(
             "reading",
             change_stream=stream.stream.name,
@@ -254,10 +280,7 @@ async def _reader(
             partitions=len(cut),
             end=format_rfc3339(start.end) if start.end is not None else "none",
         )
-        try:
-            yield reading, sink
-        finally:
-            metrics.enter("Draining")
+        yield reading, sink
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 

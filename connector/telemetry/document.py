@@ -19,7 +19,7 @@ class StreamStateNode(msgspec.Struct):
     """What the stream is doing, since when, and why."""
 
     name: str
-    since: str
+    since: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     hint: str | UnsetType = UNSET
 

@@ -8,11 +8,10 @@ from importlib import metadata
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.metrics import ReaderMetrics
-
-STATES = ("Not started", "Starting", "Running", "Draining", "Paused", "Failed", "Failed permanently")
 
 _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
     "watermark_lag_seconds": ("How far the watermark trails the clock", lambda m: lag(m.watermark)),
@@ -121,8 +120,9 @@ class _Collector:
                 sum_value=histogram.total,
             )
         state = GaugeMetricFamily("spanner_cdc_state", "1 for the state of the stream, 0 for others", labels=["state"])
-        for name in STATES:
-            state.add_metric([name], float(name == self._metrics.state))
+        current = self._metrics.state().state
+        for one in StreamState:
+            state.add_metric([one.value], float(one is current))
         yield state
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
         build.add_metric([version(), platform.python_version()], 1)

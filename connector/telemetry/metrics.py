@@ -9,6 +9,7 @@ import numpy as np
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
+from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.telemetry.latency import LatencyHistogram
@@ -23,6 +24,10 @@ class TableCount:
     bytes: int = 0
 
 
+def _starting() -> StateRecord:
+    return StateRecord(StreamState.STARTING, time.time_ns())
+
+
 @dataclass(slots=True)
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
@@ -31,7 +36,8 @@ class ReaderMetrics:
     ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
     Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
-    ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any thread.
+    ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
+    thread, as ``state`` may, which returns the state that the daemon has recorded.
     """
 
     watermark: int = 0
@@ -72,13 +78,7 @@ class ReaderMetrics:
     tables: dict[str, TableCount] = field(default_factory=dict)
     seal_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     graph: Callable[[], Iterable[Partition]] = tuple
-    state: str = "Starting"
-    state_since: int = field(default_factory=time.time_ns)
-
-    def enter(self, state: str) -> None:
-        """The reader is in another state from now on; the same one changes nothing."""
-        if state != self.state:
-            self.state, self.state_since = state, time.time_ns()
+    state: Callable[[], StateRecord] = _starting
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

@@ -4,6 +4,7 @@ import platform
 import time
 
 from connector.config.loading import Config
+from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.telemetry import document
 from connector.telemetry.consumers import ConsumerStates
@@ -47,8 +48,9 @@ class Reporter:
         """Why the reader is not ready; empty if it is."""
         if reason := self.stuck():
             return reason
-        if self._metrics.state != "Running":
-            return f"the state is {self._metrics.state}"
+        state = self._metrics.state().state
+        if state is not StreamState.RUNNING:
+            return f"the state is {state.value}"
         behind = lag(self._metrics.sealed_watermark)
         if behind is None:
             return "nothing is sealed yet"
@@ -65,7 +67,7 @@ class Reporter:
             time=format_rfc3339(now),
             build=document.Build(version(), platform.python_version()),
             source=config.source.name.model_dump(),
-            state=document.StreamStateNode(metrics.state, format_rfc3339(metrics.state_since)),
+            state=self._state(),
             health=self._health(),
             watermark=document.Watermark(
                 watermark=_timestamp(metrics.watermark),
@@ -106,6 +108,11 @@ class Reporter:
             window=dict(metrics.window) or UNSET,
             window_in_progress=dict(metrics.window_in_progress) or UNSET,
         )
+
+    def _state(self) -> document.StreamStateNode:
+        record = self._metrics.state()
+        since = format_rfc3339(record.since) if record.since else UNSET
+        return document.StreamStateNode(record.state.value, since, record.reason or UNSET, record.hint or UNSET)
 
     def _health(self) -> document.Health:
         stuck, unready = self.stuck(), self.unready()

@@ -39,6 +39,7 @@ class FileDelivery:
         self._endpoint = sink.endpoint or ""
         self._holding = Holding(config.spool.max_bytes, _absolute(config.source.end))
         self._file_options = file_options_of(config, sink)
+        self._holds_minutes = sink.rotate_interval > 0
 
         self._dead_letters = absolute(sink.dead_letters)
         self._spool = Spool.at(absolute(config.spool.path))
@@ -50,8 +51,9 @@ class FileDelivery:
 
     @property
     def destination(self) -> str:
-        """The root."""
-        return f"files below {self._root}"
+        """The root, and when the first files appear there."""
+        later = "; each once the watermark has passed its minute (sink.rotate_interval)" if self._holds_minutes else ""
+        return f"files below {self._root}{later}"
 
     @property
     def checkpoint(self) -> str:

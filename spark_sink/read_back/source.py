@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
 from connector.storage.locations import absolute, checked
+from spark_sink.option_names import unknown
 from spark_sink.read_back.files import files_below, read_file
 from spark_sink.source.admission import runs
 
@@ -39,10 +40,7 @@ class FilesOptions:
             ConfigurationError: options are not valid; it names every error.
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
-        faults: list[str] = []
-        unknown = sorted(name for name in given if name not in KNOWN)
-        if unknown:
-            faults.append(f"unknown option {', '.join(unknown)} (known: {', '.join(KNOWN)})")
+        faults = unknown(given, KNOWN)
         path = given.get("path", "")
         if not path:
             faults.append("option path is missing: the folder of the files, as in load(path)")

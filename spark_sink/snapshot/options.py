@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from connector.config.values import parse_timestamp
 from connector.errors import ConfigurationError
+from spark_sink.option_names import unknown
 
 KNOWN = (
     "projectId",
@@ -54,11 +55,7 @@ class SnapshotOptions:
             ConfigurationError: with every error in the options.
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
-        faults: list[str] = []
-        known = {name.lower() for name in KNOWN}
-        strange = sorted(name for name in given if name not in known)
-        if strange:
-            faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
+        faults = unknown(given, KNOWN)
         missing = [name for name in _REQUIRED if not given.get(name.lower())]
         if missing:
             faults.append(f"option {', '.join(missing)} is missing")

@@ -9,6 +9,7 @@ from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import DEFAULT, checked_name
 from connector.storage.locations import absolute, checked
+from spark_sink.option_names import unknown
 
 IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
 _REQUIRED_IN_JOB = IN_JOB[:4]
@@ -52,11 +53,7 @@ class SourceOptions:
             ConfigurationError: with every error in the options.
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
-        faults: list[str] = []
-        known = {name.lower(): name for name in KNOWN}
-        strange = sorted(name for name in given if name not in known)
-        if strange:
-            faults.append(f"unknown option {', '.join(strange)} (known: {', '.join(KNOWN)})")
+        faults = unknown(given, KNOWN)
         if not given.get("spool"):
             faults.append("option spool is missing: the path of the spool that the daemon writes")
         else:

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 
 from connector.config.loading import Config
+from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
 from connector.spool.manifest import SourceName
 from connector.telemetry import server
-from connector.telemetry.exporter import STATES
 from connector.telemetry.metrics import ReaderMetrics, TableCount
 
 SOURCE = SourceName(project="p", instance="ii", database="d", change_stream="s").model_dump()
@@ -56,7 +56,7 @@ def serve(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Serve:
 
 def running(behind: float = 2.0) -> ReaderMetrics:
     metrics = ReaderMetrics()
-    metrics.enter("Running")
+    metrics.state = lambda: StateRecord(StreamState.RUNNING, 1)
     metrics.watermark = metrics.sealed_watermark = time.time_ns() - int(behind * SECOND)
     return metrics
 
@@ -194,6 +194,6 @@ def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
         page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
         documented = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `spanner_cdc_")}
         assert served == documented
-        assert sum(f'state="{name}"' in text for name in STATES) == len(STATES)
+        assert sum(f'state="{name}"' in text for name in StreamState) == len(StreamState)
 
     run(test())

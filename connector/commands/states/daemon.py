@@ -1,0 +1,184 @@
+"""The daemon's side of a stream's states: records them, shows that it is alive, and pauses when it is asked to."""
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from connector.commands.threads import finished_in_thread
+from connector.core.health.states import NEVER, StateRecord, StreamState, failed
+from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
+from connector.log import Log
+from connector.reader.stopping import Stop, Stoppable
+from connector.spool.lifecycle import ErrorEvent, add_error, pause_of, state_of, write_state
+from connector.spool.reading import Spool
+
+SIGN_OF_LIFE = 10.0
+"""Seconds between two signs of life."""
+
+_POLLS_OF_A_BUCKET = 5
+"""How many times as long a request for a pause may take to be seen in Cloud Storage, which counts reads."""
+
+_POLL = 1.0
+
+_log = Log(__name__)
+
+
+class Lifecycle:
+    """Records the states of the one daemon that holds a spool; see :func:`living`.
+
+    Args:
+        spool: the spool; the caller holds its lock.
+        before: the state that was recorded last.
+        clock: nanoseconds since 1970.
+    """
+
+    def __init__(self, spool: Spool, before: StateRecord, clock: Callable[[], int] = time.time_ns) -> None:
+        self._spool = spool
+        self._clock = clock
+        self._record = before
+        self._lock = asyncio.Lock()
+        self._wanted = asyncio.Event()
+        self._unwanted = asyncio.Event()
+        self._unwanted.set()
+
+    @property
+    def record(self) -> StateRecord:
+        """The state."""
+        return self._record
+
+    @property
+    def pause_requested(self) -> bool:
+        """Whether the stream is to be paused."""
+        return self._wanted.is_set()
+
+    async def enter(self, state: StreamState, *, reason: str = "", hint: str = "", retention: int = 0) -> None:
+        """Records a state; a spool that refuses the record keeps nothing from running."""
+        if retention:
+            self._record = replace(self._record, retention=retention)
+        await self._write(self._record.to(state, self._clock(), reason=reason, hint=hint))
+
+    async def fail(self, error: Exception) -> None:
+        """Records the error that ends the daemon."""
+        line, code = line_and_exit_code(error)
+        hint = error.hint if isinstance(error, SpannerCdcError) else ""
+        message = str(error.args[0]) if isinstance(error, SpannerCdcError) and error.args else line
+        await self._write(failed(self._record, self._clock(), message, hint, code))
+        await self.report("daemon_failed", message, hint=hint, severity="ERROR")
+
+    async def report(
+        self, code: str, message: str, *, severity: str = "WARNING", table: str = "", hint: str = ""
+    ) -> None:
+        """Keeps an error in the spool, for ``spanner-cdc status --errors``."""
+        event = ErrorEvent(
+            time=self._clock(), severity="ERROR" if severity == "ERROR" else "WARNING", code=code, table=table,
+            message=message, hint=hint,
+        )  # fmt: skip
+        async with self._lock:
+            with suppress(SpoolError):
+                await finished_in_thread(functools.partial(add_error, self._spool, event))
+
+    async def _write(self, record: StateRecord) -> None:
+        async with self._lock:
+            self._record = record
+            try:
+                await finished_in_thread(functools.partial(write_state, self._spool, record))
+            except SpoolError as error:
+                _log.debug("the state could not be recorded", reason=str(error))
+
+    async def look(self) -> None:
+        """Looks whether a pause is requested."""
+        try:
+            wanted = await finished_in_thread(functools.partial(pause_of, self._spool)) is not None
+        except SpoolError as error:
+            _log.debug("whether a pause is requested is not known", reason=str(error))
+            return
+        (self._wanted.set if wanted else self._wanted.clear)()
+        (self._unwanted.clear if wanted else self._unwanted.set)()
+
+    async def keep_alive(self) -> None:
+        """Looks for requests, and shows signs of life, until it is cancelled."""
+        poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.poll_interval > _POLL else 1)
+        while True:
+            await asyncio.sleep(poll)
+            await self.look()
+            if self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
+                await self._write(self._record.alive(self._clock()))
+
+    @asynccontextmanager
+    async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:
+        """Surrounds the running of a reader: drains it when a pause is requested, and records that it drains."""
+
+        async def pause() -> None:
+            await self._wanted.wait()
+            _log.info("pausing: what is complete is delivered first; `spanner-cdc resume` continues")
+            await self.enter(StreamState.DRAINING, reason="a pause is requested")
+            reader.stop()
+
+        async def drain() -> None:
+            await stop.wait()
+            await self.enter(StreamState.DRAINING, reason="a stop is requested")
+
+        tasks = [asyncio.create_task(one(), name=one.__name__) for one in (pause, drain)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def resumed(self, stop: Stop) -> bool:
+        """Waits while the stream is paused; False if a stop is requested meanwhile."""
+        if not self.pause_requested:
+            return not stop.requested
+        stop.reading = True  # a signal ends the pause, and the daemon
+        await self.enter(StreamState.PAUSED, reason="`spanner-cdc pause` was run; `spanner-cdc resume` continues")
+        _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
+        waiting = [asyncio.create_task(one(), name="pause") for one in (self._unwanted.wait, stop.wait)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        if stop.requested:
+            return False
+        _log.info("resumed")
+        await self.enter(StreamState.STARTING)
+        return True
+
+
+@asynccontextmanager
+async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
+    """The states of a daemon while the context is open; the caller holds the spool's lock.
+
+    An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
+    """
+    before = NEVER
+    with suppress(SpoolError):
+        before = await finished_in_thread(functools.partial(state_of, spool))
+    life = Lifecycle(spool, before)
+    await life.look()
+    await life.enter(StreamState.STARTING)
+    breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
+    try:
+        yield life
+    except Exception as error:
+        await _ended(breathing)
+        await life.fail(error)
+        raise
+    except BaseException:
+        await _ended(breathing)
+        await life.enter(StreamState.NOT_STARTED, reason="the daemon was stopped at once")
+        raise
+    finally:
+        await _ended(breathing)
+    why = "the daemon was stopped" if stop.requested else "the configured end is reached"
+    await life.enter(StreamState.NOT_STARTED, reason=why)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

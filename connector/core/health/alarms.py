@@ -1,0 +1,183 @@
+"""Alarms: what an engineer on call should know, why, and what to do. Pure: from numbers to sentences.
+
+An alarm is raised while its condition holds, and has a stable name.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from connector.core.health.states import StateRecord, StreamState
+from connector.core.timestamps import SECOND, format_rfc3339
+
+WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
+"""Shares of Spanner's retention that are used up."""
+
+_BEHIND = 5 * 60 * SECOND
+_NEARLY_FULL = 0.9
+_LONG_PAUSE = 3600 * SECOND
+
+Severity = Literal["WARNING", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An alarm.
+
+    Attributes:
+        name: stable, in snake case.
+        severity: an ERROR wants somebody now.
+        message: one line.
+        hint: what to do.
+    """
+
+    name: str
+    severity: Severity
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProgress:
+    """A consumer: up to which commit timestamp it is done, nanoseconds since 1970, and the epochs that it has not."""
+
+    name: str
+    watermark: int
+    epochs_behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What alarms are made of; timestamps in nanoseconds since 1970, 0 where there is none.
+
+    Attributes:
+        now: the clock.
+        state: of the stream, as seen.
+        watermark: of the newest epoch.
+        consumers: those of the spool.
+        spool_bytes: of its epochs.
+        max_bytes: at which the reader waits; 0 if unknown.
+        stopped_tables: tables that the sink has stopped.
+        dead_letters: rows that became dead letters.
+    """
+
+    now: int
+    state: StateRecord
+    watermark: int = 0
+    consumers: Sequence[ConsumerProgress] = ()
+    spool_bytes: int = 0
+    max_bytes: int = 0
+    stopped_tables: Sequence[str] = ()
+    dead_letters: int = 0
+
+
+def retention_used(facts: Facts) -> float | None:
+    """The share of Spanner's retention that lies between the watermark and now; None while unknown."""
+    if not (facts.watermark and facts.state.retention):
+        return None
+    return max(facts.now - facts.watermark, 0) / facts.state.retention
+
+
+def alarms(facts: Facts) -> list[Alarm]:
+    """All alarms, the errors first."""
+    found = [
+        *_of_state(facts),
+        *_of_retention(facts),
+        *_of_lag(facts),
+        *_of_consumers(facts),
+        *_of_spool(facts),
+        *_of_sink(facts),
+    ]
+    return sorted(found, key=lambda alarm: alarm.severity != "ERROR")
+
+
+class AlarmLog:
+    """Which alarms have started, and which have ended, since it was asked last: by their names, for numbers change."""
+
+    def __init__(self) -> None:
+        self._raised: dict[str, Alarm] = {}
+
+    def changes(self, raised: Sequence[Alarm]) -> tuple[list[Alarm], list[Alarm]]:
+        """The alarms that have started, or have become more severe; and those that have ended."""
+        now = {alarm.name: alarm for alarm in reversed(raised)}
+        started = [
+            alarm
+            for name, alarm in now.items()
+            if name not in self._raised or (alarm.severity, self._raised[name].severity) == ("ERROR", "WARNING")
+        ]
+        ended = [alarm for name, alarm in self._raised.items() if name not in now]
+        self._raised = now
+        return started, ended
+
+
+def _of_state(facts: Facts) -> Iterator[Alarm]:
+    state = facts.state
+    if state.state in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
+        hint = state.hint or "See the daemon's log; once the cause is gone, start it again: nothing is lost."
+        yield Alarm("stream_failed", "ERROR", state.reason, hint)
+    if state.state is StreamState.PAUSED and facts.now - state.since > _LONG_PAUSE:
+        since = f"the stream is paused since {format_rfc3339(state.since)}"
+        yield Alarm(
+            "paused_for_long", "WARNING", since, "`spanner-cdc resume` continues it; Spanner's retention continues."
+        )
+
+
+def _of_retention(facts: Facts) -> Iterator[Alarm]:
+    used = retention_used(facts)
+    if used is None or used < WARN_OF_RETENTION:
+        return
+    left = facts.watermark + facts.state.retention
+    message = (
+        f"{min(used, 1):.0%} of Spanner's retention is used up: what was committed after the watermark"
+        f" {format_rfc3339(facts.watermark)} is lost from {format_rfc3339(left)} on"
+    )
+    severity: Severity = "ERROR" if used >= ERROR_OF_RETENTION else "WARNING"
+    hint = "Let the reader run: start it, resume it, or make room in its spool. Raise the stream's retention_period."
+    yield Alarm("retention_running_out", severity, message, hint)
+
+
+def _of_lag(facts: Facts) -> Iterator[Alarm]:
+    lag = facts.now - facts.watermark
+    if facts.watermark and facts.state.state is StreamState.RUNNING and lag > _BEHIND:
+        message = f"the reader is {lag / SECOND:.0f} s behind"
+        hint = "It may be catching up: see whether the watermark advances, and the log for what holds it."
+        yield Alarm("reader_behind", "WARNING", message, hint)
+
+
+def _of_consumers(facts: Facts) -> Iterator[Alarm]:
+    for consumer in facts.consumers:
+        lag = facts.watermark - consumer.watermark
+        if consumer.epochs_behind and lag > _BEHIND:
+            yield Alarm(
+                "consumer_behind",
+                "WARNING",
+                f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {lag / SECOND:.0f} s, behind the spool",
+                f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`.",
+            )
+
+
+def _of_spool(facts: Facts) -> Iterator[Alarm]:
+    if facts.max_bytes and facts.spool_bytes > _NEARLY_FULL * facts.max_bytes:
+        slowest = min(facts.consumers, key=lambda consumer: consumer.watermark, default=None)
+        who = f"the slowest consumer is {slowest.name}" if slowest else "it has no consumer"
+        message = f"the spool holds {facts.spool_bytes / facts.max_bytes:.0%} of spool.max_bytes; {who}"
+        yield Alarm(
+            "spool_nearly_full",
+            "WARNING",
+            message,
+            "The reader waits once it is full. Raise spool.max_bytes, or see to it.",
+        )
+
+
+def _of_sink(facts: Facts) -> Iterator[Alarm]:
+    if facts.stopped_tables:
+        names = ", ".join(sorted(facts.stopped_tables))
+        yield Alarm(
+            "tables_stopped",
+            "ERROR",
+            f"the sink has stopped tables: {names}",
+            "The status page has the reasons (`why_stopped`).",
+        )
+    if facts.dead_letters:
+        message = f"{facts.dead_letters} rows became dead letters since the spool began"
+        yield Alarm("dead_letters", "WARNING", message, "`spanner-cdc dead-letters list CONFIG` has them by reason.")

@@ -1,0 +1,100 @@
+"""The states of a stream, by Datastream's names. Pure.
+
+https://cloud.google.com/datastream/docs/reference/rest/v1/projects.locations.streams#state
+
+A daemon records its state in the spool, and that it is alive, again and again. What is seen of a record also depends on
+whether it still does: a process that was killed has recorded nothing.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from connector.core.timestamps import SECOND
+
+SILENCE = 60 * SECOND
+"""After this long without a sign of life a daemon is taken for dead."""
+
+
+class StreamState(StrEnum):
+    """Where a stream is in its life."""
+
+    NOT_STARTED = "Not started"
+    """No daemon runs: none was started yet, or the last one has ended as it was asked to."""
+    STARTING = "Starting"
+    """A daemon connects, and reads what the spool holds."""
+    RUNNING = "Running"
+    DRAINING = "Draining"
+    """What is complete is sealed and delivered; then it ends, or is paused."""
+    PAUSED = "Paused"
+    """Nothing is read until ``spanner-cdc resume``. Spanner's retention continues."""
+    FAILED = "Failed"
+    """A daemon has ended with an error; a restart may succeed."""
+    FAILED_PERMANENTLY = "Failed permanently"
+    """A daemon has ended with an error that a restart meets again."""
+
+
+ALIVE = (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING, StreamState.PAUSED)
+"""The states in which a daemon runs."""
+
+_FINAL_EXIT_CODES = (2, 3)
+"""A configuration that is refused, and data that Spanner no longer retains."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """A state, and why; timestamps in nanoseconds since 1970.
+
+    Attributes:
+        state: the state.
+        since: when it began.
+        reason: why, in one line; empty if there is nothing to say.
+        hint: what to do; empty if nothing.
+        seen: the daemon's last sign of life.
+        retention: nanoseconds that Spanner keeps the stream's records; 0 while unknown.
+    """
+
+    state: StreamState
+    since: int
+    reason: str = ""
+    hint: str = ""
+    seen: int = 0
+    retention: int = 0
+
+    def to(self, state: StreamState, now: int, *, reason: str = "", hint: str = "") -> "StateRecord":
+        """The record of a state that begins now; of the same state and reason it began before."""
+        same = (state, reason) == (self.state, self.reason)
+        return replace(self, state=state, since=self.since if same else now, reason=reason, hint=hint, seen=now)
+
+    def alive(self, now: int) -> "StateRecord":
+        """The record with a sign of life."""
+        return replace(self, seen=now)
+
+    def as_seen(self, now: int, *, pause_requested: bool) -> "StateRecord":
+        """What the record means to somebody who reads it.
+
+        A daemon that is silent has ended without recording it. A pause outlives every daemon.
+        """
+        is_silent = self.state in ALIVE and now - self.seen > SILENCE
+        if is_silent and not (pause_requested and self.state is StreamState.PAUSED):
+            return StateRecord(
+                StreamState.FAILED,
+                self.seen,
+                f"the daemon was {self.state}, and has ended without a word, or is suspended",
+                "Start it again: it continues from the last epoch.",
+                self.seen,
+                self.retention,
+            )
+        runs = self.state in ALIVE and not is_silent
+        if pause_requested and not runs and self.state not in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
+            reason = "no daemon runs; one that is started reads nothing until `spanner-cdc resume`"
+            return replace(self, state=StreamState.PAUSED, reason=reason, hint="")
+        return self
+
+
+NEVER = StateRecord(StreamState.NOT_STARTED, 0, "no daemon has written this spool yet")
+
+
+def failed(before: StateRecord, now: int, line: str, hint: str, exit_code: int) -> StateRecord:
+    """The record of a daemon that ends with an error."""
+    is_final = exit_code in _FINAL_EXIT_CODES
+    return before.to(StreamState.FAILED_PERMANENTLY if is_final else StreamState.FAILED, now, reason=line, hint=hint)

@@ -1,0 +1,157 @@
+"""The life of a stream in its spool: the daemon's state, a request to pause, and what went wrong.
+
+``state.json`` and ``errors.json`` are written by the daemon, which holds the spool's lock. ``pause.json`` is written
+by ``spanner-cdc pause``, and deleted by ``spanner-cdc resume``, on any machine that reaches the spool; the daemon looks
+for it. A pause outlives the daemon: one that is started while the file is there reads nothing.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from connector.core.health.states import NEVER, StateRecord, StreamState
+from connector.errors import SpoolError
+from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.reading import Spool, to_json
+from connector.storage.store import contents
+
+STATE, PAUSE, ERRORS = "state.json", "pause.json", "errors.json"
+MOST_ERRORS = 100
+"""Events that are kept; older ones are dropped."""
+
+_LONGEST_TEXT = 2000
+
+
+class _State(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    state: StreamState
+    since: Timestamp
+    reason: str = ""
+    hint: str = ""
+    seen: Timestamp
+    retention_seconds: float = 0.0
+
+
+class ErrorEvent(BaseModel):
+    """An error or a warning that somebody should see.
+
+    Attributes:
+        time: when, nanoseconds since 1970.
+        severity: WARNING or ERROR.
+        code: a stable name in snake case.
+        table: the table that it is about; empty if none.
+        message: one line, without values of rows.
+        hint: what to do; empty if nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    time: Timestamp
+    severity: Literal["WARNING", "ERROR"]
+    code: str
+    table: str = ""
+    message: str
+    hint: str = ""
+
+
+class _Errors(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    errors: list[ErrorEvent] = Field(default_factory=list)
+
+
+class PauseRequest(BaseModel):
+    """A request to pause, and when it was made."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    requested: Timestamp
+
+
+def state_of(spool: Spool) -> StateRecord:
+    """The state that was recorded last; the one of a spool that no daemon has written, if there is none.
+
+    Raises:
+        SpoolError: it cannot be read.
+    """
+    data = contents(spool.storage, STATE)
+    if data is None:
+        return NEVER
+    try:
+        found = _State.model_validate_json(data)
+    except ValidationError:
+        return NEVER  # of a later version, or damaged: the next daemon replaces it
+    retention = round(found.retention_seconds * 1e9)
+    return StateRecord(found.state, found.since, found.reason, found.hint, found.seen, retention)
+
+
+def write_state(spool: Spool, record: StateRecord) -> None:
+    """Replaces the state; the caller holds the spool's lock.
+
+    Raises:
+        SpoolError: it cannot be written.
+    """
+    document = _State(
+        state=record.state,
+        since=record.since,
+        reason=record.reason[:_LONGEST_TEXT],
+        hint=record.hint[:_LONGEST_TEXT],
+        seen=record.seen,
+        retention_seconds=record.retention / 1e9,
+    )
+    spool.storage.replace(STATE, to_json(document))
+
+
+def pause_of(spool: Spool) -> PauseRequest | None:
+    """The request to pause, if there is one.
+
+    Raises:
+        SpoolError: it cannot be read.
+    """
+    data = contents(spool.storage, PAUSE)
+    try:
+        return None if data is None else PauseRequest.model_validate_json(data)
+    except ValidationError as error:
+        where = spool.storage.full(PAUSE)
+        raise SpoolError(f"{where} is damaged", hint="Run `spanner-cdc resume`, and `pause` again.") from error
+
+
+def request_pause(spool: Spool, now: int) -> None:
+    """Asks the daemon of the spool, and every later one, to pause; repeating it has no effect."""
+    if pause_of(spool) is None:
+        spool.storage.replace(PAUSE, to_json(PauseRequest(requested=now)))
+
+
+def request_resume(spool: Spool) -> bool:
+    """Takes the request to pause back; returns whether there was one."""
+    was_requested = contents(spool.storage, PAUSE) is not None
+    spool.storage.delete(PAUSE)
+    return was_requested
+
+
+def errors_of(spool: Spool) -> list[ErrorEvent]:
+    """The newest errors, the oldest of them first; none where they cannot be understood.
+
+    Raises:
+        SpoolError: they cannot be read.
+    """
+    data = contents(spool.storage, ERRORS)
+    try:
+        return [] if data is None else _Errors.model_validate_json(data).errors
+    except ValidationError:
+        return []
+
+
+def add_error(spool: Spool, event: ErrorEvent) -> None:
+    """Adds an error to those that are kept; the caller holds the spool's lock.
+
+    Raises:
+        SpoolError: it cannot be written.
+    """
+    short = event.model_copy(update={"message": event.message[:_LONGEST_TEXT], "hint": event.hint[:_LONGEST_TEXT]})
+    kept = [*errors_of(spool), short][-MOST_ERRORS:]
+    spool.storage.replace(ERRORS, to_json(_Errors(errors=kept)))

@@ -1,0 +1,103 @@
+"""Alarms say what is wrong, why, and what to do, for as long as it lasts."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.core.health.alarms import AlarmLog, ConsumerProgress, Facts, alarms, retention_used
+from connector.core.health.states import StateRecord, StreamState, failed
+from connector.core.timestamps import SECOND
+
+NOW = 10**18
+DAY = 86400 * SECOND
+RUNNING = StateRecord(StreamState.RUNNING, NOW - DAY, seen=NOW, retention=DAY)
+WELL = Facts(NOW, RUNNING, watermark=NOW - SECOND, max_bytes=1000, spool_bytes=10)
+
+
+def names(facts: Facts) -> list[tuple[str, str]]:
+    return [(alarm.name, alarm.severity) for alarm in alarms(facts)]
+
+
+def test_a_stream_that_is_well_has_no_alarms() -> None:
+    assert alarms(WELL) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "severity"), [(0.49, None), (0.5, "WARNING"), (0.79, "WARNING"), (0.8, "ERROR"), (2.0, "ERROR")]
+)
+def test_retention_that_runs_out_is_a_warning_at_half_and_an_error_at_four_fifths(
+    used: float, severity: str | None
+) -> None:
+    paused = StateRecord(StreamState.PAUSED, NOW - SECOND, seen=NOW, retention=DAY)
+    found = names(replace(WELL, state=paused, watermark=NOW - int(used * DAY)))
+    assert found == ([("retention_running_out", severity)] if severity else [])
+
+
+def test_what_is_unknown_raises_no_alarm() -> None:
+    unknown = Facts(NOW, replace(RUNNING, retention=0))
+    assert retention_used(unknown) is None
+    assert alarms(unknown) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "words"),
+    [
+        (replace(WELL, watermark=NOW - 400 * SECOND), "reader_behind", "400 s behind"),
+        (
+            replace(WELL, consumers=[ConsumerProgress("files", NOW - 900 * SECOND, 7)]),
+            "consumer_behind",
+            "files is 7 epochs",
+        ),
+        (replace(WELL, spool_bytes=950), "spool_nearly_full", "95%"),
+        (
+            replace(WELL, spool_bytes=950, consumers=[ConsumerProgress("x", NOW, 0)]),
+            "spool_nearly_full",
+            "slowest consumer is x",
+        ),
+        (replace(WELL, stopped_tables=["B", "A"]), "tables_stopped", "A, B"),
+        (replace(WELL, dead_letters=3), "dead_letters", "3 rows"),
+        (replace(WELL, state=failed(RUNNING, NOW, "it broke", "", 1)), "stream_failed", "it broke"),
+        (replace(WELL, state=replace(RUNNING, state=StreamState.PAUSED)), "paused_for_long", "paused since"),
+    ],
+)
+def test_each_alarm_says_what_is_wrong_and_what_to_do(facts: Facts, name: str, words: str) -> None:
+    (found,) = alarms(facts)
+    assert found.name == name
+    assert words in found.message
+    assert found.hint
+    assert re.fullmatch("[a-z_]+", found.name)
+
+
+def test_errors_come_first() -> None:
+    found = names(replace(WELL, dead_letters=1, stopped_tables=["T"], spool_bytes=950))
+    assert [severity for _, severity in found] == ["ERROR", "WARNING", "WARNING"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=20))
+def test_each_alarm_begins_and_ends_once(history: list[tuple[int, int]]) -> None:
+    log, lasting = AlarmLog(), set[str]()
+    for dead, full in history:
+        raised = alarms(replace(WELL, dead_letters=dead, spool_bytes=950 * full))
+        started, ended = log.changes(raised)
+        for alarm in started:
+            assert alarm.name not in lasting
+            lasting.add(alarm.name)
+        for alarm in ended:
+            lasting.remove(alarm.name)
+        assert lasting == {alarm.name for alarm in raised}
+
+
+def test_an_alarm_that_becomes_an_error_begins_again() -> None:
+    log = AlarmLog()
+    for used, begins in ((0.6, True), (0.7, False), (0.9, True), (0.95, False), (0.6, False)):
+        started, ended = log.changes(
+            alarms(
+                replace(
+                    WELL, watermark=NOW - int(used * DAY), state=replace(RUNNING, state=StreamState.PAUSED, since=NOW)
+                )
+            )
+        )
+        assert (bool(started), ended) == (begins, [])

@@ -1,0 +1,51 @@
+"""What is seen of a recorded state, with and without its daemon."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.core.health.states import ALIVE, NEVER, SILENCE, StateRecord, StreamState, failed
+
+NOW = 10**18
+STATES = st.sampled_from(list(StreamState))
+TIMES = st.integers(0, NOW)
+
+
+@given(STATES, TIMES, st.booleans())
+def test_a_daemon_that_is_silent_is_never_seen_as_running(state: StreamState, seen: int, pause: bool) -> None:
+    found = StateRecord(state, 0, seen=seen).as_seen(NOW, pause_requested=pause)
+    if NOW - seen > SILENCE:
+        assert found.state not in (StreamState.RUNNING, StreamState.STARTING, StreamState.DRAINING)
+
+
+@given(STATES.filter(lambda state: state in ALIVE), st.integers(0, SILENCE), st.booleans())
+def test_a_daemon_that_runs_is_seen_as_it_recorded(state: StreamState, silent: int, pause: bool) -> None:
+    record = StateRecord(state, 5, "why", seen=NOW - silent)
+    assert record.as_seen(NOW, pause_requested=pause) == record
+
+
+@pytest.mark.parametrize("state", [StreamState.NOT_STARTED, StreamState.PAUSED])
+def test_a_pause_outlives_every_daemon(state: StreamState) -> None:
+    found = StateRecord(state, 5, seen=5).as_seen(NOW, pause_requested=True)
+    assert found.state is StreamState.PAUSED
+    assert "no daemon runs" in found.reason
+
+
+def test_a_failure_stays_one_while_a_pause_is_requested() -> None:
+    for code, state in ((1, StreamState.FAILED), (3, StreamState.FAILED_PERMANENTLY)):
+        record = failed(NEVER, NOW, "broken", "mend it", code)
+        assert record.as_seen(NOW, pause_requested=True) == record
+        assert (record.state, record.reason, record.hint) == (state, "broken", "mend it")
+
+
+@given(STATES, STATES)
+def test_a_state_begins_once(first: StreamState, second: StreamState) -> None:
+    record = NEVER.to(first, 1).to(first, 2).to(second, 3)
+    assert record.since == (3 if first is not second else 1)
+    assert record.seen == 3
+
+
+def test_a_killed_daemon_is_a_failure_since_its_last_sign_of_life() -> None:
+    found = StateRecord(StreamState.RUNNING, 5, seen=7, retention=9).as_seen(NOW, pause_requested=False)
+    assert (found.state, found.since, found.retention) == (StreamState.FAILED, 7, 9)
+    assert "has ended without a word" in found.reason
