@@ -204,8 +204,9 @@ def status_page(log: Path) -> dict[str, object]:
     if found is None:
         return {}
     try:
-        with urllib.request.urlopen(f"http://{found[1]}/", timeout=5) as answer:
-            return dict(json.load(answer))
+        with urllib.request.urlopen(f"http://{found[1]}/api/status", timeout=5) as answer:
+            node = json.load(answer)
+            return {**node["figures"], **node["watermark"], "partition_churn": node["partitions"]["churn"]}
     except (OSError, ValueError):
         return {}
 

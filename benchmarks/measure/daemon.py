@@ -42,8 +42,9 @@ class Daemon:
         if found is None:
             return {}
         try:
-            with urllib.request.urlopen(f"http://{found[1]}/", timeout=5) as answer:
-                return dict(json.load(answer))
+            with urllib.request.urlopen(f"http://{found[1]}/api/status", timeout=5) as answer:
+                node = json.load(answer)
+            return {**node["figures"], **node["watermark"], "partition_churn": node["partitions"]["churn"]}
         except (OSError, ValueError):
             return {}
 

@@ -38,7 +38,7 @@ from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initial
 from connector.storage.store import contents
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
-from connector.telemetry.status import serving
+from connector.telemetry.server import serving
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
@@ -125,10 +125,12 @@ async def read(
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
+        await finished_in_thread(functools.partial(_remember, spool, metrics))
         async with (
-            serving(config.status, metrics),
+            serving(config, metrics),
             living(spool, stop) as life,
         ):
+            metrics.state = lambda: life.record
             if not await life.resumed(stop):
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
@@ -175,6 +177,13 @@ def _is_at_its_end(start: _Start) -> bool:
         return False
     _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)
     return True
+
+
+def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
+    """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
+    metrics.newest_epoch = spool.latest()
+    if metrics.newest_epoch:
+        metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark
 
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig) -> _Start:

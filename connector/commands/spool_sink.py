@@ -93,6 +93,7 @@ class SpoolSink:
         self._max_bytes = max_bytes
         self._retention = retention
         self._metrics = metrics
+        metrics.retention = retention
         self._key_order = key_order
         self.continues = continues
         self._late_store = LateStore(spool)
@@ -128,6 +129,7 @@ class SpoolSink:
         async with self._lock:
             manifest = await finished_in_thread(functools.partial(self._seal, epoch, cut, final=final))
         self.watermark = epoch.high
+        self._metrics.newest_epoch = manifest.epoch
         self._metrics.spool_bytes = self.writer.bytes
         _log.debug(
             "epoch sealed",
@@ -151,8 +153,9 @@ class SpoolSink:
             SpoolError: the schemas that were found are not those that the segments name.
         """
         async with self._lock:
-            await finished_in_thread(functools.partial(self._seal_written, written))
+            manifest = await finished_in_thread(functools.partial(self._seal_written, written))
         self.watermark = written.high
+        self._metrics.newest_epoch = manifest.epoch
         self._metrics.spool_bytes = self.writer.bytes
 
     def _seal_written(self, written: WrittenEpoch) -> Manifest:

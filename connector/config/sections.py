@@ -153,7 +153,8 @@ class SparkConfig(Section):
 
 
 class StatusConfig(Section):
-    """Where the status page and the metrics are served."""
+    """Where the status page and the metrics are served; with a ``token`` only to clients that send it."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    token: str = Field(default="", repr=False)

@@ -190,7 +190,8 @@ class PartitionReader:
         return _ResumableError(str(error))
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
-        self._metrics.retries += 1
+        error = state.outcome.exception() if state.outcome else None
+        self._metrics.retried(_code(error.__cause__ if error else None))
         _log.warning(
             "a partition's query broke and is sent again",
             partition=partition_name(token),
@@ -202,3 +203,10 @@ class PartitionReader:
 
 class _ResumableError(Exception):
     """A query that broke and is sent again from the partition's progress."""
+
+
+def _code(error: BaseException | None) -> str:
+    """The gRPC code of an error, or the name of its class."""
+    if isinstance(error, grpc.RpcError) and callable(code := getattr(error, "code", None)):
+        return str(getattr(code(), "name", "UNKNOWN"))
+    return type(error).__name__.removesuffix("Error") if error is not None else "UNKNOWN"

@@ -93,6 +93,7 @@ class Scheduler:
         self._stopping = asyncio.Event()
         self._error: SpannerCdcError | None = None
         self._graph = graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end, follows=span.follows)
+        metrics.graph = lambda: list(graph)
         self._buffer = buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
         late = LatePolicy(
             stream, graph, buffer, metrics, late_records, delivered=span.watermark if span.is_shared else None

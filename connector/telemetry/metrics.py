@@ -1,11 +1,31 @@
 """The counters and gauges of a reader, as plain numbers; the status server exports them as metrics."""
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from connector.core.changes import integers
+import numpy as np
+
+from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
+from connector.core.health.states import StateRecord, StreamState
+from connector.core.partitions.partition import Partition
+from connector.core.timestamps import SECOND
+from connector.telemetry.latency import LatencyHistogram
+
+
+@dataclass(slots=True)
+class TableCount:
+    """What was sealed of a table: data change records, mods, and the bytes they held in memory."""
+
+    records: int = 0
+    mods: int = 0
+    bytes: int = 0
+
+
+def _starting() -> StateRecord:
+    return StateRecord(StreamState.STARTING, time.time_ns())
 
 
 @dataclass(slots=True)
@@ -15,7 +35,9 @@ class ReaderMetrics:
     ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool, and
     ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
     Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
-    as JSON, empty where there is none.
+    as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
+    ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
+    thread, as ``state`` may, which returns the state that the daemon has recorded.
     """
 
     watermark: int = 0
@@ -50,6 +72,18 @@ class ReaderMetrics:
     stopped_tables: dict[str, str] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
     mods_by_type: Counter[str] = field(default_factory=Counter)
+    newest_epoch: int = 0
+    retention: int = 0
+    retries_by_code: Counter[str] = field(default_factory=Counter)
+    tables: dict[str, TableCount] = field(default_factory=dict)
+    seal_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    graph: Callable[[], Iterable[Partition]] = tuple
+    state: Callable[[], StateRecord] = _starting
+
+    def retried(self, code: str) -> None:
+        """A query broke and is sent again: the gRPC code of the error, or another name of it."""
+        self.retries += 1
+        self.retries_by_code[code] += 1
 
     def received(self, records: int, mods: int) -> None:
         """Counts data change records that were new."""
@@ -66,3 +100,18 @@ class ReaderMetrics:
         for code, mod_type in enumerate(types.dictionary.to_pylist()):
             self.mods_by_type[mod_type] += int(mods[of_type == code].sum())
         self.sealed_mods += int(mods.sum())
+        if len(changes):
+            self.seal_latency.observe((time.time_ns() - changes.commit_timestamps) / SECOND, mods)
+            self._count_tables(changes)
+
+    def _count_tables(self, changes: Changes) -> None:
+        schemas = integers(changes.column("record_schema"))
+        number = len(changes.record_schemas)
+        records = np.bincount(schemas, minlength=number)
+        mods = np.bincount(schemas, weights=changes.mod_counts, minlength=number)
+        sizes = np.bincount(schemas, weights=changes.sizes, minlength=number)
+        for at in np.flatnonzero(records):
+            count = self.tables.setdefault(changes.record_schemas[at].table_name, TableCount())
+            count.records += int(records[at])
+            count.mods += int(mods[at])
+            count.bytes += int(sizes[at])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import Share, ShareReport, Window
 from connector.log import Log
-from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.metrics import ReaderMetrics, TableCount
 from spark_sink.windows.job import ReadWindow
 
 _HOT = 6
@@ -62,6 +62,8 @@ class WindowTelemetry:
         for report in reports:
             metrics.received(report.records, report.mods)
         metrics.sealed_mods += sum(found.tables.values())
+        for table, mods in found.tables.items():
+            metrics.tables.setdefault(table, TableCount()).mods += mods
         metrics.mods_by_type.update(found.mod_types)
         is_hot = slowest.seconds > span / SECOND and len(slowest.bytes_of) == 1 and len(reports) > 1
         self._hot_windows = self._hot_windows + 1 if is_hot else 0

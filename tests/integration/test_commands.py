@@ -97,10 +97,12 @@ def test_the_status_page_and_the_metrics_answer_while_another_connection_is_sile
             workload.run(mods=30)
             address = f"http://{found[1]}:{found[2]}"
             with unless_skipped(sample, lambda: workload.committed, tmp_path / "spool"):
-                daemon.until(lambda: sum(json.loads(fetched(f"{address}/"))["mods"].values()) >= 30, "all mods sealed")
-            page, metrics = json.loads(fetched(f"{address}/")), fetched(f"{address}/metrics").decode()
+                daemon.until(
+                    lambda: sum(json.loads(fetched(f"{address}/api/status"))["mods"].values()) >= 30, "all mods sealed"
+                )
+            page, metrics = json.loads(fetched(f"{address}/api/status")), fetched(f"{address}/metrics").decode()
             assert sum(page["mods"].values()) == 30
-            assert page["sealed_watermark"] is not None
+            assert "sealed" in page["watermark"]
             inserts = sum(mod.mod_type == "INSERT" for mod in workload.committed)
             assert f'spanner_cdc_mods_total{{mod_type="INSERT"}} {float(inserts)}' in metrics
             assert re.search(r"^spanner_cdc_watermark_lag_seconds [0-9.]+$", metrics, re.MULTILINE)
@@ -115,8 +117,11 @@ def test_the_status_page_and_the_metrics_report_dead_letters_and_stopped_tables(
         found = re.search(r"url=(http://[0-9.]+:\d+)/", daemon.said)
         assert found is not None
         write_report(Spool.at(tmp_path / "spool"), "bigquery", NOTHING.after(1, 7, {"Singers": why}))
-        daemon.until(lambda: json.loads(fetched(f"{found[1]}/"))["dead_letters"] == 7, "the dead letters are reported")
-        assert json.loads(fetched(f"{found[1]}/"))["why_stopped"] == {"Singers": why}
+        daemon.until(
+            lambda: json.loads(fetched(f"{found[1]}/api/status"))["sink"]["dead_letters"] == 7,
+            "the dead letters are reported",
+        )
+        assert json.loads(fetched(f"{found[1]}/api/status"))["sink"]["stopped_tables"] == {"Singers": why}
         metrics = fetched(f"{found[1]}/metrics").decode()
         assert "spanner_cdc_dead_letters_total 7.0" in metrics
         assert "spanner_cdc_stopped_tables 1.0" in metrics

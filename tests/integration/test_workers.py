@@ -153,11 +153,11 @@ def test_tail_may_have_workers_too(tmp_path: Path) -> None:
 def test_the_status_page_reports_workers_and_replacements(tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
     with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
-        url = daemon.said.partition("url=")[2].split()[0]
+        url = daemon.said.partition("url=")[2].split()[0] + "api/status"
 
         def counted() -> tuple[object, object]:
             with urllib.request.urlopen(url, timeout=5) as answer:
-                node = json.load(answer)
+                node = json.load(answer)["figures"]
             return node["workers"], node["worker_restarts"]
 
         assert counted() == (2, 0)

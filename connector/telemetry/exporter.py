@@ -1,0 +1,158 @@
+"""The metrics of a reader, as Prometheus reads them. What is unknown is absent, never 0."""
+
+import platform
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from connector.core.health.states import StreamState
+from connector.core.timestamps import SECOND
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.metrics import ReaderMetrics
+
+_GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
+    "watermark_lag_seconds": ("How far the watermark trails the clock", lambda m: lag(m.watermark)),
+    "sealed_lag_seconds": ("How far what is sealed trails the clock", lambda m: lag(m.sealed_watermark)),
+    "partitions": ("Partitions that have not finished", lambda m: m.partitions),
+    "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
+    "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
+    "spool_bytes": ("Bytes of all files of the epochs in the spool", lambda m: m.spool_bytes),
+    "newest_epoch": ("The newest epoch of the spool", lambda m: m.newest_epoch or None),
+    "retention_runway_seconds": (
+        "How long until Spanner no longer keeps what is to be read next",
+        lambda m: runway(m),
+    ),
+    "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
+    "shares": ("Shares of the last window that Spark's executors read; 0 if they do not read", lambda m: m.shares),
+    "window_span_seconds": ("Commit time that the last window spans", lambda m: m.window_span / SECOND),
+    "window_seconds": ("How long reading and sealing the last window took", lambda m: m.window_seconds),
+    "slowest_share_seconds": ("How long its slowest share took", lambda m: m.slowest_share_seconds),
+    "workers": ("Worker processes that read; 0 if the reader is one process", lambda m: m.workers),
+}
+_COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
+    "queries": ("Partition queries sent", lambda m: m.queries),
+    "retries": ("Queries that broke without progress and were retried", lambda m: m.retries),
+    "heartbeats": ("Heartbeat records", lambda m: m.heartbeats),
+    "child_partitions": ("Partitions announced", lambda m: m.child_partitions),
+    "data_change_records": ("Data change records received", lambda m: m.records),
+    "epochs": ("Epochs sealed", lambda m: m.epochs),
+    "worker_restarts": ("Workers that died and were replaced", lambda m: m.worker_restarts),
+    "sink_restarts": ("Sink processes that ended with an error of Spark and were restarted", lambda m: m.sink_restarts),
+    "standstills": (
+        "Times that the watermark was stalled while Spanner's clock advanced, and queries were restarted",
+        lambda m: m.standstills,
+    ),
+    "late_records": (
+        "Records that were returned after Spanner had proved that everything up to their timestamp was returned",
+        lambda m: m.late_records,
+    ),
+    "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
+    "incomplete_rows": (
+        "Rows that were delivered without columns that Spanner no longer keeps (source.complete_rows)",
+        lambda m: m.incomplete_rows,
+    ),
+    "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
+}
+
+
+def lag(timestamp: int) -> float | None:
+    """Seconds that a timestamp trails the clock; None if it is not known."""
+    return max(time.time_ns() - timestamp, 0) / SECOND if timestamp else None
+
+
+def runway(metrics: ReaderMetrics) -> float | None:
+    """Seconds until Spanner no longer keeps what follows the sealed watermark; negative if it is gone."""
+    behind = lag(metrics.sealed_watermark)
+    return metrics.retention / SECOND - behind if metrics.retention and behind is not None else None
+
+
+def version() -> str:
+    """The installed version of this program."""
+    try:
+        return metadata.version("spanner-cdc-spark")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def figures(metrics: ReaderMetrics) -> dict[str, float]:
+    """Every gauge and counter without labels that is known, by its name."""
+    found = {name: value(metrics) for name, (_, value) in (_GAUGES | _COUNTERS).items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def registry_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> CollectorRegistry:
+    """A registry with the metrics of the reader, of the consumers of its spool, and of the process."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(metrics, consumers))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+class _Collector:
+    def __init__(self, metrics: ReaderMetrics, consumers: ConsumerStates) -> None:
+        self._metrics = metrics
+        self._consumers = consumers
+
+    def collect(self) -> Iterable[Metric]:
+        known = figures(self._metrics)
+        for name, (text, _) in _GAUGES.items():
+            if name in known:
+                yield GaugeMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
+        for name, (text, _) in _COUNTERS.items():
+            yield CounterMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
+        yield _labelled("mods", "Mods sealed", "mod_type", self._metrics.mods_by_type)
+        text = "Splits, merges and moves crossed; starts, ends and moves in the mutable mode"
+        yield _labelled("partition_churn", text, "kind", self._metrics.churn)
+        text = "Queries that broke without progress and were retried, by the gRPC code of the error"
+        yield _labelled("query_retries", text, "code", self._metrics.retries_by_code)
+        yield from self._of_tables()
+        yield from self._of_consumers()
+        histogram = self._metrics.seal_latency
+        if histogram.counts.any():
+            yield HistogramMetricFamily(
+                "spanner_cdc_commit_to_seal_seconds",
+                "From a mod's commit in Spanner until its epoch was sealed",
+                buckets=histogram.cumulated(),
+                sum_value=histogram.total,
+            )
+        state = GaugeMetricFamily("spanner_cdc_state", "1 for the state of the stream, 0 for others", labels=["state"])
+        current = self._metrics.state().state
+        for one in StreamState:
+            state.add_metric([one.value], float(one is current))
+        yield state
+        build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
+        build.add_metric([version(), platform.python_version()], 1)
+        yield build
+
+    def _of_tables(self) -> Iterable[Metric]:
+        tables = self._metrics.tables.copy()
+        text = "Data change records sealed, by table"
+        yield _labelled("table_records", text, "table", {name: count.records for name, count in tables.items()})
+        yield _labelled("table_mods", "Mods sealed, by table", "table", {n: count.mods for n, count in tables.items()})
+        text = "Bytes of memory of the records sealed, by table"
+        yield _labelled("table_bytes", text, "table", {name: count.bytes for name, count in tables.items()})
+
+    def _of_consumers(self) -> Iterable[Metric]:
+        behind = GaugeMetricFamily(
+            "spanner_cdc_consumer_lag_epochs", "Epochs that a consumer has not passed", labels=["consumer"]
+        )
+        seconds = GaugeMetricFamily(
+            "spanner_cdc_consumer_lag_seconds", "How far what a consumer passed trails the clock", labels=["consumer"]
+        )
+        for consumer in self._consumers.known:
+            behind.add_metric([consumer.name], max(self._metrics.newest_epoch - consumer.epoch, 0))
+            if (trails := lag(consumer.watermark)) is not None:
+                seconds.add_metric([consumer.name], trails)
+        yield behind
+        yield seconds
+
+
+def _labelled(name: str, text: str, label: str, counts: "dict[str, int]") -> CounterMetricFamily:
+    family = CounterMetricFamily(f"spanner_cdc_{name}", text, labels=[label])
+    for value, count in counts.copy().items():
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,234 @@
+"""Serves the status page, ``/healthz``, ``/readyz``, ``/metrics`` and ``/api/status``, on loopback unless configured.
+
+The server has a thread and an event loop of its own: a busy reader delays no answer, and many clients get the same
+answer, made once a second.
+"""
+
+import asyncio
+import hmac
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from importlib import resources
+from ipaddress import ip_address
+
+import msgspec
+import orjson
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from yarl import URL
+
+from connector.config.loading import Config
+from connector.config.sections import StatusConfig
+from connector.log import Log
+from connector.spool.reading import Spool
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.document import schema
+from connector.telemetry.exporter import registry_of
+from connector.telemetry.history import INTERVAL
+from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.status import Reporter
+
+_KEPT = 1.0
+"""Seconds that an answer is served again before a new one is made."""
+_TURN = 1.0
+"""Seconds between two signs of life of the reader's event loop."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self' 'unsafe-inline';"
+    " style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_OPEN = ("/", "/healthz")
+"""What needs no token: the page has no data of its own."""
+
+_log = Log(__name__)
+
+
+@asynccontextmanager
+async def serving(config: Config, metrics: ReaderMetrics) -> AsyncIterator[None]:
+    """Serves the status while the context is open; without a free port it only logs a warning."""
+    consumers = ConsumerStates(Spool.at(config.spool.path))
+    reporter = Reporter(config, metrics, consumers)
+    server = _Server(config.status, reporter, registry_of(metrics, consumers), metrics, consumers)
+    port = await asyncio.to_thread(server.start)
+    if port is None:
+        yield
+        return
+    if not _is_loopback(config.status.host) and not config.status.token:
+        _log.warning("the status page is open to the network: set status.token", host=config.status.host)
+    _log.info("status page", url=f"http://{config.status.host}:{port}/")
+    turning = asyncio.create_task(_turn(reporter), name="signs of life")
+    try:
+        yield
+    finally:
+        turning.cancel()
+        await asyncio.wait({turning})
+        await asyncio.to_thread(server.stop)
+
+
+async def _turn(reporter: Reporter) -> None:
+    while True:
+        reporter.turned = time.monotonic()
+        await asyncio.sleep(_TURN)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@lru_cache(maxsize=64)
+def _host(header: str) -> str:
+    """The host of a Host header without its port; empty if it is not one."""
+    try:
+        return URL(f"http://{header}").host or ""
+    except ValueError:
+        return ""
+
+
+class _Kept:
+    """An answer that is made at most once a second."""
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._body = b""
+        self._made = -_KEPT
+
+    def body(self) -> bytes:
+        if time.monotonic() - self._made >= _KEPT:
+            self._body = self._make()
+            self._made = time.monotonic()
+        return self._body
+
+
+class _Server:
+    def __init__(
+        self,
+        config: StatusConfig,
+        reporter: Reporter,
+        registry: CollectorRegistry,
+        metrics: ReaderMetrics,
+        consumers: ConsumerStates,
+    ) -> None:
+        self._config = config
+        self._reporter = reporter
+        self._metrics = metrics
+        self._consumers = consumers
+        self._bodies = {
+            "/": _Kept(lambda: resources.files(__package__).joinpath("page.html").read_bytes()),
+            "/metrics": _Kept(lambda: generate_latest(registry)),
+            "/api/status": _Kept(lambda: msgspec.json.encode(reporter.status())),
+            "/api/status/schema": _Kept(lambda: orjson.dumps(schema(), option=orjson.OPT_INDENT_2)),
+        }
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="status", daemon=True)
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._port: int | None = None
+
+    def start(self) -> int | None:
+        """Returns the port that is served, or None if there is none."""
+        self._thread.start()
+        self._started.wait()
+        return self._port
+
+    def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=0.5)
+        try:
+            await runner.setup()
+            site = web.TCPSite(runner, self._config.host, self._config.port)
+            try:
+                await site.start()
+            except OSError as error:
+                _log.warning(
+                    "no status page is served: choose another status.port",
+                    host=self._config.host,
+                    port=self._config.port,
+                    reason=error.strerror or str(error),
+                )
+                return
+            self._port = runner.addresses[0][1]
+            self._started.set()
+            await self._sample()
+        finally:
+            self._started.set()
+            await runner.cleanup()
+
+    async def _sample(self) -> None:
+        """Follows the partitions each second, and the rest each ten, until :meth:`stop`."""
+        second = 0
+        while not self._stopping.is_set():
+            self._reporter.history.follow(self._metrics.graph())
+            if second % INTERVAL == 0:
+                self._reporter.history.sample(self._metrics, time.time_ns())
+                await asyncio.to_thread(self._consumers.read)
+            second += 1
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._checked])
+        application.on_response_prepare.append(_harden)
+        application.router.add_get("/healthz", self._health)
+        application.router.add_get("/readyz", self._ready)
+        for path in self._bodies:
+            application.router.add_get(path, self._answer)
+        return application
+
+    @web.middleware
+    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if _is_loopback(self._config.host) and not self._is_own(request):
+            raise web.HTTPForbidden(text="this Host header is not served\n")
+        token = self._config.token
+        if token and request.path not in _OPEN:
+            sent = request.headers.get(hdrs.AUTHORIZATION, "")
+            if not hmac.compare_digest(sent.encode("utf-8", "replace"), f"Bearer {token}".encode()):
+                raise web.HTTPUnauthorized(
+                    text="send status.token as Authorization: Bearer\n", headers={hdrs.WWW_AUTHENTICATE: "Bearer"}
+                )
+        return await handler(request)
+
+    def _is_own(self, request: web.Request) -> bool:
+        """Whether a browser was sent here by our own address, and not by a name that resolves to it."""
+        name = _host(request.headers.get(hdrs.HOST, ""))
+        return name == self._config.host or _is_loopback(name)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _verdict(self._reporter.stuck())
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return _verdict(self._reporter.unready())
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        kind = _KINDS.get(request.path, "application/json")
+        return web.Response(body=self._bodies[request.path].body(), headers={hdrs.CONTENT_TYPE: kind})
+
+
+_KINDS = {"/": "text/html; charset=utf-8", "/metrics": CONTENT_TYPE_LATEST}
+
+
+def _verdict(reason: str) -> web.Response:
+    return web.Response(status=503 if reason else 200, text=f"{reason or 'ok'}\n")
+
+
+async def _harden(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+    response.headers.pop(hdrs.SERVER, None)

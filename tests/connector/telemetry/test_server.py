@@ -1,0 +1,199 @@
+"""The status server answers what it promises, to those who may ask."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from connector.config.loading import Config
+from connector.core.health.states import StateRecord, StreamState
+from connector.core.partitions import CutPartition, PartitionGraph
+from connector.core.timestamps import SECOND
+from connector.spool.manifest import SourceName
+from connector.telemetry import server
+from connector.telemetry.metrics import ReaderMetrics, TableCount
+
+SOURCE = SourceName(project="p", instance="ii", database="d", change_stream="s").model_dump()
+TOKEN = "1234567890abcdefghij1234567890"
+
+
+class Client:
+    """Asks a status server."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+
+    async def ask(
+        self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str, Mapping[str, str]]:
+        async with self._session.request(method, self._url + path, headers=headers) as answer:
+            return answer.status, await answer.text(), answer.headers.copy()
+
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Serve:
+    @asynccontextmanager
+    async def served(metrics: ReaderMetrics, **status: object) -> AsyncIterator[Client]:
+        node = {"source": SOURCE, "spool": {"path": str(tmp_path / "spool")}, "status": {"port": 0, **status}}
+        with caplog.at_level(logging.INFO):
+            async with server.serving(Config.model_validate(node), metrics), aiohttp.ClientSession() as session:
+                fields = [getattr(one, "fields", {}) for one in caplog.records if one.message == "status page"]
+                yield Client(session, fields[-1]["url"].rstrip("/"))
+
+    return served
+
+
+def running(behind: float = 2.0) -> ReaderMetrics:
+    metrics = ReaderMetrics()
+    metrics.state = lambda: StateRecord(StreamState.RUNNING, 1)
+    metrics.watermark = metrics.sealed_watermark = time.time_ns() - int(behind * SECOND)
+    return metrics
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_unknown_paths_are_404_and_other_methods_405_with_the_security_headers(serve: Serve) -> None:
+    async def test() -> None:
+        async with serve(running()) as client:
+            assert (await client.ask("/nothing"))[0] == 404
+            code, _, headers = await client.ask("/api/status", method="POST")
+            assert code == 405
+            for _, _, found in [await client.ask("/"), await client.ask("/nothing")]:
+                assert found["X-Content-Type-Options"] == "nosniff"
+                assert found["Cache-Control"] == "no-store"
+                assert "default-src 'none'" in found["Content-Security-Policy"]
+            assert "Server" not in headers
+
+    run(test())
+
+
+def test_lags_are_absent_until_they_are_known(serve: Serve) -> None:
+    async def test() -> None:
+        async with serve(ReaderMetrics()) as client:
+            status = json.loads((await client.ask("/api/status"))[1])
+            metrics = (await client.ask("/metrics"))[1]
+        assert status["watermark"] == {}
+        assert "retention" not in status
+        assert "watermark_lag_seconds" not in status["figures"]
+        assert "watermark_lag_seconds" not in metrics
+        assert "sealed_lag_seconds" not in metrics
+        assert "runway" not in metrics
+        assert "commit_to_seal" not in metrics
+        assert 'spanner_cdc_state{state="Starting"} 1.0' in metrics
+
+    run(test())
+
+
+def test_it_is_ready_only_while_it_runs_and_what_is_sealed_is_fresh(serve: Serve) -> None:
+    async def verdict(metrics: ReaderMetrics) -> tuple[int, str, int]:
+        async with serve(metrics) as client:
+            code, text, _ = await client.ask("/readyz")
+            return code, text, (await client.ask("/healthz"))[0]
+
+    async def test() -> None:
+        assert await verdict(running()) == (200, "ok\n", 200)
+        assert await verdict(ReaderMetrics()) == (503, "the state is Starting\n", 200)
+        code, text, health = await verdict(running(behind=1000))
+        assert (code, health) == (503, 200)
+        assert "behind" in text
+
+    run(test())
+
+
+def test_a_reader_whose_event_loop_is_stuck_is_unhealthy(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with serve(running()) as client:
+            monkeypatch.setattr("connector.telemetry.status.STUCK_AFTER", -1.0)
+            for path in ("/healthz", "/readyz"):
+                code, text, _ = await client.ask(path)
+                assert code == 503
+                assert "event loop" in text
+
+    run(test())
+
+
+def test_with_a_token_only_the_page_and_the_health_are_open(serve: Serve) -> None:
+    async def test() -> None:
+        async with serve(running(), token="secret-ü") as client:
+            for path in ("/metrics", "/api/status", "/readyz", "/nothing"):
+                assert (await client.ask(path))[0] == 401
+                assert (await client.ask(path, headers={"Authorization": "Bearer wrong"}))[0] == 401
+            allowed = {"Authorization": "Bearer secret-ü"}
+            assert (await client.ask("/api/status", headers=allowed))[0] == 200
+            assert [(await client.ask(path))[0] for path in ("/", "/healthz")] == [200, 200]
+
+    run(test())
+
+
+def test_on_loopback_a_name_that_resolves_to_it_is_refused(serve: Serve) -> None:
+    async def test() -> None:
+        async with serve(running()) as client:
+            for host in ("evil.example", "127.0.0.1.evil.example:80", ""):
+                assert (await client.ask("/api/status", headers={"Host": host}))[0] == 403
+            for host in ("localhost:8080", "127.0.0.1", "[::1]:8080"):
+                assert (await client.ask("/api/status", headers={"Host": host}))[0] == 200
+
+    run(test())
+
+
+def test_a_host_that_is_not_loopback_without_a_token_is_a_warning(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serve(running(), host="0.0.0.0"):
+            assert "status.token" in caplog.text
+
+    run(test())
+
+
+def test_the_status_has_what_its_schema_requires_and_no_whole_token(serve: Serve) -> None:
+    metrics = running()
+    graph = PartitionGraph([CutPartition(TOKEN, metrics.watermark)], watermark=metrics.watermark)
+    metrics.graph = lambda: list(graph)
+    metrics.retention = 3600 * SECOND
+    metrics.tables["Singers"] = TableCount(1, 2, 3)
+
+    async def test() -> None:
+        async with serve(metrics) as client:
+            text = (await client.ask("/api/status"))[1]
+            schema = json.loads((await client.ask("/api/status/schema"))[1])
+        status = json.loads(text)
+        of_status = schema["$defs"]["Status"]
+        assert set(of_status["required"]) <= status.keys() <= of_status["properties"].keys()
+        assert TOKEN not in text
+        assert status["partitions"]["graph"][0]["state"] == "waiting"
+        assert status["tables"] == [{"table": "Singers", "records": 1, "mods": 2, "bytes": 3}]
+        assert 0 < status["retention"]["runway_seconds"] < 3600
+        assert status["health"]["ready"]
+
+    run(test())
+
+
+def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
+    metrics = running()
+    metrics.retention, metrics.newest_epoch = SECOND, 1
+    metrics.seal_latency.counts[0] = 1
+
+    async def test() -> None:
+        async with serve(metrics) as client:
+            text = (await client.ask("/metrics"))[1]
+        served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE spanner_cdc_")}
+        page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
+        documented = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `spanner_cdc_")}
+        assert served == documented
+        assert sum(f'state="{name}"' in text for name in StreamState) == len(StreamState)
+
+    run(test())
