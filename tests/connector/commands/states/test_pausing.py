@@ -112,6 +112,7 @@ def test_status_is_of_use_to_somebody_who_has_never_seen_the_project(tmp_path: P
 
 def test_a_daemon_that_was_killed_is_a_failure_once_it_is_silent(tmp_path: Path) -> None:
     with served(20) as (scenario, sample), reading(configured(tmp_path, sample, scenario, end=False)) as daemon:
+        daemon.until(lambda: str(state_of(Spool.at(tmp_path / "spool")).state) == "Running", "its state")
         daemon.signal(SIGKILL)
         daemon.process.wait()
     found = state_of(Spool.at(tmp_path / "spool"))
