@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
 from ipaddress import ip_address
 
@@ -38,14 +38,14 @@ _KEPT = 1.0
 _TURN = 1.0
 """Seconds between two signs of life of the reader's event loop."""
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self' 'unsafe-inline';"
-    " style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_OPEN = ("/", "/healthz")
+_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_OPEN = (*_PAGE, "/healthz")
 """What needs no token: the page has no data of its own."""
 
 _log = Log(__name__)
@@ -123,8 +123,9 @@ class _Server:
         self._reporter = reporter
         self._metrics = metrics
         self._consumers = consumers
-        self._bodies = {
-            "/": _Kept(lambda: resources.files(__package__).joinpath("page.html").read_bytes()),
+        folder = resources.files(__package__) / "page"
+        pages = {path: (folder / name).read_bytes() for path, name in _PAGE.items()}
+        self._bodies = {path: _Kept(partial(bytes, page)) for path, page in pages.items()} | {
             "/metrics": _Kept(lambda: generate_latest(registry)),
             "/api/status": _Kept(lambda: msgspec.json.encode(reporter.status())),
             "/api/status/schema": _Kept(lambda: orjson.dumps(schema(), option=orjson.OPT_INDENT_2)),
@@ -222,7 +223,12 @@ class _Server:
         return web.Response(body=self._bodies[request.path].body(), headers={hdrs.CONTENT_TYPE: kind})
 
 
-_KINDS = {"/": "text/html; charset=utf-8", "/metrics": CONTENT_TYPE_LATEST}
+_KINDS = {
+    "/": "text/html; charset=utf-8",
+    "/page.css": "text/css; charset=utf-8",
+    "/page.js": "text/javascript; charset=utf-8",
+    "/metrics": CONTENT_TYPE_LATEST,
+}
 
 
 def _verdict(reason: str) -> web.Response:

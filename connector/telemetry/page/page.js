@@ -1,0 +1,280 @@
+"use strict";
+// Draws GET /api/status every two seconds. Text is only ever set as text. What is absent is unknown, never 0.
+
+const INTERVAL = 2000;
+const SVG = "http://www.w3.org/2000/svg";
+const at = (id) => document.getElementById(id);
+let answered = null;
+let lostSince = null;
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+
+function drawn(name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+const known = (value) => value !== undefined && value !== null;
+const count = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
+
+function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = value < 1000 ? 0 : Math.min(Math.floor(Math.log10(value) / 3), units.length - 1);
+  return `${(value / 1000 ** power).toFixed(power && value / 1000 ** power < 10 ? 1 : 0)} ${units[power]}`;
+}
+
+function duration(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${(seconds / 86400).toFixed(1)} days`;
+}
+
+const clock = (text) => text.slice(11, 19);
+const day = (text) => `${text.slice(0, 10)} ${clock(text)} UTC`;
+
+function show(id, visible) {
+  at(id).hidden = !visible;
+  return visible;
+}
+
+function header(status) {
+  const source = status.source || {};
+  const names = [source.project, source.instance, source.database, source.change_stream].filter(known);
+  at("source").textContent = names.join(" / ") || "spanner-cdc";
+  document.title = `${status.state.name} - ${source.change_stream || "spanner-cdc"}`;
+  at("state").textContent = status.state.name;
+  at("state").dataset.state = status.state.name;
+  at("summary").textContent = status.health.summary;
+  const why = [
+    known(status.state.since) ? `since ${day(status.state.since)}` : "",
+    status.state.reason || "",
+    status.state.hint || "",
+  ].filter(Boolean);
+  if (show("why", why.length > 0)) at("why").textContent = why.join(". ");
+}
+
+function alarms(status) {
+  const list = status.health.alarms || [];
+  if (!show("alarms", list.length > 0)) return;
+  at("alarms").replaceChildren(
+    ...list.map((alarm) =>
+      element(
+        "div",
+        { class: `alarm ${alarm.severity === "ERROR" ? "ERROR" : "WARNING"}`, "data-alarm": alarm.name },
+        element("b", {}, `${alarm.severity === "ERROR" ? "Error" : "Warning"}: ${alarm.message}`),
+        alarm.hint || "",
+      ),
+    ),
+  );
+}
+
+function figures(status) {
+  const { watermark = {}, partitions = {}, spool = {}, retention, history = [], epochs = {} } = status;
+  const last = history[history.length - 1];
+  const full = known(spool.bytes) && spool.max_bytes ? Math.round((100 * spool.bytes) / spool.max_bytes) : undefined;
+  const list = [
+    ["Watermark lag", known(watermark.lag_seconds) ? duration(watermark.lag_seconds) : undefined,
+      known(watermark.watermark) ? clock(watermark.watermark) : ""],
+    ["Sealed lag", known(watermark.sealed_lag_seconds) ? duration(watermark.sealed_lag_seconds) : undefined,
+      known(epochs.newest) ? `epoch ${count(epochs.newest)}` : ""],
+    ["Changes a second", last ? count(last.mods_per_second) : undefined, last ? `${bytes(last.bytes_per_second)}/s` : ""],
+    ["Partitions", known(partitions.alive) ? count(partitions.alive) : undefined,
+      known(partitions.waiting) ? `${count(partitions.waiting)} waiting` : ""],
+    ["Retention left", retention && known(retention.runway_seconds) ? duration(retention.runway_seconds) : undefined,
+      retention && known(retention.used) ? `${(100 * retention.used).toFixed(1)} % used` : ""],
+    ["Spool", known(spool.bytes) ? bytes(spool.bytes) : undefined,
+      known(full) ? `${full} % of ${bytes(spool.max_bytes)}` : ""],
+  ];
+  at("figures").replaceChildren(
+    ...list.map(([name, value, more]) =>
+      element(
+        "div",
+        {},
+        element("dt", {}, name),
+        known(value) ? element("dd", {}, value, element("small", {}, more)) : element("dd", { class: "unknown" }, "unknown"),
+      ),
+    ),
+  );
+}
+
+// Replaces what scrolls sideways, and keeps where it was scrolled to: by its end for what grows there, else by its start.
+function scrolled(id, child, { byEnd }) {
+  const before = at(id).querySelector(".scroll");
+  const gap = before ? before.scrollWidth - before.clientWidth - before.scrollLeft : 0;
+  const left = before ? before.scrollLeft : 0;
+  const made = element("div", { class: "scroll", tabindex: "0" }, child);
+  at(id).replaceChildren(made);
+  made.scrollLeft = byEnd ? made.scrollWidth - made.clientWidth - gap : left;
+}
+
+function plot(id, points, text, label) {
+  const [width, height, left, bottom, top] = [560, 150, 52, 18, 8];
+  const values = points.filter(([, value]) => known(value));
+  at(id).replaceChildren();
+  if (values.length < 2) {
+    at(id).append(element("p", { class: "quiet" }, "not enough points yet: one is taken every ten seconds"));
+    return;
+  }
+  const first = values[0][0], span = Math.max(values[values.length - 1][0] - first, 1);
+  const most = Math.max(...values.map(([, value]) => value)) || 1;
+  const x = (time) => left + ((width - left - 6) * (time - first)) / span;
+  const y = (value) => height - bottom - ((height - bottom - top) * value) / most;
+  const canvas = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (const share of [0, 0.5, 1]) {
+    const level = y(most * share);
+    canvas.append(drawn("line", { class: "grid", x1: left, x2: width - 6, y1: level, y2: level }));
+    canvas.append(drawn("text", { x: left - 6, y: level + 4, "text-anchor": "end" }, text(most * share)));
+  }
+  const path = values.map(([time, value], index) => `${index ? "L" : "M"}${x(time).toFixed(1)},${y(value).toFixed(1)}`);
+  const floor = y(0), end = x(values[values.length - 1][0]).toFixed(1);
+  canvas.append(drawn("path", { class: "area", d: `${path.join("")}L${end},${floor}L${x(first)},${floor}Z` }));
+  canvas.append(drawn("path", { class: "series", d: path.join("") }));
+  const ends = [[first, "start"], [values[values.length - 1][0], "end"]];
+  for (const [time, anchor] of ends) {
+    const name = new Date(time).toISOString().slice(11, 19);
+    canvas.append(drawn("text", { x: x(time), y: height - 4, "text-anchor": anchor }, name));
+  }
+  at(id).append(canvas);
+}
+
+function history(status) {
+  const points = (status.history || []).map((point) => [Date.parse(point.time), point]);
+  const now = points.length ? points[points.length - 1][1] : undefined;
+  const lags = points.map(([time, point]) => [time, point.lag_seconds]);
+  plot("lag", lags, duration, `Watermark lag; now ${now && known(now.lag_seconds) ? duration(now.lag_seconds) : "unknown"}`);
+  const rates = points.map(([time, point]) => [time, point.mods_per_second]);
+  plot("rate", rates, count, `Changes a second; now ${now ? count(now.mods_per_second) : "unknown"}`);
+  const most = Math.max(...lags.map(([, value]) => value).filter(known), 0);
+  at("lag-range").textContent = points.length ? `at most ${duration(most)} in the last hour` : "";
+  at("rate-range").textContent = points.length ? `at most ${count(Math.max(...rates.map(([, value]) => value)))}` : "";
+}
+
+const or = (value, text) => (known(value) ? text(value) : "unknown");
+const MOST_LANES = 60;
+
+function graph(status) {
+  const { partitions = {} } = status;
+  const all = (partitions.graph || []).map((one) => ({
+    ...one,
+    from: Date.parse(one.start),
+    to: Date.parse(one.end || one.watermark || status.time),
+  }));
+  at("churn").textContent = ["splits", "merges", "moves"].map((name) => `${name} ${or(partitions[name], count)}`).join(", ");
+  if (!all.length) {
+    at("graph").replaceChildren(element("p", { class: "quiet" }, "no partition is known yet"));
+    return;
+  }
+  const shown = all.slice(-MOST_LANES);
+  const last = Math.max(...shown.map((one) => one.to), Date.parse(status.time));
+  const first = Math.max(Math.min(...shown.map((one) => one.from)), last - 3600000);
+  const [width, left, step] = [1120, 130, 14];
+  const height = shown.length * step + 24;
+  const x = (time) => left + ((width - left - 8) * (Math.min(Math.max(time, first), last) - first)) / Math.max(last - first, 1);
+  const lanes = new Map(shown.map((one, index) => [one.id, 10 + index * step]));
+  const canvas = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `${shown.length} partitions: ${shown.filter((one) => one.state === "reading").length} are read` });
+  for (const one of shown) {
+    const level = lanes.get(one.id);
+    for (const parent of one.parents || []) {
+      if (!lanes.has(parent)) continue;
+      const from = lanes.get(parent), start = x(one.from);
+      canvas.append(drawn("path", { class: "edge", d: `M${start - 6},${from}C${start},${from} ${start - 6},${level} ${start},${level}` }));
+    }
+    const lane = drawn("line", { class: `lane ${one.state}`, x1: x(one.from), x2: Math.max(x(one.to), x(one.from) + 3), y1: level, y2: level });
+    lane.append(drawn("title", {}, `${one.id}: ${one.state}, from ${day(one.start)}`));
+    canvas.append(lane);
+    canvas.append(drawn("text", { x: left - 8, y: level + 4, "text-anchor": "end" }, one.id.slice(0, 18)));
+  }
+  canvas.append(drawn("text", { x: left, y: height - 4 }, new Date(first).toISOString().slice(11, 19)));
+  canvas.append(drawn("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, new Date(last).toISOString().slice(11, 19)));
+  scrolled("graph", canvas, { byEnd: true });
+  if (all.length > shown.length) at("graph").append(element("p", { class: "quiet" }, `the newest ${shown.length} of ${all.length}`));
+}
+
+function table(id, heads, rows, nothing) {
+  if (!rows.length) {
+    at(id).replaceChildren(element("p", { class: "quiet" }, nothing));
+    return;
+  }
+  const kinds = heads.map(([, kind]) => kind || "");
+  const cells = (name, row) => row.map((value, index) => element(name, { class: kinds[index] }, value));
+  const head = heads.map(([name, kind]) => element("th", { class: kind || "", scope: "col" }, name));
+  const body = rows.map((row) => element("tr", {}, ...cells("td", row)));
+  const made = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+  scrolled(id, made, { byEnd: false });
+}
+
+function lists(status) {
+  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"]],
+    (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration)]),
+    "no consumer has registered yet: nothing is deleted from the spool");
+  const sink = status.sink || {};
+  const facts = [["sink", sink.type], ["batches", sink.batches], ["events", sink.events], ["dead letters", sink.dead_letters],
+    ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
+  at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
+    element("dt", {}, name), element("dd", {}, typeof value === "number" ? count(value) : value)]));
+  table("tables", [["table"], ["changes", "number"], ["bytes", "number"], ["a second", "number"]],
+    (status.tables || []).map((one) => [one.table, count(one.mods), bytes(one.bytes), or(one.mods_per_second, count)]),
+    "nothing was sealed yet");
+  table("errors", [["time", "time"], ["severity"], ["what"], ["message", "wide"], ["what to do", "wide"]],
+    [...(status.errors || [])].reverse().map((one) => [day(one.time), one.severity, one.table ? `${one.code} ${one.table}` : one.code, one.message, one.hint || ""]),
+    "none is recorded");
+  const fills = status.backfills || [];
+  if (show("backfills-section", fills.length > 0)) {
+    table("backfills", [["number"], ["as of", "time"], ["done"], ["tables", "wide"]],
+      fills.map((one) => [or(one.number, count), or(one.timestamp, day), one.done ? "yes" : "no",
+        (one.tables || []).map((each) => `${each.table}: ${each.state}`).join(", ")]), "");
+  }
+  const window = status.window_in_progress || status.window;
+  if (show("window-section", Boolean(window))) {
+    at("window").replaceChildren(...Object.entries(window).filter(([, value]) => typeof value !== "object").flatMap(
+      ([name, value]) => [element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, value)]));
+  }
+  at("build").textContent = status.build ? `spanner-cdc ${status.build.version}, Python ${status.build.python}` : "";
+}
+
+function draw(status) {
+  for (const part of [header, alarms, figures, history, graph, lists]) part(status);
+}
+
+function age() {
+  at("age").textContent = answered ? `updated ${duration((Date.now() - answered) / 1000)} ago` : "";
+  if (!show("lost", lostSince !== null)) return;
+  at("lost").textContent = `No answer for ${duration((Date.now() - lostSince) / 1000)}: the process has ended, or cannot be `
+    + "reached. What is shown is the last that it reported. `spanner-cdc status` reads the spool without it.";
+}
+
+async function poll() {
+  const token = sessionStorage.getItem("token");
+  try {
+    const answer = await fetch("/api/status", { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
+    if (!show("token", answer.status === 401)) {
+      if (!answer.ok) throw new Error(String(answer.status));
+      draw(await answer.json());
+      answered = Date.now();
+    }
+    lostSince = null;
+  } catch (error) {
+    if (!(error instanceof TypeError) && !/^\d+$/.test(error.message)) console.error(error);
+    lostSince = lostSince || Date.now();
+  }
+  age();
+  setTimeout(poll, INTERVAL);
+}
+
+at("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", at("token-text").value);
+  at("token-text").value = "";
+  show("token", false);
+});
+poll();

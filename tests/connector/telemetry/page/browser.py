@@ -1,0 +1,126 @@
+"""Opens the page in Debian's headless Chromium, and returns what it became."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from connector.telemetry import server as product
+
+CHROMIUM = shutil.which("chromium")
+_UNSEEN = re.compile(r"<(script|style|title)\b.*?</\1>|<[^>]*\shidden(=\"\")?[^>]*>.*?</(section|p|form)>", re.DOTALL)
+_PROBE = b"""
+addEventListener("securitypolicyviolation", (event) => console.error("CSP " + event.violatedDirective));
+setTimeout(() => { document.body.dataset.wide = document.documentElement.scrollWidth - innerWidth;
+  document.body.dataset.requests = performance.getEntriesByType("resource").map((one) => one.name).join(" "); }, 1500);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was opened: its DOM as HTML, and what the browser logged."""
+
+    html: str
+    console: list[str]
+
+    @property
+    def text(self) -> str:
+        """What there is to read, without markup."""
+        visible = re.sub(
+            r"<(script|style|title)\b.*?</\1>|<[^>]*\shidden(=\"\")?[^>]*>.*?</(section|p|form)>",
+            " ",
+            self.html,
+            flags=re.S,
+        )
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", visible))
+
+    def data(self, name: str) -> str:
+        """An attribute that the probe has set on the body."""
+        found = re.search(rf'<body[^>]*data-{name}="([^"]*)"', self.html)
+        assert found is not None, self.html[:500]
+        return found[1]
+
+
+@contextmanager
+def served(status: dict[str, Any] | None) -> Iterator[str]:
+    """The page's own files with the product's headers, and an answer of /api/status, or none."""
+    folder = resources.files(product.__package__ or "") / "page"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/api/status":
+                self._answer(200 if status else 503, "application/json", json.dumps(status).encode())
+            elif path == "/probe.js":
+                self._answer(200, "text/javascript", _PROBE)
+            elif path in product._PAGE:
+                body = (folder / product._PAGE[path]).read_bytes()
+                if path == "/":
+                    body = body.replace(b"</head>", b'<script src="/probe.js"></script></head>')
+                self._answer(200, product._KINDS[path], body)
+            else:
+                self._answer(404, "text/plain", b"")
+
+        def _answer(self, code: int, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            for name, value in {**product._HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def opened(
+    status: dict[str, Any] | None, folder: Path, *, width: int = 1200, height: int = 1500, dark: bool = False,
+    picture: Path | None = None,
+) -> Page:  # fmt: skip
+    """Opens the page, lets three seconds pass in it, and returns it; with a picture, if one is wanted."""
+    assert CHROMIUM is not None
+    output = [f"--screenshot={picture}"] if picture else ["--dump-dom"]
+    with served(status) as url:
+        done = subprocess.run(
+            [
+                *(
+                    CHROMIUM,
+                    "--headless=new",
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--disable-dev-shm-usage",
+                    "--hide-scrollbars",
+                ),
+                *(
+                    f"--user-data-dir={folder / 'profile'}",
+                    f"--window-size={width},{height}",
+                    "--virtual-time-budget=3000",
+                ),
+                *("--enable-logging=stderr", "--no-first-run", "--disable-background-networking"),
+                *(["--blink-settings=preferredColorScheme=0"] if dark else []),
+                *output,
+                url,
+            ],
+            capture_output=True,
+            timeout=90,
+            check=True,
+        )
+    console = [line for line in done.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
+    return Page(done.stdout.decode(), console)
