@@ -131,6 +131,8 @@ async def read(
             living(spool, stop) as life,
         ):
             metrics.state = lambda: life.record
+            metrics.errors = lambda: life.errors
+            metrics.max_bytes = config.spool.max_bytes
             if not await life.resumed(stop):
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:

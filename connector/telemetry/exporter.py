@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND
 from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
 
 _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
@@ -124,6 +125,10 @@ class _Collector:
         for one in StreamState:
             state.add_metric([one.value], float(one is current))
         yield state
+        alarms = GaugeMetricFamily("spanner_cdc_alarms", "1 for each alarm that is raised", labels=["name", "severity"])
+        for alarm in {alarm.name: alarm for alarm in reversed(raised(self._metrics, self._consumers))}.values():
+            alarms.add_metric([alarm.name, alarm.severity], 1)
+        yield alarms
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
         build.add_metric([version(), platform.python_version()], 1)
         yield build

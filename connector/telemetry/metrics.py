@@ -12,6 +12,7 @@ from connector.core.epoch import Epoch
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
+from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry.latency import LatencyHistogram
 
 
@@ -37,7 +38,8 @@ class ReaderMetrics:
     Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
     ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
-    thread, as ``state`` may, which returns the state that the daemon has recorded.
+    thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
+    it has kept for people. ``max_bytes`` is the spool's limit, 0 until it is known.
     """
 
     watermark: int = 0
@@ -79,6 +81,8 @@ class ReaderMetrics:
     seal_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     graph: Callable[[], Iterable[Partition]] = tuple
     state: Callable[[], StateRecord] = _starting
+    errors: Callable[[], Iterable[ErrorEvent]] = tuple
+    max_bytes: int = 0
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

@@ -2,14 +2,17 @@
 
 import platform
 import time
+from dataclasses import asdict
 
 from connector.config.loading import Config
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry import document
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.document import UNSET, Status
 from connector.telemetry.exporter import figures, lag, runway, version
+from connector.telemetry.health import raised
 from connector.telemetry.history import History
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -101,7 +104,7 @@ class Reporter:
                 config.sink.type, metrics.dead_letters, metrics.sink_restarts, dict(metrics.stopped_tables)
             ),
             queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
-            errors=[],
+            errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             figures=figures(metrics),
             retention=self._retention(),
@@ -116,9 +119,17 @@ class Reporter:
 
     def _health(self) -> document.Health:
         stuck, unready = self.stuck(), self.unready()
+        alarms = raised(self._metrics, self._consumers)
+        is_well = not stuck and not any(alarm.severity == "ERROR" for alarm in alarms)
         behind = lag(self._metrics.sealed_watermark)
-        fine = "reading" if behind is None else f"reading; what is sealed is {behind:.1f} s behind"
-        return document.Health(healthy=not stuck, ready=not unready, summary=unready or fine)
+        fine = "reading" if behind is None else f"replication is healthy, {behind:.1f} s behind"
+        worst = stuck or (alarms[0].message if alarms else "")
+        return document.Health(
+            healthy=is_well,
+            ready=not unready,
+            summary=worst or unready or fine,
+            alarms=[asdict(alarm) for alarm in alarms],
+        )
 
     def _retention(self) -> "document.Retention | document.UnsetType":
         if not self._metrics.retention:
@@ -127,6 +138,11 @@ class Reporter:
         if left is None:
             return document.Retention(seconds)
         return document.Retention(seconds, left, round(1 - left / seconds, 6))
+
+
+def _error(event: ErrorEvent) -> dict[str, str]:
+    """An event without what it does not have."""
+    return {name: value for name, value in event.model_dump(mode="json").items() if value}
 
 
 def _timestamp(timestamp: int) -> "str | document.UnsetType":

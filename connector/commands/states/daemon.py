@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from connector.core.health.states import NEVER, StateRecord, StreamState, failed
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
 from connector.reader.stopping import Stop, Stoppable
-from connector.spool.lifecycle import ErrorEvent, add_error, pause_of, state_of, write_state
+from connector.spool.lifecycle import MOST_ERRORS, ErrorEvent, add_error, errors_of, pause_of, state_of, write_state
 from connector.spool.reading import Spool
 
 SIGN_OF_LIFE = 10.0
@@ -32,13 +33,21 @@ class Lifecycle:
     Args:
         spool: the spool; the caller holds its lock.
         before: the state that was recorded last.
+        errors: those that are kept, the newest last.
         clock: nanoseconds since 1970.
     """
 
-    def __init__(self, spool: Spool, before: StateRecord, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        before: StateRecord,
+        errors: Sequence[ErrorEvent] = (),
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._spool = spool
         self._clock = clock
         self._record = before
+        self._errors = deque(errors, maxlen=MOST_ERRORS)
         self._lock = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._unwanted = asyncio.Event()
@@ -48,6 +57,11 @@ class Lifecycle:
     def record(self) -> StateRecord:
         """The state."""
         return self._record
+
+    @property
+    def errors(self) -> list[ErrorEvent]:
+        """What went wrong, the newest last."""
+        return list(self._errors)
 
     @property
     def pause_requested(self) -> bool:
@@ -76,6 +90,7 @@ class Lifecycle:
             time=self._clock(), severity="ERROR" if severity == "ERROR" else "WARNING", code=code, table=table,
             message=message, hint=hint,
         )  # fmt: skip
+        self._errors.append(event)
         async with self._lock:
             with suppress(SpoolError):
                 await finished_in_thread(functools.partial(add_error, self._spool, event))
@@ -156,10 +171,11 @@ async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
 
     An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
     """
-    before = NEVER
+    before, errors = NEVER, list[ErrorEvent]()
     with suppress(SpoolError):
         before = await finished_in_thread(functools.partial(state_of, spool))
-    life = Lifecycle(spool, before)
+        errors = await finished_in_thread(functools.partial(errors_of, spool))
+    life = Lifecycle(spool, before, errors)
     await life.look()
     await life.enter(StreamState.STARTING)
     breathing = asyncio.create_task(life.keep_alive(), name="signs of life")

@@ -16,6 +16,7 @@ from connector.config.loading import Config
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
+from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SourceName
 from connector.telemetry import server
 from connector.telemetry.metrics import ReaderMetrics, TableCount
@@ -195,5 +196,30 @@ def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
         documented = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `spanner_cdc_")}
         assert served == documented
         assert sum(f'state="{name}"' in text for name in StreamState) == len(StreamState)
+
+    run(test())
+
+
+def test_alarms_and_errors_are_in_the_status_and_in_the_metrics_and_absent_without(serve: Serve) -> None:
+    metrics = running()
+
+    async def test() -> None:
+        async with serve(metrics) as client:
+            well = json.loads((await client.ask("/api/status"))[1])
+            assert "spanner_cdc_alarms{" not in (await client.ask("/metrics"))[1]
+        assert (well["health"]["healthy"], well["health"]["alarms"], well["errors"]) == (True, [], [])
+        assert well["health"]["summary"].startswith("replication is healthy, ")
+        metrics.stopped_tables = {"Albums": "why"}
+        event = ErrorEvent(time=SECOND, severity="ERROR", code="tables_stopped", message="it was", hint="")
+        metrics.errors = lambda: [event]
+        async with serve(metrics) as client:
+            ill = json.loads((await client.ask("/api/status"))[1])
+            assert 'spanner_cdc_alarms{name="tables_stopped",severity="ERROR"} 1.0' in (await client.ask("/metrics"))[1]
+        assert ill["health"]["healthy"] is False
+        assert ill["health"]["summary"] == "the sink has stopped tables: Albums"
+        assert [alarm["name"] for alarm in ill["health"]["alarms"]] == ["tables_stopped"]
+        assert ill["errors"] == [
+            {"time": "1970-01-01T00:00:01.000000Z", "severity": "ERROR", "code": "tables_stopped", "message": "it was"}
+        ]
 
     run(test())

@@ -1,0 +1,26 @@
+"""The alarms of a reader, as its status server reports them."""
+
+import time
+
+from connector.core.health.alarms import Alarm, ConsumerProgress, Facts, alarms
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.metrics import ReaderMetrics
+
+
+def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
+    """The alarms of now, the errors first."""
+    watermark = metrics.sealed_watermark
+    facts = Facts(
+        time.time_ns(),
+        metrics.state(),
+        watermark,
+        [
+            ConsumerProgress(one.name, one.watermark or watermark, max(metrics.newest_epoch - one.epoch, 0))
+            for one in consumers.known
+        ],
+        metrics.spool_bytes,
+        metrics.max_bytes,
+        sorted(metrics.stopped_tables),
+        metrics.dead_letters,
+    )
+    return alarms(facts)
