@@ -47,7 +47,7 @@ test-untraced:
 OLDEST := $(VENV)/oldest
 CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check commands/test_dead_letters_command decoding/test_chunks \
     decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream snapshot/test_reading snapshot/test_row_block spanner/test_transport storage/test_gcs \
-    storage/test_storage_contract test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
+    storage/test_storage_contract telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
   $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_errors bigquery/tables/test_names bigquery/rows/test_builder \
     encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch source/test_old_spark \
     source/test_stream))

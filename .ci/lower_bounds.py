@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 EXTRAS = ("all", "dev")
-NOT_NEEDED = {"coverage", "import-linter", "mypy", "ruff", "types-PyYAML"}
-"""Tools that check or measure the code, and are not part of it; only their newest versions are run."""
+NOT_NEEDED = {"coverage", "import-linter", "mypy", "pandas", "ruff", "types-PyYAML"}
+"""Tools that check or measure the code, and what Spark Connect alone needs: only their newest versions are run."""
 
-REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z,]+)\])?(?:(>=|==)([0-9][0-9a-z.]*))?")
+REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z,]+)\])?(?:(>=|==)([0-9][0-9a-z.]*))?(?:,<[0-9.]+)?")
 
 
 def main() -> None:

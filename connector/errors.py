@@ -57,6 +57,10 @@ class ConfigurationError(SpannerCdcError):
         self.errors = errors
 
 
+class BeforeStreamError(ConfigurationError):
+    """A start before the change stream or its database existed."""
+
+
 class DataLostError(SpannerCdcError):
     """Spanner no longer retains the data that is to be read next.
 

@@ -148,9 +148,12 @@ class SinkType(ABC, Generic[C]):
         """The places that must be writable."""
         return [Location("sink.dead_letters", sink.dead_letters)]
 
-    def extras(self, sink: C) -> Sequence[str]:
-        """The extras of this package that the sink needs, beside ``spark``, and ``gcs`` for its locations."""
-        return []
+    def extras(self, sink: C) -> Mapping[str, Sequence[str]]:
+        """The extras of this package that the sink needs, beside ``spark``, and ``gcs`` for its locations.
+
+        With the modules that each brings.
+        """
+        return {}
 
     def stream_decides(self, sink: C) -> bool:
         """Whether ``run`` must ask :meth:`stream_errors`, without tables, before it starts the sink."""

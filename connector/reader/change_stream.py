@@ -19,7 +19,7 @@ from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.decoding.decoder import decoder
 from connector.decoding.row_fields import UnknownRecordError
 from connector.envelope.envelope import Source
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, SpannerCdcError, StreamError
 from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
@@ -44,10 +44,6 @@ MOST_BY_DEFAULT = 4
 
 
 _log = Log(__name__)
-
-
-class BeforeStreamError(ConfigurationError):
-    """A start before the change stream or its database existed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,18 +46,16 @@ def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambd
     """
     deadline = time.monotonic() + seconds
     request = ListInstanceConfigsRequest.serialize(ListInstanceConfigsRequest(parent="projects/readiness"))
-    with grpc.insecure_channel(host, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        ready = grpc.channel_ready_future(channel)
+    # A call that waits, and not grpc's future of a ready channel: the thread of that may outlive the channel.
+    options = [("grpc.enable_http_proxy", 0), ("grpc.initial_reconnect_backoff_ms", 100)]
+    options += [("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 250)]
+    with grpc.insecure_channel(host, options=options) as channel:
         call = channel.unary_unary(_LIST_CONFIGS)
-        try:
-            while while_true() and (left := deadline - time.monotonic()) > 0:
-                try:
-                    ready.result(timeout=min(left, 0.25))
-                    call(request, timeout=left)
-                except (grpc.FutureTimeoutError, grpc.RpcError):
-                    time.sleep(min(0.05, left))
-                else:
-                    return True
-        finally:
-            ready.cancel()
+        while while_true() and (left := deadline - time.monotonic()) > 0:
+            try:
+                call(request, timeout=min(left, 1.0), wait_for_ready=True)
+            except grpc.RpcError:
+                time.sleep(min(0.05, left))
+            else:
+                return True
     return False

@@ -35,9 +35,9 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
             "sink.prefix": sink.prefix,
         }
 
-    def extras(self, sink: BigQueryConfig) -> Sequence[str]:
+    def extras(self, sink: BigQueryConfig) -> Mapping[str, Sequence[str]]:
         """Google's clients."""
-        return ["bigquery"]
+        return {"bigquery": ["google.cloud.bigquery", "google.cloud.bigquery_storage_v1"]}
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` needs whole rows."""

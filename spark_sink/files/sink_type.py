@@ -46,9 +46,9 @@ class FilesSink(SparkSinkType[FilesConfig]):
             Location("sink.dead_letters", sink.dead_letters, sink.endpoint),
         ]
 
-    def extras(self, sink: FilesConfig) -> Sequence[str]:
+    def extras(self, sink: FilesConfig) -> Mapping[str, Sequence[str]]:
         """Avro needs a library."""
-        return ["avro"] if sink.format == "avro" else []
+        return {"avro": ["fastavro"]} if sink.format == "avro" else {}
 
     def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
         """Columns whose names collide in Avro."""

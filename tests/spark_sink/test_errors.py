@@ -71,7 +71,7 @@ def test_each_error_of_the_connector_is_found_in_a_traceback_that_spark_has_wrap
     for name in own.keys() - NOT_IN_SPARK:
         kind = own[name]
         try:
-            raise kind(["it is full"]) if kind is ConfigurationError else kind("it is full")
+            raise kind(["it is full"]) if issubclass(kind, ConfigurationError) else kind("it is full")
         except SpannerCdcError:
             wrapped = RuntimeError(f"[STREAM_FAILED] Failed to plan: {traceback.format_exc()} SQLSTATE: 38000")
         assert is_own(wrapped), name

@@ -13,7 +13,13 @@ from tests.integration.commands import configuration, run
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("reader", [{"workers": 2}, {"reader": "executors"}], ids=["process", "executors"])
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param({"workers": 2}, id="process"),
+        pytest.param({"reader": "executors"}, id="executors", marks=pytest.mark.slow),
+    ],
+)
 def test_run_works_beside_folders_of_our_names(tmp_path: Path, reader: dict[str, object]) -> None:
     for name in ("connector", "spark_sink", "emulator"):
         (tmp_path / name).mkdir()

@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import util
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,13 +22,8 @@ from connector.storage.locations import in_cloud_storage
 _NEEDED_BYTES = 100 * 1024 * 1024
 _JAVA, _JAVA_TIMEOUT = 17, 20.0
 _OLDEST_SPARK, _OLDEST_FOR_EXECUTORS = (4, 0), (4, 1)
-_LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "spark": ("pyspark", "py4j"),
-    "gcs": ("google.cloud.storage",),
-    "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
-    "avro": ("fastavro",),
-}
-"""What an extra of this package brings."""
+_SPARK, _GCS = ("pyspark", "py4j"), ("google.cloud.storage",)
+"""The modules that these extras bring."""
 
 
 def refuse(config: Config, needs: Needs) -> None:
@@ -77,18 +72,19 @@ def errors_of_folder(field: str, path: str) -> list[str]:
 
 
 def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
-    wanted: dict[str, str] = {}
+    wanted: dict[str, tuple[str, Sequence[str]]] = {}
     if needs.spark:
-        wanted["spark"] = "Spark"
+        wanted["spark"] = ("Spark", _SPARK)
     locations = {"spool.path": config.spool.path}
     if needs.sink:
-        wanted |= dict.fromkeys(sink_type(config.sink.type).extras(config.sink), f"sink.type: {config.sink.type}")
+        extras = sink_type(config.sink.type).extras(config.sink)
+        wanted |= {extra: (f"sink.type: {config.sink.type}", modules) for extra, modules in extras.items()}
         locations |= {one.option: one.path for one in sink_type(config.sink.type).locations(config.sink)}
     for option, path in locations.items():
         if in_cloud_storage(path):
-            wanted.setdefault("gcs", f"{option}: gs://")
-    for extra, what in wanted.items():
-        if not all(_is_installed(name) for name in _LIBRARIES.get(extra, ())):
+            wanted.setdefault("gcs", (f"{option}: gs://", _GCS))
+    for extra, (what, modules) in wanted.items():
+        if not all(map(_is_installed, modules)):
             yield f"{what} needs the extra {extra}, which is not installed: pip install 'spanner-cdc-spark[{extra}]'"
         elif extra == "spark":
             yield from _errors_of_spark(config)

@@ -76,6 +76,7 @@ def test_it_is_good_on_postgresql_and_deletes_what_it_made(
     assert remaining(emulator) == []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_record_that_is_dropped_and_a_row_that_is_altered_are_named_and_not_what_the_emulator_skips(
     emulator: Emulator, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -118,14 +118,14 @@ def test_it_takes_over_once_the_orphan_is_gone(
             eventually(reader.ensure, "it gives up")
 
 
-@pytest.mark.parametrize(("options", "code"), [(in_job.DAEMON[4:], TRANSIENT), ((), 1)], ids=["in a job", "alone"])
+@pytest.mark.parametrize(("options", "code"), [(in_job.DAEMON[5:], TRANSIENT), ((), 1)], ids=["in a job", "alone"])
 def test_a_daemon_whose_spool_is_in_use_ends_with_a_code_of_its_own_only_inside_a_job(
     tmp_path: Path, options: tuple[str, ...], code: int
 ) -> None:
     config, spool = tmp_path / "config.yaml", tmp_path / "spool"
     config.write_bytes(config_document(OPTIONS, str(spool)))
     with sole_writer(Spool.at(spool)):
-        done = subprocess.run([*in_job.DAEMON[:4], *options, str(config)], stdin=subprocess.PIPE, capture_output=True)
+        done = subprocess.run([*in_job.DAEMON[:5], *options, str(config)], stdin=subprocess.PIPE, capture_output=True)
     assert done.returncode == code
     assert b"is written by another daemon" in done.stderr
 

@@ -56,7 +56,7 @@ def test_a_task_that_hangs_is_a_warning_and_does_not_keep_a_stop_from_ending(
 
     async def stopped(config: Config) -> float:
         reading = asyncio.create_task(read(config, stop, emulator_host=None, reader=on_executors(spark)))
-        await asyncio.to_thread(until, hangs, "a task hangs", timeout=60)
+        await asyncio.to_thread(until, hangs, "a task hangs", timeout=150)
         requested = time.monotonic()
         stop.request()
         await reading
