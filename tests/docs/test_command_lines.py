@@ -3,33 +3,13 @@
 import re
 from collections.abc import Iterator
 
-import click
 import pytest
 
-from connector.cli import cli
+from tests.docs.command_lines import unknown
 from tests.docs.pages import ROOT, Block, blocks, pages
 
 START = re.compile(r"(?:^|[\s/])spanner-cdc +(?=[a-z-])(.*)")
 COMMENT = re.compile(r"\s#\s.*|\s[|>&;].*")
-
-
-def unknown(line: str) -> list[str]:
-    """Returns the first word of a command line that is no command, or its options that do not exist."""
-    command: click.Command = cli
-    words = line.split()
-    while words and isinstance(command, click.Group):
-        if words[0].startswith("-"):
-            break
-        names = words[0].replace("\\", "").split("|")
-        missing = [name for name in names if name not in command.commands]
-        if missing:
-            return missing
-        command, words = command.commands[names[0]], words[1:]
-    options = {name for option in (*command.params, *cli.params) for name in (*option.opts, *option.secondary_opts)} | {
-        "--help"
-    }
-    written = [word.split("=")[0] for word in words if re.match(r"--[a-z]", word)]
-    return [name for name in written if name not in options]
 
 
 def lines_of(block: Block) -> Iterator[str]:
