@@ -146,12 +146,16 @@ def errors_of(spool: Spool) -> list[ErrorEvent]:
         return []
 
 
+def shortened(event: ErrorEvent) -> ErrorEvent:
+    """The event with texts of a bounded length."""
+    return event.model_copy(update={"message": event.message[:_LONGEST_TEXT], "hint": event.hint[:_LONGEST_TEXT]})
+
+
 def add_error(spool: Spool, event: ErrorEvent) -> None:
     """Adds an error to those that are kept; the caller holds the spool's lock.
 
     Raises:
         SpoolError: it cannot be written.
     """
-    short = event.model_copy(update={"message": event.message[:_LONGEST_TEXT], "hint": event.hint[:_LONGEST_TEXT]})
-    kept = [*errors_of(spool), short][-MOST_ERRORS:]
+    kept = [*errors_of(spool), shortened(event)][-MOST_ERRORS:]
     spool.storage.replace(ERRORS, to_json(_Errors(errors=kept)))

@@ -9,8 +9,13 @@ from connector.telemetry.metrics import ReaderMetrics
 
 def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
     """The alarms of now, the errors first."""
+    return alarms(facts_of(metrics, consumers))
+
+
+def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
+    """What they are made of."""
     watermark = metrics.sealed_watermark
-    facts = Facts(
+    return Facts(
         time.time_ns(),
         metrics.state(),
         watermark,
@@ -23,4 +28,3 @@ def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
         sorted(metrics.stopped_tables),
         metrics.dead_letters,
     )
-    return alarms(facts)

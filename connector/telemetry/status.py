@@ -5,6 +5,7 @@ import time
 from dataclasses import asdict
 
 from connector.config.loading import Config
+from connector.core.health.alarms import alarms, summary
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
@@ -12,7 +13,7 @@ from connector.telemetry import document
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.document import UNSET, Status
 from connector.telemetry.exporter import figures, lag, runway, version
-from connector.telemetry.health import raised
+from connector.telemetry.health import facts_of
 from connector.telemetry.history import History
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -119,16 +120,13 @@ class Reporter:
 
     def _health(self) -> document.Health:
         stuck, unready = self.stuck(), self.unready()
-        alarms = raised(self._metrics, self._consumers)
-        is_well = not stuck and not any(alarm.severity == "ERROR" for alarm in alarms)
-        behind = lag(self._metrics.sealed_watermark)
-        fine = "reading" if behind is None else f"replication is healthy, {behind:.1f} s behind"
-        worst = stuck or (alarms[0].message if alarms else "")
+        facts = facts_of(self._metrics, self._consumers)
+        raised = alarms(facts)
         return document.Health(
-            healthy=is_well,
+            healthy=not stuck and not any(alarm.severity == "ERROR" for alarm in raised),
             ready=not unready,
-            summary=worst or unready or fine,
-            alarms=[asdict(alarm) for alarm in alarms],
+            summary=stuck or summary(facts, raised),
+            alarms=[asdict(alarm) for alarm in raised],
         )
 
     def _retention(self) -> "document.Retention | document.UnsetType":

@@ -13,7 +13,16 @@ from connector.core.health.states import NEVER, StateRecord, StreamState, failed
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
 from connector.reader.stopping import Stop, Stoppable
-from connector.spool.lifecycle import MOST_ERRORS, ErrorEvent, add_error, errors_of, pause_of, state_of, write_state
+from connector.spool.lifecycle import (
+    MOST_ERRORS,
+    ErrorEvent,
+    add_error,
+    errors_of,
+    pause_of,
+    shortened,
+    state_of,
+    write_state,
+)
 from connector.spool.reading import Spool
 
 SIGN_OF_LIFE = 10.0
@@ -90,7 +99,7 @@ class Lifecycle:
             time=self._clock(), severity="ERROR" if severity == "ERROR" else "WARNING", code=code, table=table,
             message=message, hint=hint,
         )  # fmt: skip
-        self._errors.append(event)
+        self._errors.append(shortened(event))
         async with self._lock:
             with suppress(SpoolError):
                 await finished_in_thread(functools.partial(add_error, self._spool, event))

@@ -1,13 +1,12 @@
 """``spanner-cdc status``: how replication is, in one screen, read from the spool alone: a daemon runs, or does not."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from connector.commands.checks.needs import sections_of
 from connector.config.loading import load
-from connector.core.health.alarms import Alarm, ConsumerProgress, Facts, alarms, retention_used
+from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
@@ -58,7 +57,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
         "state": _state(facts.state),
         "health": {
             "healthy": is_well,
-            "summary": _summary(facts, raised, is_well=is_well),
+            "summary": summary(facts, raised),
             "alarms": [asdict(alarm) for alarm in raised],
         },
         "consumers": [
@@ -114,16 +113,6 @@ def _state(record: StateRecord) -> Report:
     if record.since:
         found["since"] = format_rfc3339(record.since)
     return found | {name: text for name, text in (("reason", record.reason), ("hint", record.hint)) if text}
-
-
-def _summary(facts: Facts, raised: Sequence[Alarm], *, is_well: bool) -> str:
-    if raised:
-        return raised[0].message
-    if not is_well:
-        return facts.state.reason or f"the stream is {facts.state.state}"
-    if not facts.watermark:
-        return "nothing is sealed yet"
-    return f"replication is healthy, {max(facts.now - facts.watermark, 0) / SECOND:.1f} s behind"
 
 
 def status_text(report: Report, *, with_errors: bool) -> str:

@@ -110,6 +110,18 @@ class AlarmLog:
         return started, ended
 
 
+def summary(facts: Facts, raised: Sequence[Alarm]) -> str:
+    """One sentence: the worst alarm, or what the stream is doing, or that all is well."""
+    if raised:
+        return raised[0].message
+    if facts.state.state is not StreamState.RUNNING:
+        state = f"the stream is {facts.state.state}".replace("is Not started", "is not started")
+        return f"{state}: {facts.state.reason}" if facts.state.reason else state
+    if not facts.watermark:
+        return "nothing is sealed yet"
+    return f"replication is healthy, {max(facts.now - facts.watermark, 0) / SECOND:.1f} s behind"
+
+
 def _of_state(facts: Facts) -> Iterator[Alarm]:
     state = facts.state
     if state.state in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
