@@ -153,7 +153,7 @@ async def read(
                     ):
                         await life.enter(StreamState.RUNNING, retention=retention)
                         await reading.run()
-                    if not (life.pause_requested and await life.resumed(stop)):
+                    if not await life.continues(stop):
                         return
                     start = await _start(spool, stream, config.source)
 
