@@ -129,6 +129,7 @@ async def read(
         async with (
             serving(config, metrics),
             living(spool, stop) as life,
+            watching(life, spool, metrics) as watch,
         ):
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
@@ -149,8 +150,8 @@ async def read(
                         reporting(metrics, terminal(), end=start.end),
                         stop.draining(reading),
                         life.pausing(reading, stop),
-                        watching(life, sink, metrics, config.spool.max_bytes),
                     ):
+                        watch.start = start.at.watermark
                         await life.enter(StreamState.RUNNING, retention=retention)
                         await reading.run()
                     if not await life.continues(stop):

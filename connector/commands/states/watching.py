@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from connector.commands.spool_sink import SpoolSink
 from connector.commands.states.daemon import Lifecycle
 from connector.commands.threads import finished_in_thread
 from connector.core.health.alarms import AlarmLog, ConsumerProgress, Facts, alarms
@@ -14,6 +13,7 @@ from connector.core.timestamps import parse
 from connector.errors import SpoolError
 from connector.log import Log
 from connector.spool.consumers import Consumer, consumers
+from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
 INTERVAL = 10.0
@@ -22,47 +22,65 @@ INTERVAL = 10.0
 _log = Log(__name__)
 
 
-@asynccontextmanager
-async def watching(life: Lifecycle, sink: SpoolSink, metrics: ReaderMetrics, max_bytes: int) -> AsyncIterator[None]:
-    """Raises alarms while the context is open.
+class Watch:
+    """The alarms of a daemon, whatever its state: retention also runs out while it is paused.
 
     Args:
         life: the daemon's states, which keep the events.
-        sink: seals epochs.
+        spool: its spool.
         metrics: of the daemon.
-        max_bytes: of the spool.
+
+    Attributes:
+        start: the watermark of a spool without epochs, nanoseconds since 1970; 0 while it is not known.
     """
-    task = asyncio.create_task(_watch(life, sink, metrics, max_bytes), name="alarms")
+
+    def __init__(self, life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> None:
+        self._life = life
+        self._spool = spool
+        self._metrics = metrics
+        self.start = 0
+
+    async def run(self) -> None:
+        """Raises alarms until it is cancelled."""
+        log = AlarmLog()
+        while True:
+            with suppress(SpoolError):  # whoever else reads the spool reports it
+                await self._look(log)
+            await asyncio.sleep(INTERVAL)
+
+    async def _look(self, log: AlarmLog) -> None:
+        metrics, life = self._metrics, self._life
+        known = await finished_in_thread(functools.partial(consumers, self._spool))
+        watermark = metrics.sealed_watermark or self.start
+        facts = Facts(
+            time.time_ns(),
+            life.record,
+            watermark,
+            _progress(known, metrics.newest_epoch, watermark),
+            metrics.spool_bytes,
+            metrics.max_bytes,
+            sorted(metrics.stopped_tables),
+            metrics.dead_letters,
+        )
+        started, ended = log.changes(alarms(facts))
+        for alarm in started:
+            write = _log.error if alarm.severity == "ERROR" else _log.warning
+            write(alarm.message, alarm=alarm.name, hint=alarm.hint)
+            await life.report(alarm.name, alarm.message, severity=alarm.severity, hint=alarm.hint)
+        for alarm in ended:
+            _log.info("an alarm has ended", alarm=alarm.name)
+
+
+@asynccontextmanager
+async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[Watch]:
+    """Raises alarms while the context is open; arguments as of :class:`Watch`."""
+    watch = Watch(life, spool, metrics)
+    task = asyncio.create_task(watch.run(), name="alarms")
     try:
-        yield
+        yield watch
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-async def _watch(life: Lifecycle, sink: SpoolSink, metrics: ReaderMetrics, max_bytes: int) -> None:
-    log = AlarmLog()
-    while True:
-        with suppress(SpoolError):  # whoever else reads the spool reports it
-            known = await finished_in_thread(functools.partial(consumers, sink.spool))
-            facts = Facts(
-                time.time_ns(),
-                life.record,
-                sink.watermark,
-                _progress(known, sink.writer.epoch, sink.watermark),
-                metrics.spool_bytes,
-                max_bytes,
-                sorted(metrics.stopped_tables),
-                metrics.dead_letters,
-            )
-            started, ended = log.changes(alarms(facts))
-            for alarm in started:
-                write = _log.error if alarm.severity == "ERROR" else _log.warning
-                write(alarm.message, alarm=alarm.name, hint=alarm.hint)
-                await life.report(alarm.name, alarm.message, severity=alarm.severity, hint=alarm.hint)
-            for alarm in ended:
-                _log.info("an alarm has ended", alarm=alarm.name)
-        await asyncio.sleep(INTERVAL)
 
 
 def _progress(known: Sequence[Consumer], latest: int, watermark: int) -> list[ConsumerProgress]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 
 from connector.commands.states import daemon
 from connector.commands.states.daemon import Lifecycle, living
+from connector.commands.states.watching import watching
 from connector.core.health.states import NEVER, StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.errors import StreamError
 from connector.reader.stopping import Stop
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
 
 
 class Reader:
@@ -171,3 +174,26 @@ def test_a_request_to_pause_that_cannot_be_understood_pauses_and_can_be_taken_ba
     request_pause(spool, 1)
     assert request_resume(spool)
     assert pause_of(spool) is None
+
+
+def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        spool, now = Spool.at(tmp_path), time.time_ns()
+        metrics = ReaderMetrics(sealed_watermark=now - 900 * SECOND, newest_epoch=1)
+        life = Lifecycle(spool, NEVER)
+        await life.enter(StreamState.PAUSED, retention=1000 * SECOND)
+        reported, report = asyncio.Event(), life.report
+
+        async def reporting(*arguments: str, **options: str) -> None:
+            await report(*arguments, **options)  # type: ignore[arg-type]
+            reported.set()
+
+        monkeypatch.setattr(life, "report", reporting)
+        async with watching(life, spool, metrics):
+            await reported.wait()
+        (event,) = errors_of(spool)
+        assert (event.code, event.severity) == ("retention_running_out", "ERROR")
+
+    within_seconds(work())
