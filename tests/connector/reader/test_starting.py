@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from connector.core.timestamps import SECOND
-from connector.errors import DataLostError
-from connector.reader.change_stream import BeforeStreamError
+from connector.errors import BeforeStreamError, DataLostError
 from connector.reader.starting import start_of
 
 NOW = 1_800_000_000 * SECOND

@@ -187,7 +187,7 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
         reported, report = asyncio.Event(), life.report
 
         async def reporting(*arguments: str, **options: str) -> None:
-            await report(*arguments, **options)  # type: ignore[arg-type]
+            await report(*arguments, **options)
             reported.set()
 
         monkeypatch.setattr(life, "report", reporting)
