@@ -151,9 +151,10 @@ async def read(
                         stop.draining(reading),
                         life.pausing(reading, stop),
                     ):
+                        metrics.start = start.at.watermark
                         await life.enter(StreamState.RUNNING, retention=retention)
                         await reading.run()
-                    if not (life.pause_requested and await life.resumed(stop)):
+                    if not await life.continues(stop):
                         return
                     start = await _start(spool, stream, config.source)
 

@@ -96,12 +96,14 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
     missing: list[str] = []
     options = replaced(node, os.environ, missing)
-    if missing:
-        raise ConfigurationError([f"{path}: {one}" for one in missing])
     assert isinstance(options, dict), "a mapping stays one"
     if sections is not None:
         unneeded = Config.model_fields.keys() - {*sections(options)}
-        options = {name: value for name, value in options.items() if name not in unneeded}
+        missing = []
+        options = replaced({name: value for name, value in node.items() if name not in unneeded}, os.environ, missing)
+        assert isinstance(options, dict), "a mapping stays one"
+    if missing:
+        raise ConfigurationError([f"{path}: {one}" for one in missing])
     return validated(options)
 
 

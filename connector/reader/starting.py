@@ -5,10 +5,13 @@ with the stream. A timestamp asks for everything from then on, which nobody can 
 """
 
 from connector.config.values import is_relative
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
+
+_MICROSECOND = 1_000
+"""Spanner's commit timestamps are multiples of it."""
 
 _log = Log(__name__)
 
@@ -46,9 +49,9 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
 
 
 async def _earliest(stream: OpenStream, refused: int) -> int:
-    """The first whole second, or almost, from which the stream can be read; found by halving."""
+    """The first microsecond from which the stream can be read, found by halving: commits before it there are none."""
     accepted = stream.now
-    while accepted - refused > SECOND:
+    while accepted - refused > _MICROSECOND:
         middle = (refused + accepted) // 2
         try:
             await stream.probe(middle)
@@ -56,5 +59,4 @@ async def _earliest(stream: OpenStream, refused: int) -> int:
             refused = middle
         else:
             accepted = middle
-    whole = -(-accepted // SECOND) * SECOND
-    return whole if whole <= stream.now else accepted
+    return accepted

@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connector.core.health.states import NEVER, StateRecord, StreamState
-from connector.errors import SpoolError
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.storage.store import contents
@@ -107,7 +106,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
 
 
 def pause_of(spool: Spool) -> PauseRequest | None:
-    """The request to pause, if there is one.
+    """The request to pause, if there is one. One that cannot be understood is a request, too, made at 0.
 
     Raises:
         SpoolError: it cannot be read.
@@ -115,9 +114,8 @@ def pause_of(spool: Spool) -> PauseRequest | None:
     data = contents(spool.storage, PAUSE)
     try:
         return None if data is None else PauseRequest.model_validate_json(data)
-    except ValidationError as error:
-        where = spool.storage.full(PAUSE)
-        raise SpoolError(f"{where} is damaged", hint="Run `spanner-cdc resume`, and `pause` again.") from error
+    except ValidationError:
+        return PauseRequest(requested=0)
 
 
 def request_pause(spool: Spool, now: int) -> None:

@@ -27,6 +27,9 @@ from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_pat
 from connector.spool.retention import PRUNE_GRACE, Retention
 from connector.spool.segments import SegmentBuffer
 
+WRITER_LOCK = "writer.lock"
+"""The file whose lock the daemon holds."""
+
 BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of records from which on a record batch of a segment ends."""
 
@@ -115,7 +118,7 @@ def sole_writer(spool: Spool) -> Iterator[None]:
     Raises:
         SpoolInUseError: another daemon writes it.
     """
-    with spool.storage.locked("writer.lock", f"the spool at {spool.path} is written by another daemon"):
+    with spool.storage.locked(WRITER_LOCK, f"the spool at {spool.path} is written by another daemon"):
         yield
 
 

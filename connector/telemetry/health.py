@@ -14,7 +14,7 @@ def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
 
 def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
     """What they are made of."""
-    watermark = metrics.sealed_watermark
+    watermark = metrics.sealed_watermark or metrics.start
     return Facts(
         time.time_ns(),
         metrics.state(),

@@ -39,7 +39,8 @@ class ReaderMetrics:
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
     ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
     thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
-    it has kept for people. ``max_bytes`` is the spool's limit, 0 until it is known.
+    it has kept for people. ``max_bytes`` is the spool's limit, and ``start``
+    the timestamp after which reading began; 0 until they are known.
     """
 
     watermark: int = 0
@@ -83,6 +84,7 @@ class ReaderMetrics:
     state: Callable[[], StateRecord] = _starting
     errors: Callable[[], Iterable[ErrorEvent]] = tuple
     max_bytes: int = 0
+    start: int = 0
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

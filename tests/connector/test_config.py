@@ -194,6 +194,15 @@ def test_a_variable_becomes_what_its_option_is(tmp_path: Path, monkeypatch: pyte
     assert (config.source.workers, config.source.backfill, config.status.port) == (3, True, 3)
 
 
+def test_a_variable_in_a_section_that_a_command_does_not_need_need_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    source = "source: {project: my-project, instance: my-instance, database: d, change_stream: S}"
+    path.write_text(f"{source}\nsink: {{path: '${{NO_SUCH}}'}}\n")
+    assert load(path, lambda _: ("source", "spool")).source.change_stream == "S"
+    with pytest.raises(ConfigurationError, match=r"sink\.path: the environment has no variable NO_SUCH"):
+        load(path)
+
+
 def test_a_variable_that_is_missing_is_reported_with_its_option_but_not_in_a_comment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

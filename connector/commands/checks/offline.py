@@ -16,7 +16,9 @@ from pathlib import Path
 from connector.commands.checks.needs import Needs
 from connector.config.loading import Config
 from connector.config.sinks import Location, sink_type
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
+from connector.spool.reading import Spool
+from connector.spool.writing import WRITER_LOCK, sole_writer
 from connector.storage.locations import in_cloud_storage
 
 _NEEDED_BYTES = 100 * 1024 * 1024
@@ -27,25 +29,40 @@ _SPARK, _GCS = ("pyspark", "py4j"), ("google.cloud.storage",)
 
 
 def refuse(config: Config, needs: Needs) -> None:
-    """Checks all that can be checked without calling anyone.
+    """Checks all that can be checked without calling anyone, before a command starts.
+
+    A disk that is nearly full keeps nobody from continuing: a spool that fills it is emptied by a sink that runs.
 
     Raises:
         ConfigurationError: with every error.
+        SpoolInUseError: the status port is taken, most likely by the daemon that holds the spool.
     """
-    errors = offline_errors(config, needs)
+    errors = offline_errors(config, needs, starts=True)
     if errors:
         raise ConfigurationError(errors)
 
 
-def offline_errors(config: Config, needs: Needs) -> list[str]:
-    """Every error of the machine, of its libraries and of the local folders that a command needs."""
-    errors = [*_errors_of_libraries(config, needs), *errors_of_folder("spool.path", config.spool.path)]
-    for location in sink_locations(config, needs):
-        errors += errors_of_folder(location.option, location.path)
+def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> list[str]:
+    """Every error of the machine, of its libraries and of the local folders that a command needs.
+
+    Args:
+        config: the configuration.
+        needs: of the command.
+        starts: whether it starts now: then only a folder that does not exist yet needs room on its disk.
+
+    Raises:
+        SpoolInUseError: it starts, and the daemon that holds the spool has taken the status port.
+    """
+    folders = [Location("spool.path", config.spool.path), *sink_locations(config, needs)]
     if needs.spark:
-        errors += [*errors_of_folder("spark.checkpoint", config.spark.checkpoint), *_errors_of_java()]
-    if needs.status:
-        errors += _errors_of_port(config.status.host, config.status.port)
+        folders.append(Location("spark.checkpoint", config.spark.checkpoint))
+    errors = list(_errors_of_libraries(config, needs))
+    for one in folders:
+        errors += errors_of_folder(one.option, one.path, needs_room=not (starts and Path(one.path).exists()))
+    if needs.spark:
+        errors += _errors_of_java()
+    if needs.status and (taken := _errors_of_port(config.status.host, config.status.port)):
+        errors += _unless_by_own_daemon(config, taken, is_refused=starts and not errors)
     return list(dict.fromkeys(errors))
 
 
@@ -54,7 +71,27 @@ def sink_locations(config: Config, needs: Needs) -> Iterable[Location]:
     return sink_type(config.sink.type).locations(config.sink) if needs.sink and needs.spark else ()
 
 
-def errors_of_folder(field: str, path: str) -> list[str]:
+def _unless_by_own_daemon(config: Config, taken: list[str], *, is_refused: bool) -> list[str]:
+    """The errors of a port, unless the daemon of this very spool runs, and has most likely taken it.
+
+    Raises:
+        SpoolInUseError: that daemon runs, and a second one ``is_refused``.
+    """
+    spool = Spool.at(config.spool.path)
+    try:
+        if spool.storage.exists(WRITER_LOCK):
+            with sole_writer(spool):
+                return taken
+    except SpoolInUseError:
+        if is_refused:
+            raise
+        return []
+    except SpoolError:
+        return taken  # which is wrong for certain
+    return taken
+
+
+def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[str]:
     """What keeps a local folder from being written to; nothing of a path in Cloud Storage."""
     if "://" in path:
         return []
@@ -66,7 +103,7 @@ def errors_of_folder(field: str, path: str) -> list[str]:
     if not os.access(folder, os.W_OK | os.X_OK):
         return [f"{field}: {folder} cannot be written to"]
     free = shutil.disk_usage(folder).free
-    if free < _NEEDED_BYTES:
+    if needs_room and free < _NEEDED_BYTES:
         return [f"{field}: only {free // 1_000_000} MB are free at {folder}"]
     return []
 

@@ -61,6 +61,7 @@ class Lifecycle:
         self._wanted = asyncio.Event()
         self._unwanted = asyncio.Event()
         self._unwanted.set()
+        self._has_drained = False
 
     @property
     def record(self) -> StateRecord:
@@ -79,16 +80,19 @@ class Lifecycle:
 
     async def enter(self, state: StreamState, *, reason: str = "", hint: str = "", retention: int = 0) -> None:
         """Records a state; a spool that refuses the record keeps nothing from running."""
-        if retention:
-            self._record = replace(self._record, retention=retention)
-        await self._write(self._record.to(state, self._clock(), reason=reason, hint=hint))
+
+        def entered(record: StateRecord) -> StateRecord:
+            known = replace(record, retention=retention or record.retention)
+            return known.to(state, self._clock(), reason=reason, hint=hint)
+
+        await self._write(entered)
 
     async def fail(self, error: Exception) -> None:
         """Records the error that ends the daemon."""
         line, code = line_and_exit_code(error)
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
-        message = str(error.args[0]) if isinstance(error, SpannerCdcError) and error.args else line
-        await self._write(failed(self._record, self._clock(), message, hint, code))
+        message = line.removesuffix(hint).rstrip(". ")
+        await self._write(lambda record: failed(record, self._clock(), message, hint, code))
         await self.report("daemon_failed", message, hint=hint, severity="ERROR")
 
     async def report(
@@ -104,11 +108,12 @@ class Lifecycle:
             with suppress(SpoolError):
                 await finished_in_thread(functools.partial(add_error, self._spool, event))
 
-    async def _write(self, record: StateRecord) -> None:
+    async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
+        """Changes the state as it is once nobody else writes: a sign of life must not undo a later state."""
         async with self._lock:
-            self._record = record
+            self._record = change(self._record)
             try:
-                await finished_in_thread(functools.partial(write_state, self._spool, record))
+                await finished_in_thread(functools.partial(write_state, self._spool, self._record))
             except SpoolError as error:
                 _log.debug("the state could not be recorded", reason=str(error))
 
@@ -124,12 +129,12 @@ class Lifecycle:
 
     async def keep_alive(self) -> None:
         """Looks for requests, and shows signs of life, until it is cancelled."""
-        poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.poll_interval > _POLL else 1)
+        poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
         while True:
             await asyncio.sleep(poll)
             await self.look()
             if self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
-                await self._write(self._record.alive(self._clock()))
+                await self._write(lambda record: record.alive(self._clock()))
 
     @asynccontextmanager
     async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:
@@ -139,6 +144,7 @@ class Lifecycle:
             await self._wanted.wait()
             _log.info("pausing: what is complete is delivered first; `spanner-cdc resume` continues")
             await self.enter(StreamState.DRAINING, reason="a pause is requested")
+            self._has_drained = True
             reader.stop()
 
         async def drain() -> None:
@@ -152,6 +158,14 @@ class Lifecycle:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    async def continues(self, stop: Stop) -> bool:
+        """Whether reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
+
+        A pause that was taken back while the reader drained has drained it, too.
+        """
+        drained, self._has_drained = self._has_drained, False
+        return (drained or self.pause_requested) and not stop.requested and await self.resumed(stop)
 
     async def resumed(self, stop: Stop) -> bool:
         """Waits while the stream is paused; False if a stop is requested meanwhile."""
@@ -169,6 +183,7 @@ class Lifecycle:
             await asyncio.wait(waiting)
         if stop.requested:
             return False
+        stop.reading = False  # until it reads, a signal ends it at once, as at every start
         _log.info("resumed")
         await self.enter(StreamState.STARTING)
         return True

@@ -1,5 +1,6 @@
 """What `run` and `read` refuse before they open anything, and what `check` needs for each command."""
 
+import shutil
 import socket
 from collections.abc import Callable
 from importlib import util
@@ -12,7 +13,9 @@ from connector.commands.checks import offline
 from connector.commands.checks.needs import NEEDS, needs_of, sections_of
 from connector.config import Config, validated
 from connector.config.loading import load
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SpoolInUseError
+from connector.spool.reading import Spool
+from connector.spool.writing import sole_writer
 from tests.integration.commands import run
 
 SOURCE = {"project": "my-project", "instance": "my-instance", "database": "d", "change_stream": "S"}
@@ -81,6 +84,34 @@ def test_all_errors_of_a_machine_are_reported_at_once(
         *("spool.path", "sink.path", "spark", "status.port"),
     ]
     assert f"127.0.0.1:{port} cannot be used (Address already in use): choose another" in raised.value.errors[-1]
+
+
+def test_a_second_daemon_is_refused_for_the_spool_and_not_for_the_port_of_the_first(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = config(spool={"path": str(tmp_path / "spool")}, status={"port": taken.getsockname()[1]})
+        needs = NEEDS["read"]
+        with pytest.raises(ConfigurationError, match="choose another, or 0"):
+            offline.refuse(found, needs)
+        assert not (tmp_path / "spool").exists()
+        with sole_writer(Spool.at(tmp_path / "spool")):
+            with pytest.raises(SpoolInUseError, match="is written by another daemon"):
+                offline.refuse(found, needs)
+            assert offline.offline_errors(found, needs) == [], "check works beside a daemon"
+        with pytest.raises(ConfigurationError, match="choose another, or 0"):
+            offline.refuse(found, needs)
+
+
+def test_a_spool_that_fills_its_disk_keeps_nobody_from_emptying_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    found = config(spool={"path": str(tmp_path / "spool")})
+    needs = NEEDS["read"]
+    with pytest.raises(ConfigurationError, match=r"spool\.path: only 0 MB are free"):
+        offline.refuse(found, needs)
+    (tmp_path / "spool").mkdir()
+    offline.refuse(found, needs)
+    assert offline.offline_errors(found, needs) == [f"spool.path: only 0 MB are free at {tmp_path / 'spool'}"]
 
 
 @pytest.mark.parametrize(("number", "known"), [("1.8.0_392", "8"), ("11.0.2", "11")])
