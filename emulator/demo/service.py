@@ -40,8 +40,8 @@ class Service:
     def partition_churn(self) -> dict[str, int]:
         """How many splits, merges and moves of partitions the reader has crossed; empty while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/", timeout=2) as answer:
-                churn = dict(json.load(answer)).get("partition_churn", {})
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/api/status", timeout=2) as answer:
+                churn = json.load(answer)["partitions"]["churn"]
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return {}
         return {str(kind): int(count) for kind, count in churn.items()}

@@ -55,7 +55,7 @@ def state(config: Path) -> str:
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mode: str) -> None:
     random, spool = Random(mode), tmp_path / "spool"
-    with served(12, mode) as (scenario, sample):
+    with served(20, mode) as (scenario, sample):
         config = configured(tmp_path, sample, scenario)
         daemon = Background("read", config, log=tmp_path / "0.log")
         daemon.until(lambda: watermark(spool) > 0, "an epoch")
