@@ -134,6 +134,7 @@ async def read(
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
             metrics.max_bytes = config.spool.max_bytes
+            metrics.retention = life.record.retention
             if not await life.resumed(stop):
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:

@@ -183,6 +183,7 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
         spool, now = Spool.at(tmp_path), time.time_ns()
         metrics = ReaderMetrics(sealed_watermark=now - 900 * SECOND, newest_epoch=1)
         life = Lifecycle(spool, NEVER)
+        metrics.state = lambda: life.record
         await life.enter(StreamState.PAUSED, retention=1000 * SECOND)
         reported, report = asyncio.Event(), life.report
 
