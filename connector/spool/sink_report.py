@@ -1,4 +1,4 @@
-"""A sink's report in the spool, for the status page: its rejected rows, and the tables that are stopped.
+"""A sink's report in the spool, for the status page: what it delivered and rejected, and tables that are stopped.
 
 The sink is a process of its own, perhaps on another machine. The daemon reads the report when it prunes the spool.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connector.spool.consumers import REPORT
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 
 
@@ -21,6 +21,10 @@ class SinkReport(BaseModel):
         stopped: why a table is stopped, by its name in the source.
         incomplete: rows that were delivered without columns, because Spanner no longer keeps them as of their commit
             (``source.complete_rows``).
+        batches: micro-batches that were delivered.
+        events: events of these.
+        last: the last epoch of the newest; 0 before there was one.
+        delivered_at: when it was delivered, in nanoseconds since 1970, by the clock of the sink's machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -30,9 +34,20 @@ class SinkReport(BaseModel):
     refused: int = Field(ge=0)
     stopped: dict[str, str]
     incomplete: int = Field(default=0, ge=0)
+    batches: int = Field(default=0, ge=0)
+    events: int = Field(default=0, ge=0)
+    last: int = Field(default=0, ge=0)
+    delivered_at: Timestamp = 0
+
+    def delivered(self, last: int, events: int, now: int) -> "SinkReport":
+        """The report after a micro-batch that ends with epoch ``last``; one that is repeated is counted once."""
+        if last <= self.last:
+            return self
+        counted = {"batches": self.batches + 1, "events": self.events + events}
+        return self.model_copy(update={**counted, "last": last, "delivered_at": now})
 
     def after(self, first: int, refused: int, tables: Mapping[str, str], incomplete: int = 0) -> "SinkReport":
-        """The report after a micro-batch.
+        """The report after rejected or incomplete rows of a micro-batch.
 
         Args:
             first: its first epoch. A micro-batch that is repeated has the same one and is counted once.
@@ -43,9 +58,8 @@ class SinkReport(BaseModel):
         stopped = {table: why for table, why in {**self.stopped, **tables}.items() if why}
         if not (refused or incomplete) or first <= self.first:
             return self.model_copy(update={"stopped": stopped})
-        return SinkReport(
-            first=first, refused=self.refused + refused, stopped=stopped, incomplete=self.incomplete + incomplete
-        )
+        counted = {"refused": self.refused + refused, "incomplete": self.incomplete + incomplete}
+        return self.model_copy(update={**counted, "first": first, "stopped": stopped})
 
     def without(self, table: str) -> "SinkReport":
         """The report after a table is no longer stopped."""
@@ -67,14 +81,14 @@ def report_of(spool: Spool, consumer: str) -> SinkReport:
         return NOTHING
 
 
-def reports_of(spool: Spool) -> list[SinkReport]:
-    """The reports of all sinks.
+def reports_of(spool: Spool) -> dict[str, SinkReport]:
+    """The reports of all sinks, by their names.
 
     Raises:
         SpoolError: one cannot be read.
     """
     names = [file.removesuffix(REPORT) for file in spool.storage.list("consumers") if file.endswith(REPORT)]
-    return [report_of(spool, name) for name in names]
+    return {name: report_of(spool, name) for name in names}
 
 
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:

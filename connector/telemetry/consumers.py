@@ -5,16 +5,21 @@ from dataclasses import dataclass
 
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
+from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """A consumer, the last epoch that it is done with, and that epoch's watermark; 0 if it is not known."""
+    """A consumer, the last epoch that it is done with, and that epoch's watermark; 0 if it is not known.
+
+    ``destination`` is where a sink delivers; empty if it is not known.
+    """
 
     name: str
     epoch: int
     watermark: int
+    destination: str = ""
 
 
 class ConsumerStates:
@@ -33,9 +38,19 @@ class ConsumerStates:
         with suppress(SpoolError, OSError):
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}
             self.known = tuple(
-                before.get((one.consumer, one.epoch)) or ConsumerState(one.consumer, one.epoch, self._at(one.epoch))
+                before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch)
                 for one in consumers(self._spool)
             )
+
+    def _state(self, name: str, epoch: int) -> ConsumerState:
+        destination = next((one.destination for one in self.known if one.name == name), "")
+        return ConsumerState(name, epoch, self._at(epoch), destination or self._destination(name))
+
+    def _destination(self, name: str) -> str:
+        with suppress(SpoolError, OSError):
+            found = destination_of(self._spool, name)
+            return " ".join([found.type, *found.options.values()]) if found else ""
+        return ""
 
     def _at(self, epoch: int) -> int:
         with suppress(SpoolError, OSError):

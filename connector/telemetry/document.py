@@ -108,12 +108,16 @@ class SpoolNode(msgspec.Struct):
 
 
 class ConsumerNode(msgspec.Struct):
-    """A consumer of the spool and how far it is behind."""
+    """A consumer of the spool and how far it is behind; of a sink where it delivers, and what it has delivered."""
 
     name: str
     epoch: int
     epochs_behind: int
     lag_seconds: float | UnsetType = UNSET
+    destination: str | UnsetType = UNSET
+    batches: int | UnsetType = UNSET
+    events: int | UnsetType = UNSET
+    delivered_at: str | UnsetType = UNSET
 
 
 class SinkNode(msgspec.Struct):

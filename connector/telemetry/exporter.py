@@ -58,6 +58,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }
 
+_BATCHES = "Micro-batches with events that a sink has delivered since it first ran on the spool"
+_EVENTS = "Events that a sink has delivered since it first ran on the spool"
+_BYTES = "Bytes of memory of the records that a sink has delivered, of epochs that this process has sealed"
+
 
 def lag(timestamp: int) -> float | None:
     """Seconds that a timestamp trails the clock; None if it is not known."""
@@ -154,6 +158,16 @@ class _Collector:
                 seconds.add_metric([consumer.name], trails)
         yield behind
         yield seconds
+        sinks = self._metrics.deliveries.sinks.copy()
+        yield _labelled("sink_batches", _BATCHES, "consumer", {name: sink.batches for name, sink in sinks.items()})
+        yield _labelled("sink_events", _EVENTS, "consumer", {name: sink.events for name, sink in sinks.items()})
+        yield _labelled("sink_bytes", _BYTES, "consumer", {name: sink.bytes for name, sink in sinks.items()})
+        text = "From a mod's commit in Spanner until a sink had delivered it"
+        latency = HistogramMetricFamily("spanner_cdc_commit_to_sink_seconds", text, labels=["consumer"])
+        for name, sink in sinks.items():
+            if sink.latency.counts.any():
+                latency.add_metric([name], sink.latency.cumulated(), sink.latency.total)
+        yield latency
 
 
 def _labelled(name: str, text: str, label: str, counts: "dict[str, int]") -> CounterMetricFamily:

@@ -13,6 +13,8 @@ from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
+from connector.spool.manifest import SegmentFile
+from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
 
@@ -80,6 +82,7 @@ class ReaderMetrics:
     retries_by_code: Counter[str] = field(default_factory=Counter)
     tables: dict[str, TableCount] = field(default_factory=dict)
     seal_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    deliveries: Deliveries = field(default_factory=Deliveries)
     graph: Callable[[], Iterable[Partition]] = tuple
     state: Callable[[], StateRecord] = _starting
     errors: Callable[[], Iterable[ErrorEvent]] = tuple
@@ -107,8 +110,21 @@ class ReaderMetrics:
             self.mods_by_type[mod_type] += int(mods[of_type == code].sum())
         self.sealed_mods += int(mods.sum())
         if len(changes):
-            self.seal_latency.observe((time.time_ns() - changes.commit_timestamps) / SECOND, mods)
+            self._count_commits(changes.commit_timestamps, mods, int(changes.sizes.sum()))
             self._count_tables(changes)
+
+    def sealed_files(self, files: Iterable[SegmentFile]) -> None:
+        """Counts when the mods of segments were committed that were sealed as an epoch, as nearly as is known."""
+        known = [file for file in files if file.rows]
+        if known:
+            bounds = [(file.first_commit_timestamp, file.last_commit_timestamp) for file in known]
+            halves = [(file.rows // 2, file.rows - file.rows // 2) for file in known]
+            timestamps, mods = np.array(bounds, np.int64).ravel(), np.array(halves, np.int64).ravel()
+            self._count_commits(timestamps, mods, sum(file.bytes for file in known))
+
+    def _count_commits(self, timestamps: Integers, mods: Integers, size: int) -> None:
+        self.seal_latency.observe((time.time_ns() - timestamps) / SECOND, mods)
+        self.deliveries.sealed(self.newest_epoch, timestamps, mods, size)
 
     def _count_tables(self, changes: Changes) -> None:
         schemas = integers(changes.column("record_schema"))

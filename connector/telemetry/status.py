@@ -10,7 +10,7 @@ from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry import document
-from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.consumers import ConsumerState, ConsumerStates
 from connector.telemetry.document import UNSET, Status
 from connector.telemetry.exporter import figures, lag, runway, version
 from connector.telemetry.health import facts_of
@@ -95,12 +95,7 @@ class Reporter:
             epochs=document.Epochs(metrics.epochs, metrics.sealed_mods, metrics.newest_epoch or UNSET),
             buffer=document.Buffer(metrics.held_bytes),
             spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, metrics.spool_bytes),
-            consumers=[
-                document.ConsumerNode(
-                    one.name, one.epoch, max(metrics.newest_epoch - one.epoch, 0), _or_unset(lag(one.watermark))
-                )
-                for one in self._consumers.known
-            ],
+            consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
                 config.sink.type, metrics.dead_letters, metrics.sink_restarts, dict(metrics.stopped_tables)
             ),
@@ -136,6 +131,17 @@ class Reporter:
         if left is None:
             return document.Retention(seconds)
         return document.Retention(seconds, left, round(1 - left / seconds, 6))
+
+
+def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNode:
+    node = document.ConsumerNode(
+        one.name, one.epoch, max(metrics.newest_epoch - one.epoch, 0), _or_unset(lag(one.watermark))
+    )
+    node.destination = one.destination or UNSET
+    sink = metrics.deliveries.sinks.get(one.name)
+    if sink is not None:
+        node.batches, node.events, node.delivered_at = sink.batches, sink.events, _timestamp(sink.delivered_at)
+    return node
 
 
 def _error(event: ErrorEvent) -> dict[str, str]:

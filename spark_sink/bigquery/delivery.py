@@ -20,7 +20,6 @@ from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.commit_log import CommitLog
@@ -34,7 +33,7 @@ from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import checkpoint_of, last_of
+from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, report
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""
@@ -135,7 +134,15 @@ class BigQueryDelivery:
             [
                 summary,
                 *self._paced(len(tables)),
-                *self._report(rows[0].first, rejected, {row.table: row.stopped for row in rows}, incomplete),
+                *self._report(
+                    Delivered(
+                        rows[0].first,
+                        sum(row.rows for row in rows),
+                        rejected,
+                        incomplete,
+                        {row.table: row.stopped for row in rows},
+                    )
+                ),
             ]
         )
 
@@ -157,15 +164,11 @@ class BigQueryDelivery:
         self._gathering = seconds
         return [f"with {tables} tables changes gather for up to {seconds} s, for BigQuery's quotas (bigquery-costs.md)"]
 
-    def _report(self, first: int, rejected: int, tables: Mapping[str, str], incomplete: int) -> list[str]:
+    def _report(self, found: Delivered) -> list[str]:
         """Records the result of a micro-batch; returns why tables are stopped, each reason once."""
-        before = report_of(self._spool, self.consumer)
-        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
-        report = before.after(first, rejected, {**left_out, **tables}, incomplete)
-        if report != before:
-            write_report(self._spool, self.consumer, report)
-        news = [why for table, why in tables.items() if why and why != self._reported.get(table)]
-        self._reported |= tables
+        report(self._spool, self.consumer, self._keeps, found)
+        news = [why for table, why in found.stopped.items() if why and why != self._reported.get(table)]
+        self._reported |= found.stopped
         return [f"{why}, and replay its dead letters" for why in news]
 
     def _forget(self) -> None:

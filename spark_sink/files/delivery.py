@@ -10,7 +10,6 @@ from connector.core.filters import RecordFilter
 from connector.core.timestamps import parse
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
 from spark_sink.files import source as file_source
 from spark_sink.files.config import FilesConfig
@@ -18,7 +17,7 @@ from spark_sink.files.plan import FileOptions, Holding, completed_rows_of
 from spark_sink.sink.completing.epoch_rows import Completion, forget_completed
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import checkpoint_of, last_of
+from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, report
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source.admission import EpochWeight
 
@@ -129,11 +128,8 @@ class FileDelivery:
     def _report(self, rows: Sequence[Row], refused: int, incomplete: int) -> list[str]:
         """Writes the sink's report; returns each table's new reason for rejected events."""
         stopped = {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
-        before = report_of(self._spool, self.consumer)
-        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
-        report = before.after(min(row.first for row in rows), refused, {**left_out, **stopped}, incomplete)
-        if report != before:
-            write_report(self._spool, self.consumer, report)
+        first, events = min(row.first for row in rows), sum(row.rows for row in rows)
+        report(self._spool, self.consumer, self._keeps, Delivered(first, events, refused, incomplete, stopped))
         reasons = {row.table: row.why for row in rows if row.refused}
         news = [f"{table}: {why}" for table, why in reasons.items() if why != self._reported.get(table)]
         self._reported |= reasons

@@ -4,7 +4,9 @@ The events never enter the JVM: a task gets the names of segments, reads the Arr
 destination; its rows report what it wrote. What differs between destinations is a :class:`Delivery`.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -13,7 +15,9 @@ from pyspark.sql.datasource import DataSource
 from connector.config.loading import Config
 from connector.config.sinks import SinkConfig
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
+from spark_sink.sink.started_batches import StartedBatches
 
 
 class Delivery(Protocol):
@@ -63,6 +67,47 @@ class Delivery(Protocol):
 
         After :meth:`drain`, of those that were sealed before it.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What a micro-batch has delivered.
+
+    Attributes:
+        first: its first epoch with events.
+        events: the events.
+        refused: events that became dead letters.
+        incomplete: events that were delivered without columns that could not be read.
+        stopped: why each of its tables is stopped; empty if it is not.
+    """
+
+    first: int
+    events: int
+    refused: int
+    incomplete: int
+    stopped: Mapping[str, str]
+
+
+def report(spool: Spool, consumer: str, keeps: Callable[[str], bool], found: Delivered) -> None:
+    """Adds a micro-batch to the sink's report in the spool.
+
+    Args:
+        spool: the spool.
+        consumer: the sink's name.
+        keeps: whether the configuration still has a table.
+        found: the micro-batch.
+
+    Raises:
+        SpoolError: it cannot be read or written.
+    """
+    before = report_of(spool, consumer)
+    left_out = {table: "" for table in before.stopped if not keeps(table)}
+    after = before.after(found.first, found.refused, {**left_out, **found.stopped}, found.incomplete)
+    batch = StartedBatches(spool, consumer).at(found.first)
+    if batch is not None:
+        after = after.delivered(batch.last, found.events, time.time_ns())
+    if after != before:
+        write_report(spool, consumer, after)
 
 
 def checkpoint_of(config: Config, sink: SinkConfig) -> str:

@@ -65,6 +65,7 @@ class WindowTelemetry:
         for table, mods in found.tables.items():
             metrics.tables.setdefault(table, TableCount()).mods += mods
         metrics.mods_by_type.update(found.mod_types)
+        metrics.sealed_files(found.files)
         is_hot = slowest.seconds > span / SECOND and len(slowest.bytes_of) == 1 and len(reports) > 1
         self._hot_windows = self._hot_windows + 1 if is_hot else 0
         if self._hot_windows == _HOT:

@@ -214,11 +214,12 @@ function table(id, heads, rows, nothing) {
 }
 
 function lists(status) {
-  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"]],
-    (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration)]),
+  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["batches", "number"], ["events", "number"], ["destination", "wide"]],
+    (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration),
+      or(one.batches, count), or(one.events, count), one.destination || ""]),
     "no consumer has registered yet: nothing is deleted from the spool");
   const sink = status.sink || {};
-  const facts = [["sink", sink.type], ["batches", sink.batches], ["events", sink.events], ["dead letters", sink.dead_letters],
+  const facts = [["sink", sink.type], ["dead letters", sink.dead_letters],
     ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
   at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
     element("dt", {}, name), element("dd", {}, typeof value === "number" ? count(value) : value)]));

@@ -91,7 +91,10 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
         "epochs": {"newest": 1812, "sealed": 1812, "mods": 271_246},
         "spool": {"path": "./spool", "bytes": 1_234_000_000, "max_bytes": 10_000_000_000},
         "consumers": [
-            {"name": "files", "epoch": 1811, "epochs_behind": 1, "lag_seconds": 2.9},
+            {
+                "name": "files", "epoch": 1811, "epochs_behind": 1, "lag_seconds": 2.9, "batches": 1200,
+                "events": 270_031, "destination": "files gs://acme-lake/changes",
+            },
             {"name": "fraud", "epoch": 1700, "epochs_behind": 112, "lag_seconds": 140.0},
         ],
         "retention": {"seconds": 86400.0, "runway_seconds": 86398.1, "used": 0.00002},

@@ -1,0 +1,59 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.core.timestamps import SECOND
+from connector.spool.sink_report import NOTHING
+from connector.telemetry.deliveries import Deliveries
+
+START = 1_000_000 * SECOND
+
+
+def integers(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.array(values, np.int64)
+
+
+def test_each_mod_counts_from_its_commit_until_its_micro_batch_was_delivered() -> None:
+    deliveries = Deliveries()
+    deliveries.sealed(1, integers(START, START + SECOND), integers(2, 3), 100)
+    deliveries.sealed(2, integers(START + 3 * SECOND), integers(1), 50)
+    deliveries.reported({"files": NOTHING.delivered(1, 5, START + 5 * SECOND)})
+    sink = deliveries.sinks["files"]
+    assert (sink.batches, sink.events, sink.bytes, sink.last) == (1, 5, 100, 1)
+    assert (sink.latency.total, sink.latency.counts.sum()) == (2 * 5 + 3 * 4, 5)
+
+
+def test_a_report_that_is_read_again_is_counted_once() -> None:
+    deliveries = Deliveries()
+    deliveries.sealed(1, integers(START), integers(2), 100)
+    report = NOTHING.delivered(1, 2, START + SECOND)
+    for _ in range(3):
+        deliveries.reported({"files": report})
+    assert deliveries.sinks["files"].latency.counts.sum() == 2
+
+
+def test_epochs_of_another_process_and_sinks_without_deliveries_are_not_counted() -> None:
+    deliveries = Deliveries()
+    deliveries.reported({"files": NOTHING.delivered(7, 3, START), "bigquery": NOTHING.after(3, 1, {})})
+    assert deliveries.sinks.keys() == {"files"}
+    assert (deliveries.sinks["files"].events, deliveries.sinks["files"].bytes) == (3, 0)
+    assert not deliveries.sinks["files"].latency.counts.any()
+
+
+def test_a_micro_batch_that_is_repeated_is_one_batch() -> None:
+    once = NOTHING.delivered(4, 10, START)
+    assert once.delivered(4, 10, START + SECOND) == once
+    assert (once.delivered(6, 5, START).batches, once.delivered(6, 5, START).events) == (2, 15)
+
+
+@given(mods=st.lists(st.integers(1, 50), min_size=1, max_size=500))
+def test_no_mod_is_lost_however_many_records_an_epoch_has(mods: list[int]) -> None:
+    deliveries = Deliveries()
+    timestamps = START + np.arange(len(mods), dtype=np.int64) * SECOND
+    deliveries.sealed(1, timestamps, np.array(mods, np.int64), 1)
+    end = START + len(mods) * SECOND
+    deliveries.reported({"files": NOTHING.delivered(1, sum(mods), end)})
+    latency = deliveries.sinks["files"].latency
+    assert latency.counts.sum() == sum(mods)
+    exact = float((((end - timestamps) / SECOND) * np.array(mods)).sum())
+    assert abs(latency.total - exact) <= sum(mods) * (len(mods) / 64 + 1)
