@@ -71,7 +71,7 @@ function alarms(status) {
         "div",
         { class: `alarm ${alarm.severity === "ERROR" ? "ERROR" : "WARNING"}`, "data-alarm": alarm.name },
         element("b", {}, `${alarm.severity === "ERROR" ? "Error" : "Warning"}: ${alarm.message}`),
-        [alarm.hint, alarm.since && `since ${day(alarm.since)}`].filter(Boolean).join(" \u2013 "),
+        [alarm.hint, alarm.since && `Since ${day(alarm.since)}.`].filter(Boolean).join(" "),
       ),
     ),
   );

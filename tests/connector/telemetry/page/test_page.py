@@ -27,7 +27,7 @@ def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path
     for name, (severity, message) in ALARMS.items():
         assert f'data-alarm="{name}"' in page.html
         assert (
-            f"{severity.capitalize()}: {message} What to do about {name}. – since 2026-03-01 09:55:00 UTC" in page.text
+            f"{severity.capitalize()}: {message} What to do about {name}. Since 2026-03-01 09:55:00 UTC." in page.text
         )
 
 
