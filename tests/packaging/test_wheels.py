@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.docs.pages import LINK
 from tests.house.project import files
 from tests.packaging.wheels import build, why_not
 
@@ -104,8 +105,10 @@ def test_a_program_with_both_wheels_reads_the_scripted_server_outside_of_the_clo
 
 
 @pytest.mark.parametrize("which", ["service", "testing"])
-def test_the_description_of_a_wheel_is_the_readme(wheels: Wheels, which: str) -> None:
+def test_the_description_of_a_wheel_has_only_links_that_work_on_an_index(wheels: Wheels, which: str) -> None:
     (path,) = getattr(wheels, which).glob("*.dist-info/METADATA")
     described = Parser().parsestr(path.read_text())
     assert described["Description-Content-Type"] == "text/markdown"
-    assert str(described.get_payload()).startswith("# spanner-cdc-spark")
+    text = str(described.get_payload())
+    assert text.startswith("# spanner-cdc-spark")
+    assert [link for link in LINK.findall(text) if not link.startswith("https://")] == []

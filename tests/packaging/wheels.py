@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.house.project import ROOT, files
 
-SOURCES = ("README.md", "connector", "emulator", "pyproject.toml", "spark_sink", "testing")
+SOURCES = ("connector", "docs", "emulator", "pyproject.toml", "spark_sink", "testing")
 
 
 def why_not() -> str | None:
