@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench scale soak campaigns wheel setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -91,6 +91,11 @@ format: setup
 # SHORT=1 for little more than a minute; ONLY=wire-to-arrow for one of them.
 bench: setup $(VENV)/.bench
 	@$(BIN)/python -m benchmarks $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
+
+# The pages of docs/ as a site in build/docs; a link that leads nowhere fails it. Those made from the code are written anew first.
+docs: setup
+	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/mkdocs build --strict
 
 # MINUTES=10, or SEEDS=200: scenarios with faults and kills, held against the truth. A failure names its seed.
 soak: setup

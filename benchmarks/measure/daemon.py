@@ -36,13 +36,19 @@ class Daemon:
                 raise RuntimeError(f"{name} is below {least}: {self._log.read_text()[-2000:]}")
             time.sleep(_POLL)
 
+    @property
+    def url(self) -> str:
+        """The address of its status server; empty while there is none."""
+        found = re.search(r"http://[\d.]+:\d+", self._log.read_text())
+        return found[0] if found else ""
+
     def status(self) -> dict[str, object]:
         """Returns its status page, empty while there is none."""
-        found = re.search(r"http://([\d.]+:\d+)", self._log.read_text())
-        if found is None:
+        url = self.url
+        if not url:
             return {}
         try:
-            with urllib.request.urlopen(f"http://{found[1]}/api/status", timeout=5) as answer:
+            with urllib.request.urlopen(f"{url}/api/status", timeout=5) as answer:
                 node = json.load(answer)
             return {**node["figures"], **node["watermark"], "partition_churn": node["partitions"]["churn"]}
         except (OSError, ValueError):

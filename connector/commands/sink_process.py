@@ -130,7 +130,7 @@ class SinkProcess:
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._name, ended, attempt)
-            self._metrics.sink_restarts += 1
+            self._metrics.sink_restarted()
             pause = self._patience.pause(attempt)
             _log.warning(
                 f"{self._name} has ended with a transient error, and is restarted",

@@ -225,12 +225,7 @@ class SpoolSink:
     async def _collect_sink_reports(self) -> None:
         """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
         with suppress(SpoolError):
-            by_name = await asyncio.to_thread(reports_of, self.spool)
-            self._metrics.deliveries.reported(by_name)
-            reports = by_name.values()
-            self._metrics.dead_letters = sum(report.refused for report in reports)
-            self._metrics.incomplete_rows = sum(report.incomplete for report in reports)
-            self._metrics.stopped_tables = {name: why for report in reports for name, why in report.stopped.items()}
+            self._metrics.reported(await asyncio.to_thread(reports_of, self.spool))
             self._metrics.backfills = await asyncio.to_thread(self._backfills.current)
 
     def _warn_of_strays(self) -> None:

@@ -23,30 +23,52 @@ class Tables(Section):
     """The tables whose events are kept: shell patterns over table names, ``schema.table`` in a named schema."""
 
     include: tuple[str, ...] = ()
+    """Patterns of the tables whose events are kept; empty: all that the change stream watches."""
     exclude: tuple[str, ...] = ()
+    """Patterns of tables whose events are dropped, even if ``include`` names them."""
 
 
 class SourceConfig(Section):
     """The change stream and how to read it."""
 
     project: str = Field(min_length=1)
+    """The project of Google Cloud."""
     endpoint: str | None = None
+    """A regional or private endpoint of Spanner."""
     instance: str = Field(min_length=2)
+    """The Spanner instance."""
     database: str = Field(min_length=1)
+    """The database."""
     change_stream: str
+    """The change stream."""
     start: TimestampText = "now"
+    """Where reading begins while the spool has no epochs: ``now``, an offset such as ``-15m``, or RFC 3339 in
+    quotes."""
     end: TimestampText | None = None
+    """The last commit timestamp to read, inclusive; without one reading does not end. A later run with a later end
+    continues."""
     heartbeat: Duration = SECOND
+    """How far the watermark may lag on idle partitions, 1s to 300s."""
     rpc_priority: Literal["low", "medium", "high"] = "high"
+    """The priority of the queries in Spanner."""
     database_role: str | None = None
+    """A role of fine-grained access control to read with."""
     reader: Literal["process", "executors"] = "process"
+    """Who reads: processes of this machine, or Spark's executors, window by window."""
     workers: int | None = Field(default=None, ge=1, le=64)
+    """Processes that read beside the daemon's own; by default half the cores, 4 at most, and 1 against an emulator."""
     tables: Tables = Tables()
+    """The tables whose events are kept."""
     skip_transaction_tags: tuple[str, ...] = ()
+    """Prefixes of transaction tags whose transactions are dropped, against replication loops."""
     late_records: Literal["stop", "dead-letter"] = "stop"
+    """A record that comes after its query has proved everything up to it stops the stream, or is a dead letter."""
     backfill: bool = False
+    """``run``: deliver every row as of the start first, then the stream; ``start`` must be now."""
     complete_rows: bool = False
+    """Read the columns that a change stream which captures only changes omits."""
     emulator_host: str | None = None
+    """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 
     @property
     def name(self) -> SourceName:
@@ -103,8 +125,11 @@ class SpoolConfig(Section):
     """Where epochs are kept, and how many bytes of them."""
 
     path: str = "./spool"
+    """A local folder, or ``gs://bucket/prefix``."""
     seal_interval: Duration = SECOND
+    """How long an epoch gathers complete transactions before it is sealed."""
     max_bytes: Size = Field(default=10 * 1024**3, gt=0)
+    """Bytes of segments, manifests and cuts; beyond this the reader waits for its consumers."""
 
     @field_validator("path")
     @classmethod
@@ -116,8 +141,11 @@ class EnvelopeConfig(Section):
     """The format of an event."""
 
     format: Literal["datastream", "opencdc"] = "datastream"
+    """Datastream's events, or OpenCDC records."""
     stream_name: str | None = None
+    """``stream_name`` of each event; by default the change stream's path."""
     read_method: str = "spanner-cdc"
+    """``read_method`` of each event."""
 
 
 def _spark_text(value: float) -> str:
@@ -128,9 +156,13 @@ class SparkConfig(Section):
     """The Spark session of ``spanner-cdc run``."""
 
     master: str = "local[*]"
+    """The cluster of ``run``."""
     checkpoint: str = "./checkpoint"
+    """The checkpoint of the sink's query; a local folder, or what Spark's file systems reach."""
     trigger: str = "1s"
+    """The least time between the starts of two micro-batches."""
     config: dict[str, str] = {}
+    """Further options of Spark, by their names."""
 
     @field_validator("config", mode="before")
     @classmethod
@@ -156,5 +188,8 @@ class StatusConfig(Section):
     """Where the status page and the metrics are served; with a ``token`` only to clients that send it."""
 
     host: str = "127.0.0.1"
+    """The address that is served. With any other than loopback set ``token``."""
     port: int = Field(default=8080, ge=0, le=65535)
+    """The port; 0 for any that is free, which the log names."""
     token: str = Field(default="", repr=False)
+    """Wanted as a bearer token of every client, but for the page itself and ``/healthz``."""

@@ -45,14 +45,14 @@ class SinkConfig(Section):
 
     Options that hold a path or ``gs://bucket/prefix`` are to be validated with
     :func:`connector.storage.locations.checked`.
-
-    Attributes:
-        name: of the sink's consumer in the spool; the type, unless a spool has several sinks of a type.
     """
 
     type: str
+    """The kind of destination."""
     name: str = ""
+    """The sink's consumer in the spool; by default the type. Another for a second sink of one spool."""
     dead_letters: str = "./dead-letters"
+    """Where rows go that cannot be written: a folder, or ``gs://bucket/prefix``."""
 
     @model_validator(mode="before")
     @classmethod

@@ -153,7 +153,7 @@ class WatermarkWatchdog:
             detector.reset()
             return
         if self._graph.watermark == watermark and detector.is_stalled(clock):
-            self._metrics.standstills += 1
+            self._metrics.stalled()
             self._restart_laggards(asyncio.get_running_loop().time(), watermark, clock)
 
     def _restart_laggards(self, now: float, watermark: int, clock: int) -> None:

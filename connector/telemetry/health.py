@@ -2,7 +2,9 @@
 
 import time
 
-from connector.core.health.alarms import Alarm, ConsumerProgress, Facts, alarms
+from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress, Facts, Holder, Mended, alarms
+from connector.core.partitions.partition import State
+from connector.core.records import partition_name
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -14,9 +16,9 @@ def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
 
 def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
     """What they are made of."""
-    watermark = metrics.sealed_watermark or metrics.start
+    now, watermark = time.time_ns(), metrics.sealed_watermark or metrics.start
     return Facts(
-        time.time_ns(),
+        now,
         metrics.state(),
         watermark,
         [
@@ -27,4 +29,17 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.max_bytes,
         sorted(metrics.stopped_tables),
         metrics.dead_letters,
+        _holder(metrics) if now - watermark > BEHIND else None,
+        Mended(metrics.standstills, metrics.standstill_at),
+        Mended(metrics.sink_restarts, metrics.sink_restart_at),
     )
+
+
+def _holder(metrics: ReaderMetrics) -> Holder | None:
+    """The partition that holds the watermark, if there are others."""
+    alive = [one for one in metrics.graph() if one.state is not State.FINISHED]
+    if len(alive) < 2:
+        return None
+    lowest = min(alive, key=lambda one: one.progress)
+    ahead = sum(one.progress - lowest.progress >= AHEAD for one in alive)
+    return Holder(partition_name(lowest.token), lowest.progress, ahead)

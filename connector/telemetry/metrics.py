@@ -9,11 +9,13 @@ import numpy as np
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
+from connector.core.health.alarms import AlarmLog
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SegmentFile
+from connector.spool.sink_report import SinkReport
 from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
@@ -63,6 +65,7 @@ class ReaderMetrics:
     incomplete_transactions: int = 0
     late_records: int = 0
     standstills: int = 0
+    standstill_at: int = 0
     shares: int = 0
     window_span: int = 0
     window_seconds: float = 0.0
@@ -72,6 +75,7 @@ class ReaderMetrics:
     workers: int = 0
     worker_restarts: int = 0
     sink_restarts: int = 0
+    sink_restart_at: int = 0
     dead_letters: int = 0
     incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
@@ -86,8 +90,24 @@ class ReaderMetrics:
     graph: Callable[[], Iterable[Partition]] = tuple
     state: Callable[[], StateRecord] = _starting
     errors: Callable[[], Iterable[ErrorEvent]] = tuple
+    alarms: AlarmLog = field(default_factory=AlarmLog)
     max_bytes: int = 0
     start: int = 0
+
+    def stalled(self) -> None:
+        """The watermark was stalled while Spanner's clock advanced, and queries were restarted."""
+        self.standstills, self.standstill_at = self.standstills + 1, time.time_ns()
+
+    def sink_restarted(self) -> None:
+        """The sink's process has ended with a transient error, and is restarted."""
+        self.sink_restarts, self.sink_restart_at = self.sink_restarts + 1, time.time_ns()
+
+    def reported(self, reports: Mapping[str, SinkReport]) -> None:
+        """Takes the newest reports of the sinks, by their names."""
+        self.deliveries.reported(reports)
+        self.dead_letters = sum(report.refused for report in reports.values())
+        self.incomplete_rows = sum(report.incomplete for report in reports.values())
+        self.stopped_tables = {table: why for report in reports.values() for table, why in report.stopped.items()}
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 from connector.config.loading import Config
-from connector.core.health.alarms import alarms, summary
+from connector.core.health.alarms import Alarm, alarms, summary
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
@@ -121,8 +121,13 @@ class Reporter:
             healthy=not stuck and not any(alarm.severity == "ERROR" for alarm in raised),
             ready=not unready,
             summary=stuck or summary(facts, raised),
-            alarms=[asdict(alarm) for alarm in raised],
+            alarms=[self._alarm(alarm) for alarm in raised],
         )
+
+    def _alarm(self, alarm: Alarm) -> dict[str, str]:
+        node = {name: value for name, value in asdict(alarm).items() if value}
+        since = self._metrics.alarms.since(alarm)
+        return node | ({"since": format_rfc3339(since)} if since else {})
 
     def _retention(self) -> "document.Retention | document.UnsetType":
         if not self._metrics.retention:

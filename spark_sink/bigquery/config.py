@@ -17,27 +17,35 @@ CONSUMER = "bigquery"
 
 
 class BigQueryConfig(SinkConfig):
-    """Tables of BigQuery, as Datastream writes them.
-
-    Attributes:
-        project: None for the source's project.
-        location: where missing datasets are created; None if they are not to be created.
-    """
+    """Tables of BigQuery, as Datastream writes them."""
 
     type: Literal["bigquery"]
     project: str | None = None
+    """The project of the tables; by default the source's."""
     dataset: str
+    """One dataset for all tables, or one for each schema: ``replica_{schema}``."""
     mode: Mode = "merge"
+    """What a table has: a row for each row of the source (``merge``, ``merge-load``), or one for each change."""
     max_staleness: Duration = 3600 * SECOND
+    """``merge``, ``merge-load``: how old what a query sees may be, 0s to 24h."""
     partition_by: dict[str, str] = Field(default={})
+    """Partitioning by table: ``column``, ``column,month``, ``column,FROM,TO,STEP`` or ``_PARTITIONTIME``."""
     prune_by_keys: bool = Field(default=True, strict=True)
+    """``merge-load``: a MERGE names keys of its rows, and reads less; BigQuery's job history then has them."""
     prefix: str = ""
+    """Begins the name of every table."""
     timestamps: Literal["micros", "text"] = "micros"
+    """TIMESTAMP columns, or strings as Spanner gives them, with all their digits."""
     numeric: Literal["string", "bignumeric"] = "string"
+    """The type of PostgreSQL's numeric."""
     arrays: Literal["repeated", "json"] = "repeated"
+    """REPEATED columns, or JSON, which takes NULLs within arrays."""
     endpoint: str | None = None
+    """An emulator's REST address, or a private endpoint, with its scheme."""
     grpc_endpoint: str | None = None
+    """The same for rows, HOST:PORT."""
     location: str | None = None
+    """Where missing datasets are created, such as EU; without one they must exist."""
 
     def table_options(self, default_schema: str = "") -> TableOptions:
         """The options that decide which columns tables have."""

@@ -19,15 +19,26 @@ class FilesConfig(SinkConfig):
 
     type: Literal["files"] = "files"
     path: str = "./events"
+    """A local folder, or ``gs://bucket/prefix``."""
     format: Literal["jsonl", "avro", "protobuf"] = "jsonl"
+    """``avro`` needs the extra of that name; ``protobuf`` is for the OpenCDC envelope."""
     gzip: bool = False
+    """Compress files; for Avro the codec ``deflate``."""
     rotate_bytes: Size = 250_000_000
+    """The size beyond which a minute's events of a table continue in another file."""
     rotate_interval: Duration = 60 * SECOND
+    """``60s``: a table's minute is written once the watermark has passed it; ``0s``: each epoch as soon as it is
+    sealed."""
     timestamps: Literal["micros", "text"] = "micros"
+    """Avro: timestamps with microseconds, or text with all their digits."""
     schema_files: bool = False
+    """Write the Avro schema of each table's events beside its files."""
     endpoint: str | None = None
+    """An emulator of Cloud Storage; else that of ``STORAGE_EMULATOR_HOST``."""
     object: Literal["table", "schema_table"] = "table"
+    """What an event names as its ``object``: the table, or ``schema_table`` as Datastream's files do."""
     arrays: Literal["json", "multidimensional"] = "json"
+    """Avro: arrays as JSON, or as Datastream's records of multidimensional arrays."""
 
     @field_validator("path")
     @classmethod

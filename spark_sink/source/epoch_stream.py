@@ -20,10 +20,10 @@ from contextlib import ExitStack
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
-from connector.spool.manifest import Manifest
+from connector.spool.manifest import Manifest, watermark_of
 from connector.spool.reading import Spool
 from spark_sink.source.admission import Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
@@ -160,6 +160,7 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
     ) -> None:
         super().__init__(spool)
         self._consumer = consumer
+        self._clock = clock
         self._claim = ConsumerClaim(self._spool, consumer, clock)
         self._limit = limit or ReadAllAvailable()
         self._in_job = in_job
@@ -244,8 +245,20 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         return Offset(known.epoch, self._spool_id, at=known.at).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        """The newest epoch, for the progress that Spark reports."""
-        return Offset(self._spool.latest(), self._spool_id).to_json() if self._spool_id else None
+        """The newest epoch, for the progress that Spark reports, with how far the query trails the clock.
+
+        ``lag_seconds`` is from the watermark of the last epoch that was planned, or where none was, of the newest one.
+        """
+        if not self._spool_id:
+            return None
+        newest = self._spool.latest()
+        report = Offset(newest, self._spool_id).to_json()
+        at = Offset.from_json(self._position).at if self._position else newest and self._identity(newest)
+        if at:
+            watermark = watermark_of(at)
+            lag = round(max(self._clock() - watermark, 0) / SECOND, 3)
+            report |= {"watermark": format_rfc3339(watermark), "lag_seconds": lag}
+        return report
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, each with all that it needs to read its rows."""

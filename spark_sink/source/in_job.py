@@ -130,7 +130,7 @@ def config_document(options: InJobOptions, spool: str) -> bytes:
         {
             "source": {name: value for name, value in source.items() if value},
             "spool": {"path": spool},
-            "status": {"port": 0},  # any that is free: a job's readers must not fight for one
+            "status": {"port": options.status_port},  # by default any: a job's readers must not fight for one
         },
         option=orjson.OPT_INDENT_2,
     )

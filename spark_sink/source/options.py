@@ -11,9 +11,10 @@ from connector.spool.consumers import DEFAULT, checked_name
 from connector.storage.locations import absolute, checked
 from spark_sink.option_names import unknown
 
-IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream", "startTimestamp", "endTimestamp", "heartbeat")
-_REQUIRED_IN_JOB = IN_JOB[:4]
-KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "emulatorHost", "reader")
+_REQUIRED_IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream")
+IN_JOB = (*_REQUIRED_IN_JOB, "startTimestamp", "endTimestamp", "heartbeat", "emulatorHost", "statusPort")
+KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "reader")
+_PORTS = range(65536)
 
 Envelope = Literal["datastream", "opencdc"]
 DATASTREAM: Envelope = "datastream"
@@ -32,6 +33,8 @@ class InJobOptions:
     end: str = ""
     heartbeat: str = ""
     emulator_host: str = ""
+    status_port: int = 0
+    """Of the status server, on loopback; 0 for any that is free, which the log names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +99,20 @@ class SourceOptions:
 def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
     if (fault := _fault_of_reader(given)) is not None:
         faults.append(fault)
-    given_names = [name for name in (*IN_JOB, "emulatorHost") if name.lower() in given]
+    given_names = [name for name in IN_JOB if name.lower() in given]
     if not given_names:
         return None
     missing = [name for name in _REQUIRED_IN_JOB if not given.get(name.lower())]
     if missing:
         faults.append(f"option {', '.join(missing)} is missing: {given_names[0]} starts a reader inside the job")
         return None
-    project, instance, database, stream, start, end, heartbeat = (given.get(name.lower(), "") for name in IN_JOB)
-    return InJobOptions(project, instance, database, stream, start, end, heartbeat, given.get("emulatorhost", ""))
+    project, instance, database, stream, start, end, heartbeat, host, port = (
+        given.get(name.lower(), "") for name in IN_JOB
+    )
+    if port and not (port.isascii() and port.isdecimal() and int(port) in _PORTS):
+        faults.append(f"option statusPort is {port!r}, not a port from 0 to 65535")
+        return None
+    return InJobOptions(project, instance, database, stream, start, end, heartbeat, host, int(port or 0))
 
 
 def _fault_of_reader(given: Mapping[str, str]) -> str | None:

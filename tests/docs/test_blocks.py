@@ -1,11 +1,13 @@
-"""Blocks of Python in the pages compile and import what exists, blocks of YAML are YAML, and no fence is left open."""
+"""Blocks of Python compile and import what exists, blocks of YAML are accepted, and no fence is left open."""
 
 import ast
 import importlib
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
+from connector.config.loading import Config, validated
 from tests.docs.pages import FENCED, Block, blocks, pages
 
 
@@ -20,6 +22,24 @@ def test_a_block_of_python_imports_names_that_exist(block: Block) -> None:
 @pytest.mark.parametrize("block", list(blocks("yaml")), ids=lambda block: block.place)
 def test_a_block_of_yaml_is_yaml(block: Block) -> None:
     list(yaml.safe_load_all(block.text))
+
+
+def configurations() -> Iterator[Block]:
+    """Yields the blocks of YAML that are a configuration, or sections of one."""
+    for block in blocks("yaml"):
+        node = next(iter(yaml.safe_load_all(block.text)))
+        if isinstance(node, dict) and node.keys() <= Config.model_fields.keys():
+            yield block
+
+
+@pytest.mark.parametrize("block", list(configurations()), ids=lambda block: block.place)
+def test_a_block_of_configuration_is_accepted(block: Block) -> None:
+    node = yaml.safe_load(block.text)
+    given = node.get("source", {})
+    stream = {"project": "my-project", "instance": "instance", "database": "database", "change_stream": "Stream"}
+    if node.get("sink", {}).get("type") == "bigquery":
+        node["sink"] = {"dataset": "replica", **node["sink"]}
+    validated({**node, "source": {**stream, **given}})
 
 
 def test_every_fence_belongs_to_a_block_that_is_found() -> None:

@@ -1,12 +1,12 @@
 """The daemon's alarms: each is logged and kept as an event when it begins, and logged when it ends."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from connector.commands.states.daemon import Lifecycle
 from connector.commands.threads import finished_in_thread
-from connector.core.health.alarms import AlarmLog
 from connector.log import Log
 from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
@@ -37,10 +37,9 @@ async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> Asy
 
 
 async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetrics) -> None:
-    log = AlarmLog()
     while True:
         await finished_in_thread(consumers.read)
-        started, ended = log.changes(raised(metrics, consumers))
+        started, ended = metrics.alarms.changes(raised(metrics, consumers), time.time_ns())
         for alarm in started:
             write = _log.error if alarm.severity == "ERROR" else _log.warning
             write(alarm.message, action="alarm_raised", alarm=alarm.name, hint=alarm.hint)

@@ -13,9 +13,13 @@ from connector.core.timestamps import SECOND, format_rfc3339
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
 """Shares of Spanner's retention that are used up."""
 
-_BEHIND = 5 * 60 * SECOND
+BEHIND = 5 * 60 * SECOND
+"""From here on a reader or a consumer is behind."""
+
 _NEARLY_FULL = 0.9
-_LONG_PAUSE = 3600 * SECOND
+_LONG_PAUSE = _RECENTLY = 3600 * SECOND
+AHEAD = 60 * SECOND
+"""By how much a partition is ahead of the one that holds the watermark."""
 
 Severity = Literal["WARNING", "ERROR"]
 
@@ -29,12 +33,14 @@ class Alarm:
         severity: an ERROR wants somebody now.
         message: one line.
         hint: what to do.
+        subject: what it is about, where there may be several of a name: a consumer.
     """
 
     name: str
     severity: Severity
     message: str
     hint: str
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,23 @@ class ConsumerProgress:
     name: str
     watermark: int
     epochs_behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The partition whose watermark is the lowest, with that, and how many partitions are a minute or more past it."""
+
+    partition: str
+    watermark: int
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """How often something went wrong and was mended since the daemon started, and when it last was; 0 if never."""
+
+    times: int = 0
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,9 @@ class Facts:
         max_bytes: at which the reader waits; 0 if unknown.
         stopped_tables: tables that the sink has stopped.
         dead_letters: rows that became dead letters.
+        holder: of the watermark; None if it is not known.
+        standstills: times that the watermark was stalled, and queries were restarted.
+        sink_restarts: times that the sink's process was restarted.
     """
 
     now: int
@@ -69,6 +95,9 @@ class Facts:
     max_bytes: int = 0
     stopped_tables: Sequence[str] = ()
     dead_letters: int = 0
+    holder: Holder | None = None
+    standstills: Mended = Mended()
+    sink_restarts: Mended = Mended()
 
 
 def retention_used(facts: Facts) -> float | None:
@@ -87,6 +116,7 @@ def alarms(facts: Facts) -> list[Alarm]:
         *_of_consumers(facts),
         *_of_spool(facts),
         *_of_sink(facts),
+        *_of_mended(facts),
     ]
     return sorted(found, key=lambda alarm: alarm.severity != "ERROR")
 
@@ -95,19 +125,29 @@ class AlarmLog:
     """Which alarms have started, and which have ended, since it was asked last: by their names, for numbers change."""
 
     def __init__(self) -> None:
-        self._raised: dict[str, Alarm] = {}
+        self._raised: dict[tuple[str, str], tuple[Alarm, int]] = {}
 
-    def changes(self, raised: Sequence[Alarm]) -> tuple[list[Alarm], list[Alarm]]:
-        """The alarms that have started, or have become more severe; and those that have ended."""
-        now = {alarm.name: alarm for alarm in reversed(raised)}
+    def changes(self, raised: Sequence[Alarm], now: int) -> tuple[list[Alarm], list[Alarm]]:
+        """The alarms that have started, or have become more severe; and those that have ended.
+
+        Args:
+            raised: the alarms of now.
+            now: nanoseconds since 1970.
+        """
+        before = self._raised
+        current = {(alarm.name, alarm.subject): alarm for alarm in reversed(raised)}
         started = [
             alarm
-            for name, alarm in now.items()
-            if name not in self._raised or (alarm.severity, self._raised[name].severity) == ("ERROR", "WARNING")
+            for key, alarm in current.items()
+            if key not in before or (alarm.severity, before[key][0].severity) == ("ERROR", "WARNING")
         ]
-        ended = [alarm for name, alarm in self._raised.items() if name not in now]
-        self._raised = now
-        return started, ended
+        self._raised = {key: (alarm, before[key][1] if key in before else now) for key, alarm in current.items()}
+        return started, [alarm for key, (alarm, _) in before.items() if key not in current]
+
+    def since(self, alarm: Alarm) -> int | None:
+        """When an alarm began, in nanoseconds since 1970; None if :meth:`changes` has not seen it yet."""
+        _, since = self._raised.get((alarm.name, alarm.subject), (alarm, None))
+        return since
 
 
 def summary(facts: Facts, raised: Sequence[Alarm]) -> str:
@@ -150,21 +190,28 @@ def _of_retention(facts: Facts) -> Iterator[Alarm]:
 
 def _of_lag(facts: Facts) -> Iterator[Alarm]:
     lag = facts.now - facts.watermark
-    if facts.watermark and facts.state.state is StreamState.RUNNING and lag > _BEHIND:
-        message = f"the reader is {lag / SECOND:.0f} s behind"
+    if not facts.watermark or facts.state.state is not StreamState.RUNNING or lag <= BEHIND:
+        return
+    message, holder = f"the reader is {lag / SECOND:.0f} s behind", facts.holder
+    if holder is None or not holder.ahead:
         hint = "It may be catching up: see whether the watermark advances, and the log for what holds it."
         yield Alarm("reader_behind", "WARNING", message, hint)
+        return
+    at = f"{holder.partition} holds the watermark at {format_rfc3339(holder.watermark)}"
+    hint = "If it does not advance, the reader restarts its query and logs why; a hot partition is split by Spanner."
+    yield Alarm("partition_behind", "WARNING", f"{message}: {at}; {holder.ahead} partitions are ahead of it", hint)
 
 
 def _of_consumers(facts: Facts) -> Iterator[Alarm]:
     for consumer in facts.consumers:
         lag = facts.watermark - consumer.watermark
-        if consumer.epochs_behind and lag > _BEHIND:
+        if consumer.epochs_behind and lag > BEHIND:
             yield Alarm(
                 "consumer_behind",
                 "WARNING",
                 f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {lag / SECOND:.0f} s, behind the spool",
                 f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`.",
+                consumer.name,
             )
 
 
@@ -188,8 +235,20 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
             "tables_stopped",
             "ERROR",
             f"the sink has stopped tables: {names}",
-            "The status page has the reasons (`why_stopped`).",
+            "The status page has the reasons.",
         )
     if facts.dead_letters:
         message = f"{facts.dead_letters} rows became dead letters since the spool began"
         yield Alarm("dead_letters", "WARNING", message, "`spanner-cdc dead-letters list CONFIG` has them by reason.")
+
+
+def _of_mended(facts: Facts) -> Iterator[Alarm]:
+    """What has healed in the last hour: it is over, and somebody should know."""
+    stalled, restarts = facts.standstills, facts.sink_restarts
+    if stalled.times and facts.now - stalled.at < _RECENTLY:
+        message = f"the watermark was stalled {stalled.times} times, last at {format_rfc3339(stalled.at)}"
+        hint = 'Queries were restarted: the log names their partitions. If it recurs, see operations, "stalled".'
+        yield Alarm("stream_was_stalled", "WARNING", message, hint)
+    if restarts.times and facts.now - restarts.at < _RECENTLY:
+        message = f"the sink was restarted {restarts.times} times, last at {format_rfc3339(restarts.at)}"
+        yield Alarm("sink_restarted", "WARNING", message, "The log has the error of Spark. It continues by itself.")

@@ -71,7 +71,7 @@ function alarms(status) {
         "div",
         { class: `alarm ${alarm.severity === "ERROR" ? "ERROR" : "WARNING"}`, "data-alarm": alarm.name },
         element("b", {}, `${alarm.severity === "ERROR" ? "Error" : "Warning"}: ${alarm.message}`),
-        alarm.hint || "",
+        [alarm.hint, alarm.since && `Since ${day(alarm.since)}.`].filter(Boolean).join(" "),
       ),
     ),
   );
@@ -214,12 +214,13 @@ function table(id, heads, rows, nothing) {
 }
 
 function lists(status) {
-  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["batches", "number"], ["events", "number"], ["destination", "wide"]],
+  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["events", "number"]],
     (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration),
-      or(one.batches, count), or(one.events, count), one.destination || ""]),
+      known(one.events) ? count(one.events) : ""]),
     "no consumer has registered yet: nothing is deleted from the spool");
   const sink = status.sink || {};
-  const facts = [["sink", sink.type], ["dead letters", sink.dead_letters],
+  const destinations = (status.consumers || []).map((one) => [`${one.name} delivers to`, one.destination]);
+  const facts = [["sink", sink.type], ...destinations, ["dead letters", sink.dead_letters],
     ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
   at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
     element("dt", {}, name), element("dd", {}, typeof value === "number" ? count(value) : value)]));

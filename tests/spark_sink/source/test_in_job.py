@@ -77,6 +77,25 @@ def test_a_daemon_accepts_that_configuration(tmp_path: Path, spool: str) -> None
     assert config.source.heartbeat == 2 * 10**9
     assert config.source.workers == 1
     assert config.spool.path == spool
+    assert config.status.port == 0
+
+
+def test_a_job_may_name_the_port_of_its_readers_status_server(tmp_path: Path) -> None:
+    given = {
+        "projectId": "project",
+        "instanceId": "instance",
+        "databaseId": "db",
+        "changeStream": "S",
+        "statusPort": "8123",
+    }
+    options = SourceOptions.parse({"spool": str(tmp_path), **given}).in_job
+    assert options is not None
+    written = tmp_path / "config.yaml"
+    written.write_bytes(config_document(options, "/spool"))
+    assert load(written).status.port == 8123
+    for port in ("x", "-1", "65536"):
+        with pytest.raises(ConfigurationError, match=r"option statusPort is .*, not a port from 0 to 65535"):
+            SourceOptions.parse({"spool": str(tmp_path), **given, "statusPort": port})
 
 
 def test_a_daemon_that_fails_is_one_line(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """Reading a spool as a stream."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from connector.core.timestamps import MINUTE
+from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.spool import consumers
 from connector.spool.reading import manifest_path
 from spark_sink.errors import clear_line
@@ -51,6 +52,20 @@ def test_a_running_query_reads_sealed_epochs_and_records_its_progress(
     assert query.ids() == written
     assert known is not None
     assert known.epoch == 3
+
+
+@pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 does not ask for the newest position")
+def test_the_progress_of_a_query_has_its_lag_in_seconds(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    running = Query(spark, tmp_path, spool=spool.path).start()
+    running.processAllAvailable()
+    progress = [one for one in running.recentProgress if one["numInputRows"]][-1]
+    running.stop()
+    newest = json.loads(progress["sources"][0]["latestOffset"])
+    assert newest["epoch"] == 2
+    watermark = spool.spool.manifest(2).watermark_high
+    assert newest["watermark"] == format_rfc3339(watermark)
+    assert 0 <= newest["lag_seconds"] <= (time.time_ns() - watermark) / SECOND
 
 
 @pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 takes all at once")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.health.alarms import AlarmLog, ConsumerProgress, Facts, alarms, retention_used
+from connector.core.health.alarms import AlarmLog, ConsumerProgress, Facts, Holder, Mended, alarms, retention_used
 from connector.core.health.states import StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 
@@ -47,6 +47,18 @@ def test_what_is_unknown_raises_no_alarm() -> None:
     [
         (replace(WELL, watermark=NOW - 400 * SECOND), "reader_behind", "400 s behind"),
         (
+            replace(WELL, watermark=NOW - 400 * SECOND, holder=Holder("partition 5f0c", NOW - 401 * SECOND, 7)),
+            "partition_behind",
+            "400 s behind: partition 5f0c holds the watermark",
+        ),
+        (
+            replace(WELL, watermark=NOW - 400 * SECOND, holder=Holder("partition 5f0c", NOW - 401 * SECOND, 0)),
+            "reader_behind",
+            "400 s behind",
+        ),
+        (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
+        (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
+        (
             replace(WELL, consumers=[ConsumerProgress("files", NOW - 900 * SECOND, 7)]),
             "consumer_behind",
             "files is 7 epochs",
@@ -81,7 +93,7 @@ def test_each_alarm_begins_and_ends_once(history: list[tuple[int, int]]) -> None
     log, lasting = AlarmLog(), set[str]()
     for dead, full in history:
         raised = alarms(replace(WELL, dead_letters=dead, spool_bytes=950 * full))
-        started, ended = log.changes(raised)
+        started, ended = log.changes(raised, NOW)
         for alarm in started:
             assert alarm.name not in lasting
             lasting.add(alarm.name)
@@ -98,6 +110,22 @@ def test_an_alarm_that_becomes_an_error_begins_again() -> None:
                 replace(
                     WELL, watermark=NOW - int(used * DAY), state=replace(RUNNING, state=StreamState.PAUSED, since=NOW)
                 )
-            )
+            ),
+            NOW,
         )
         assert (bool(started), ended) == (begins, [])
+
+
+def test_what_was_mended_is_an_alarm_for_an_hour() -> None:
+    assert names(replace(WELL, standstills=Mended(2, NOW - DAY // 24), sink_restarts=Mended(1, NOW - DAY))) == []
+
+
+def test_each_consumer_that_is_behind_begins_an_alarm_of_its_own_which_knows_since_when() -> None:
+    log, late = AlarmLog(), [ConsumerProgress(name, NOW - 900 * SECOND, 7) for name in ("files", "fraud")]
+    first = alarms(replace(WELL, consumers=late[:1]))
+    assert log.since(first[0]) is None
+    assert log.changes(first, NOW) == (first, [])
+    both = alarms(replace(WELL, consumers=late))
+    assert [alarm.subject for alarm in log.changes(both, NOW + 1)[0]] == ["fraud"]
+    assert [log.since(alarm) for alarm in both] == [NOW, NOW + 1]
+    assert log.changes(both[1:], NOW + 2) == ([], both[:1])

@@ -9,6 +9,12 @@ ALARMS = {
     "stream_failed": ("ERROR", "permission denied on projects/p/instances/i/databases/d"),
     "retention_running_out": ("ERROR", "85% of Spanner's retention is used up"),
     "reader_behind": ("WARNING", "the reader is 900 s behind"),
+    "partition_behind": (
+        "WARNING",
+        "the reader is 900 s behind: partition 5f0c holds the watermark at 2026-03-01T08:00:00Z",
+    ),
+    "stream_was_stalled": ("WARNING", "the watermark was stalled 2 times, last at 2026-03-01T08:00:00Z"),
+    "sink_restarted": ("WARNING", "the sink was restarted 3 times, last at 2026-03-01T08:00:00Z"),
     "consumer_behind": ("WARNING", "consumer files is 40 epochs, 1200 s, behind the spool"),
     "spool_nearly_full": ("WARNING", "the spool holds 95% of spool.max_bytes"),
     "tables_stopped": ("ERROR", "the sink has stopped tables: Albums"),
@@ -65,7 +71,13 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
             "ready": is_well,
             "summary": ALARMS[alarms[0]][1] if alarms else _summary(state),
             "alarms": [
-                {"name": name, "severity": severity, "message": message, "hint": f"What to do about {name}."}
+                {
+                    "name": name,
+                    "severity": severity,
+                    "message": message,
+                    "hint": f"What to do about {name}.",
+                    "since": at(-300),
+                }
                 for name, (severity, message) in ((one, ALARMS[one]) for one in alarms)
             ],
         },

@@ -26,13 +26,16 @@ def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path
     page = opened(running("Running", *ALARMS), tmp_path)
     for name, (severity, message) in ALARMS.items():
         assert f'data-alarm="{name}"' in page.html
-        assert f"{severity.capitalize()}: {message} What to do about {name}." in page.text
+        assert (
+            f"{severity.capitalize()}: {message} What to do about {name}. Since 2026-03-01 09:55:00 UTC." in page.text
+        )
 
 
 def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
     page = opened(running(), tmp_path)
     for words in (
-        *("replication is healthy", "Watermark lag 1.2 s", "splits 3, merges 1, moves 1", "fraud 112 2 min"),
+        *("replication is healthy", "Watermark lag 1.2 s", "splits 3, merges 1, moves 1", "fraud 112 2 min", "270,031"),
+        *("files delivers to files gs://acme-lake/changes",),
         *("Singers 181,234 61 MB 310", "sales.Invoices 12 4.0 kB unknown", "daemon_failed", "09:31:40 UTC yes"),
     ):
         assert words in page.text
