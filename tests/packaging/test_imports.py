@@ -16,6 +16,7 @@ EXTRAS = {"avro", "bigquery", "gcs", "spark"}
 NOT_IMPORTED = {
     "coverage": "started as a program",
     "import-linter": "started as a program",
+    "mkdocs": "started as a program",
     "mypy": "started as a program",
     "pytest-timeout": "a plugin",
     "ruff": "started as a program",
