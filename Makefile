@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench docs scale soak campaigns setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -16,7 +16,7 @@ SPARK := tests/spark_sink tests/integration/bigquery
 
 # COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
-UNTRACED := tests/benchmarks tests/faults tests/integration tests/peers tests/property tests/soak \
+UNTRACED := tests/benchmarks tests/faults tests/integration tests/packaging tests/peers tests/property tests/soak \
   tests/connector/spool/test_summaries.py
 ifdef COVERAGE
 export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
@@ -104,6 +104,12 @@ soak: setup
 campaigns: setup
 	@$(BIN)/python -m pytest -m slow --run-slow tests
 
+# Both distributions, below dist/: the service, and the scripted server for users' tests. An old build/ would be packed too.
+wheel: setup
+	@rm -rf build testing/build dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./testing
+	@ls -1 dist
+
 scale: setup
 	@$(BIN)/python -m benchmarks.scale
 
@@ -124,4 +130,4 @@ $(VENV)/.bench: $(VENV)/.installed
 	  echo "matplotlib could not be installed: there will be no plot"
 
 clean:
-	rm -rf $(VENV) demo-output build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist testing/build *.egg-info testing/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,9 +5,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-EXTRAS = ("all", "dev")
-NOT_NEEDED = {"coverage", "import-linter", "mypy", "pandas", "ruff", "types-PyYAML"}
-"""Tools that check or measure the code, and what Spark Connect alone needs: only their newest versions are run."""
+NOT_NEEDED = {"coverage", "import-linter", "matplotlib", "mypy", "pandas", "ruff", "types-PyYAML"}
+"""Tools that check, measure or draw, and what Spark Connect alone needs: only their newest versions are run."""
 
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z,]+)\])?(?:(>=|==)([0-9][0-9a-z.]*))?(?:,<[0-9.]+)?")
 
@@ -16,7 +15,7 @@ def main() -> None:
     """Prints the requirements; one without a lower bound is an error."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
-    given = [*project["dependencies"], *(each for extra in EXTRAS for each in extras[extra])]
+    given = [*project["dependencies"], *(each for extra in extras.values() for each in extra)]
     print("\n".join(sorted(set(oldest(given, project["name"], extras)))))  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""Runs the emulator in a container, by testcontainers (the extra `container`), which is imported only when needed.
+"""Runs the emulator in a container, by testcontainers, which is imported only when needed.
 
 The official image starts `./gateway_main --hostname 0.0.0.0` as its CMD; a custom image may do so as its ENTRYPOINT. So
 the settings are appended to whatever command the image has.
@@ -45,9 +45,7 @@ def start_container(
         from testcontainers.core.docker_client import DockerClient, get_docker_host
         from testcontainers.core.exceptions import ContainerStartException
     except ImportError as error:
-        raise EmulatorNotFoundError(
-            "testcontainers is not installed: pip install 'spanner-cdc-spark[container]'"
-        ) from error
+        raise EmulatorNotFoundError("testcontainers is not installed: pip install docker testcontainers") from error
     try:
         _probe(get_docker_host() or _DEFAULT_SOCKET)
         client = DockerClient().client

@@ -1,0 +1,110 @@
+"""What is declared is what is imported, and what an extra brings is imported only where the extra is wanted."""
+
+import re
+import runpy
+import tomllib
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.packaging.imports import ROOT, distribution, loaded_by, normalized, third_party
+
+EXTRAS = {"avro", "bigquery", "gcs", "spark"}
+"""What users install."""
+
+NOT_IMPORTED = {
+    "coverage": "started as a program",
+    "import-linter": "started as a program",
+    "mkdocs": "started as a program",
+    "mypy": "started as a program",
+    "pytest-timeout": "a plugin",
+    "ruff": "started as a program",
+    "setuptools": "pip builds wheels with it",
+    "pandas": "PySpark imports it",
+    "types-pyyaml": "mypy reads it",
+}
+"""Requirements of tests that no test imports, and why they are needed."""
+
+
+@cache
+def project(folder: str = ".") -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def declared(*extras: str, folder: str = ".") -> set[str]:
+    """The names of a distribution's dependencies, and of those of some of its extras."""
+    groups = [project(folder)["dependencies"], *(project(folder)["optional-dependencies"][extra] for extra in extras)]
+    names = {normalized(re.split(r"[\[<>=]", requirement)[0]) for group in groups for requirement in group}
+    return names - {"spanner-cdc-spark"}
+
+
+def imported(*packages: str) -> dict[str, str]:
+    """The distributions that packages import, each with a module that does."""
+    return {distribution(one.imported): one.importer for package in packages for one in third_party(package)}
+
+
+def test_what_the_connector_and_the_sinks_import_is_declared_and_nothing_else_is() -> None:
+    found = imported("connector", "spark_sink")
+    assert {name: module for name, module in found.items() if name not in declared(*EXTRAS)} == {}
+    assert declared(*EXTRAS) - found.keys() == set()
+
+
+def test_what_the_emulator_imports_is_declared_beside_what_the_connector_brings() -> None:
+    found = imported("emulator")
+    brought = declared(*EXTRAS) | declared("container", folder="testing")
+    assert {name: module for name, module in found.items() if name not in brought} == {}
+    assert declared("container", folder="testing") - found.keys() == set()
+
+
+def test_what_tests_and_benchmarks_import_is_declared_and_nothing_else_is() -> None:
+    found = imported("connector", "spark_sink", "emulator", "tests", "benchmarks")
+    everything = declared(*project()["optional-dependencies"])
+    assert {name: module for name, module in found.items() if name not in everything} == {}
+    assert everything - found.keys() == NOT_IMPORTED.keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "extras"),
+    [
+        ("connector.cli", ()),
+        ("connector.api.commands", ()),
+        ("connector.api.stream", ()),
+        ("connector.workers.worker", ()),
+        ("connector.storage.gcs", ("gcs",)),
+        ("spark_sink", ()),
+        ("spark_sink.files.sink_type", ()),
+        ("spark_sink.bigquery.sink_type", ()),
+        ("spark_sink.run", ("spark",)),
+        ("spark_sink.files.delivery", ("spark",)),
+        ("spark_sink.bigquery.delivery", ("spark", "bigquery")),
+    ],
+)
+def test_a_module_loads_with_only_the_extras_that_its_use_names(module: str, extras: tuple[str, ...]) -> None:
+    loaded = {distribution(one.imported): one.importer for one in loaded_by(module)}
+    assert {name: importer for name, importer in loaded.items() if name not in declared(*extras)} == {}
+
+
+def test_all_is_every_extra_that_users_install() -> None:
+    assert declared("all") == declared()
+    (everything,) = project()["optional-dependencies"]["all"]
+    assert set(re.findall(r"\[(.*)\]", everything)[0].split(",")) == EXTRAS
+    assert project()["optional-dependencies"].keys() == EXTRAS | {"all", "bench", "dev"}
+
+
+def test_both_distributions_have_one_version_and_the_same_lower_bounds() -> None:
+    assert project("testing")["version"] == project()["version"]
+    dependencies = set(project("testing")["dependencies"])
+    own = f"spanner-cdc-spark=={project()['version']}"
+    assert own in dependencies
+    container = project("testing")["optional-dependencies"]["container"]
+    assert dependencies - {own} | set(container) <= set(project()["optional-dependencies"]["dev"])
+
+
+def test_every_requirement_of_every_extra_has_a_lower_bound_that_is_tested(capsys: pytest.CaptureFixture[str]) -> None:
+    script = runpy.run_path(str(ROOT / ".ci" / "lower_bounds.py"))
+    script["main"]()
+    tested = {normalized(line.partition("==")[0]) for line in capsys.readouterr().out.split()}
+    untested = {normalized(name) for name in script["NOT_NEEDED"]}
+    assert declared(*project()["optional-dependencies"]) == tested | untested
