@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -76,6 +76,15 @@ test-spark-versions: setup
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
 	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
 	done
+
+# What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
+SNIPPETS := $(VENV)/snippets
+SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
+
+test-snippets: wheel
+	@$(PYTHON) -m venv --clear $(SNIPPETS)
+	@$(SNIPPETS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
+	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN)
 
 lint: setup
 	@$(BIN)/ruff format --check .

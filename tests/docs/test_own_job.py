@@ -1,8 +1,6 @@
 """The Spark job of the guide is the program that the page shows, and delivers each change once."""
 
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,8 @@ import pytest
 
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
-from tests.docs.pages import ROOT, blocks
+from tests.docs.clean import BIN, environment, shown
+from tests.docs.pages import ROOT
 from tests.spark_sink.spools import NAME, START, SpoolMaker, record
 
 SCRIPT = ROOT / "docs" / "guide" / "examples" / "own_job.py"
@@ -25,19 +24,16 @@ def singers(at: int, keys: range, mod_type: str = "INSERT") -> DataChangeRecord:
 
 
 def test_the_page_shows_the_program() -> None:
-    shown = [block.text for block in blocks("python") if block.place.startswith("docs/guide/own-spark-job.md")]
-    assert shown == [SCRIPT.read_text()]
+    assert shown("docs/guide/own-spark-job.md", "python") == [SCRIPT.read_text()]
 
 
 @pytest.mark.spark
 def test_each_change_is_there_once_though_spark_repeats_a_micro_batch(tmp_path: Path) -> None:
     spool, lake, checkpoint = SpoolMaker(tmp_path / "spool"), tmp_path / "lake", tmp_path / "checkpoint"
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts twice as fast
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": java}
 
     def run() -> str:
-        command = [sys.executable, str(SCRIPT), str(tmp_path / "spool"), str(lake), str(checkpoint)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        command = [str(BIN / "python"), str(SCRIPT), str(tmp_path / "spool"), str(lake), str(checkpoint)]
+        done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -3,8 +3,9 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.docs.clean import BIN
 
 PAGE = Path(__file__).parents[3] / "docs" / "embedding.md"
 _PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,7 +33,7 @@ def started(folder: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
     """Starts a program of the page in a folder."""
     env = {key: value for key, value in os.environ.items() if key != "SPANNER_EMULATOR_HOST"}
     return subprocess.Popen(
-        [sys.executable, "-W", "error", name, *arguments],
+        [str(BIN / "python"), "-W", "error", name, *arguments],
         cwd=folder,
         env=env,
         text=True,
