@@ -52,6 +52,9 @@ def pause_command(*, common: Common, target: str, waits: bool) -> None:
 def _waited(spool: Spool) -> str:
     while True:
         record = state_of(spool).as_seen(time.time_ns(), pause_requested=True)
+        if record.state in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
+            failed = f"the daemon has failed: {record.reason.rstrip('.')}"
+            raise SpoolError(failed, hint="One that is started reads nothing until `spanner-cdc resume`.")
         if record.state not in ALIVE or record.state is StreamState.PAUSED:
             return f"{record.state}: {record.reason}"
         if pause_of(spool) is None:

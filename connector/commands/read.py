@@ -7,7 +7,7 @@ spool is full it waits for its consumers, and warns how long Spanner's retention
 import functools
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,10 +125,12 @@ async def read(
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
-        await finished_in_thread(functools.partial(_remember, spool, metrics))
+        with suppress(FileNotFoundError):  # before a state is recorded: the spool may be another stream's
+            await finished_in_thread(functools.partial(spool.check_source, config.source.name))
         async with (
-            serving(config, metrics),
             living(spool, stop) as life,
+            _remembered(spool, metrics),
+            serving(config, metrics),
             watching(life, spool, metrics),
         ):
             metrics.state = lambda: life.record
@@ -183,8 +185,14 @@ def _is_at_its_end(start: _Start) -> bool:
     return True
 
 
-def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
+@asynccontextmanager
+async def _remembered(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
     """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
+    await finished_in_thread(functools.partial(_remember, spool, metrics))
+    yield
+
+
+def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
     metrics.newest_epoch = spool.latest()
     if metrics.newest_epoch:
         metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from connector.commands.threads import finished_in_thread
-from connector.core.health.states import NEVER, StateRecord, StreamState, failed
+from connector.core.health.states import END_REACHED, NEVER, StateRecord, StreamState, failed
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
 from connector.reader.stopping import Stop, Stoppable
@@ -215,7 +215,7 @@ async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
         raise
     finally:
         await _ended(breathing)
-    why = "the daemon was stopped" if stop.requested else "the configured end is reached"
+    why = "the daemon was stopped" if stop.requested else END_REACHED
     await life.enter(StreamState.NOT_STARTED, reason=why)
 
 

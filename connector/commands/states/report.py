@@ -7,7 +7,7 @@ from pathlib import Path
 from connector.commands.checks.needs import sections_of
 from connector.config.loading import load
 from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
-from connector.core.health.states import StateRecord, StreamState
+from connector.core.health.states import StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
@@ -17,7 +17,6 @@ from connector.spool.sink_report import report_of
 from connector.spool.summaries import held_bytes
 
 Report = dict[str, object]
-_WELL = (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING)
 _SHOWN_ERRORS = 20
 
 
@@ -51,7 +50,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
     """
     facts = facts_of(spool, max_bytes, time.time_ns() if now is None else now)
     raised = alarms(facts)
-    is_well = facts.state.state in _WELL and not any(alarm.severity == "ERROR" for alarm in raised)
+    is_well = facts.state.is_well and not any(alarm.severity == "ERROR" for alarm in raised)
     report: Report = {
         "spool": {"path": spool.path, "bytes": facts.spool_bytes},
         "state": _state(facts.state),

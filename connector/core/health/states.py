@@ -33,6 +33,9 @@ class StreamState(StrEnum):
     """A daemon has ended with an error that a restart meets again."""
 
 
+END_REACHED = "the configured end is reached"
+"""The reason of a stream that has ended because it is complete."""
+
 ALIVE = (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING, StreamState.PAUSED)
 """The states in which a daemon runs."""
 
@@ -59,6 +62,13 @@ class StateRecord:
     hint: str = ""
     seen: int = 0
     retention: int = 0
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the daemon works, or has done all that it was to do."""
+        if self.state is StreamState.NOT_STARTED:
+            return self.reason == END_REACHED
+        return self.state in (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING)
 
     def to(self, state: StreamState, now: int, *, reason: str = "", hint: str = "") -> "StateRecord":
         """The record of a state that begins now; of the same state and reason it began before."""

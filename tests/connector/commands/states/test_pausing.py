@@ -84,6 +84,7 @@ def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mod
         assert daemon.wait(timeout=60).code == 0, daemon.said
     assert_delivered(spool, scenario.committed, value_capture_type="NEW_ROW")
     assert report(config)["state"]["reason"] == "the configured end is reached"  # type: ignore[index]
+    assert run("status", config).code == 0  # it has done all that it was to do
 
 
 def test_status_is_of_use_to_somebody_who_has_never_seen_the_project(tmp_path: Path) -> None:
@@ -129,11 +130,23 @@ def test_an_error_that_ends_the_daemon_is_its_state_and_is_kept(tmp_path: Path) 
     assert found["state"]["name"] == "Failed permanently"  # type: ignore[index]
     assert "NoSuch" in str(found["state"]["reason"])  # type: ignore[index]
     assert found["health"]["healthy"] is False  # type: ignore[index]
+    paused = run("pause", config, "--wait")
+    assert (paused.code, paused.complaint.startswith("spanner-cdc: the daemon has failed: ")) == (1, True)
     (event,) = errors_of(Spool.at(tmp_path / "spool"))
     assert (event.code, event.severity) == ("daemon_failed", "ERROR")
     listed = run("status", config, "--errors")
     assert listed.code == 1
     assert b" ERROR daemon_failed: " in listed.out
+
+
+def test_a_configuration_of_another_stream_leaves_the_state_of_a_spool_alone(tmp_path: Path) -> None:
+    with served(5) as (scenario, sample):
+        config = configured(tmp_path, sample, scenario)
+        assert run("read", config, timeout=60).code == 0
+        before = (tmp_path / "spool" / "state.json").read_bytes()
+        other = {"change_stream": "Another", "start": "now"}
+        assert run("read", configuration(tmp_path, sample, source=other)).code == 2
+    assert (tmp_path / "spool" / "state.json").read_bytes() == before
 
 
 def test_resuming_what_is_not_paused_says_so(tmp_path: Path) -> None:
