@@ -33,6 +33,7 @@ from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseEr
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
+from connector.telemetry.spans import span
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.registration import cores_of, with_cores
 from spark_sink.session import need_java, session, stop_session
@@ -283,7 +284,9 @@ class Sink:
             if self._stopping.is_set():  # an error, so that Spark does not commit the batch
                 raise SinkError("the sink is stopping")
             self._check()
-            summary = self._delivery.run(reports)
+            with span("deliver batch") as delivering:
+                delivering.set_attributes({"spanner_cdc.sink": self._delivery.consumer, "spanner_cdc.batch": batch})
+                summary = self._delivery.run(reports)
             self._done = batch
             self._has_delivered.set()
         if summary:

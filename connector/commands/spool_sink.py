@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import reports_of
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.spans import span
 
 PRUNE_INTERVAL = 1.0
 """Seconds between two prunings."""
@@ -126,18 +127,7 @@ class SpoolSink:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
         if self._key_order is not None:
             await self._key_order.learn(self.writer.registry, epoch.changes)
-        async with self._lock:
-            manifest = await finished_in_thread(functools.partial(self._seal, epoch, cut, final=final))
-        self.watermark = epoch.high
-        self._metrics.newest_epoch = manifest.epoch
-        self._metrics.spool_bytes = self.writer.bytes
-        _log.debug(
-            "epoch sealed",
-            epoch=manifest.epoch,
-            rows=manifest.rows,
-            bytes=manifest.size,
-            watermark=format_rfc3339(manifest.watermark_high),
-        )
+        await self._sealed(functools.partial(self._seal, epoch, cut, final=final))
 
     def _seal(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> Manifest:
         try:
@@ -152,11 +142,20 @@ class SpoolSink:
         Raises:
             SpoolError: the schemas that were found are not those that the segments name.
         """
-        async with self._lock:
-            manifest = await finished_in_thread(functools.partial(self._seal_written, written))
-        self.watermark = written.high
+        await self._sealed(functools.partial(self._seal_written, written))
+
+    async def _sealed(self, seal: Callable[[], Manifest]) -> None:
+        with span("seal epoch") as sealing:
+            async with self._lock:
+                manifest = await finished_in_thread(seal)
+            high, lag = manifest.watermark_high, (time.time_ns() - manifest.watermark_high) / SECOND
+            counts = {"epoch": manifest.epoch, "mods": manifest.rows, "bytes": manifest.size}
+            sealing.set_attributes({f"spanner_cdc.{name}": n for name, n in {**counts, "lag_seconds": lag}.items()})
+        self.watermark = high
         self._metrics.newest_epoch = manifest.epoch
         self._metrics.spool_bytes = self.writer.bytes
+        rows, size = manifest.rows, manifest.size
+        _log.debug("epoch sealed", epoch=manifest.epoch, rows=rows, bytes=size, watermark=format_rfc3339(high))
 
     def _seal_written(self, written: WrittenEpoch) -> Manifest:
         registry = self.writer.registry

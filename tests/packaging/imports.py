@@ -55,7 +55,7 @@ def loaded_by(module: str) -> set[Import]:
 
 @cache
 def distribution(module: str) -> str:
-    """Returns the name of the distribution that has a module; namespace packages such as ``google`` have many.
+    """Returns the name of the distribution that has a module; namespace packages such as ``google`` are of many.
 
     Without an installed one it is the module's own name, as for most distributions.
     """
@@ -84,11 +84,11 @@ def _of_top_level() -> Mapping[str, list[str]]:
 
 @cache
 def _of_files() -> dict[str | None, str]:
-    google = set(_of_top_level()["google"])
+    shared = {name for names in _of_top_level().values() if len(set(names)) > 1 for name in names}
     return {
         str(one.locate_file(path)): normalized(one.metadata["Name"])
         for one in metadata.distributions()
-        if one.metadata["Name"] in google
+        if one.metadata["Name"] in shared
         for path in one.files or ()
         if path.suffix == ".py"
     }
@@ -117,7 +117,7 @@ def _module(module: str, name: str) -> str:
     if module.partition(".")[0] in OWN:
         path = ROOT.joinpath(*module.split("."), name)
         return f"{module}.{name}" if path.with_suffix(".py").exists() or path.is_dir() else module
-    if module.partition(".")[0] != "google":
+    if len(set(_of_top_level().get(module.partition(".")[0], ()))) < 2:
         return module
     try:
         found = util.find_spec(f"{module}.{name}")

@@ -1,4 +1,4 @@
-"""Builds the project's wheels from the files that git lists, without a network."""
+"""Builds the project's wheels from the files that git lists, and without a network."""
 
 import shutil
 import subprocess
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.house.project import ROOT, files
 
-SOURCES = ("connector", "docs", "emulator", "pyproject.toml", "spark_sink", "testing")
+FOLDERS = ("connector", "docs", "emulator", "spark_sink")
+PROJECTS = ("pyproject.toml", "testing/README.md", "testing/pyproject.toml")
 
 
 def why_not() -> str | None:
@@ -29,11 +30,10 @@ def build(folder: Path) -> tuple[Path, Path]:
     Returns:
         The folders of the service's and of the testing distribution.
     """
-    for path in files():
-        if path.parts[0] in SOURCES:
-            copy = folder / "sources" / path
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, copy)
+    for path in (*map(Path, PROJECTS), *(path for path in files() if path.parts[0] in FOLDERS)):
+        copy = folder / "sources" / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, copy)
     service, testing = folder / "sources", folder / "sources" / "testing"
     return _unpacked(service, folder / "service"), _unpacked(testing, folder / "testing")
 

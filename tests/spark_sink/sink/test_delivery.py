@@ -5,11 +5,15 @@ from queue import SimpleQueue
 from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connector.config import validated
 from connector.spool import consumers
+from connector.telemetry import spans
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import FileDelivery
 from spark_sink.run import Event, Events, Sink
@@ -63,3 +67,17 @@ def test_a_sink_ends_when_what_it_drains_is_delivered_whatever_else_there_is(spo
     sink._deliver(cast("StreamingQuery", Query()), events)
     assert events.get_nowait() is Event.QUERY_ENDED
     assert sink._is_drained
+
+
+def test_a_micro_batch_has_a_span_with_its_number_and_the_sinks_name(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
+    delivery = delivery_of(spool, tmp_path, 0)
+    monkeypatch.setattr(delivery, "run", lambda reports: "")
+    Sink(cast("SparkSession", None), delivery._config, delivery)._write(cast("DataFrame", None), 7)
+    (span,) = exporter.get_finished_spans()
+    assert span.name == "deliver batch"
+    assert dict(span.attributes or {}) == {"spanner_cdc.sink": "files", "spanner_cdc.batch": 7}
