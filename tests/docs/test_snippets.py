@@ -1,4 +1,4 @@
-"""The pieces of Python in README and docs run as they stand, with the names and paths of a test put in."""
+"""The snippets of Python in README and docs run as they stand, with the names and paths of a test put in."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def python(folder: Path, program: str, **more: str) -> str:
 
 @pytest.mark.emulator
 @pytest.mark.spark
-def test_pieces_for_spark_run_in_a_session(database: MakeDatabase, tmp_path: Path) -> None:
+def test_snippets_for_spark_run_in_a_session(database: MakeDatabase, tmp_path: Path) -> None:
     SpoolMaker(tmp_path / "spool").fill(2)
     sample = database()
     workload = Workload(sample, seed=4)
@@ -94,13 +94,13 @@ def _rows(workload: Workload) -> set[tuple[str, int]]:
     return rows
 
 
-def test_the_piece_for_a_python_program_resumes_by_a_checkpoint(tmp_path: Path) -> None:
+def test_the_snippet_for_a_python_program_resumes_by_a_checkpoint(tmp_path: Path) -> None:
     block = textwrap.indent(shown("README.md", "python")[1], "    ")
     with serving(drawn()) as server:
         written(tmp_path / "config.yaml", settings(server))
         assert int(python(tmp_path, ASYNC.format(block=block))) > 0
 
 
-def test_the_piece_for_tests_of_ones_own_serves_a_scenario(tmp_path: Path) -> None:
+def test_the_snippet_for_tests_of_ones_own_serves_a_scenario(tmp_path: Path) -> None:
     (block,) = shown("docs/testing.md", "python")
     assert int(python(tmp_path, f"{block}\nprint(len(scenario.committed))")) > 0
