@@ -4,9 +4,12 @@ Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer
 """
 
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 
 import click
 
+from connector import log
 from connector.cli.common import INTERRUPTED, fail
 from connector.cli.proof import audit_command, verify_command
 from connector.cli.self_test import self_test_command
@@ -42,6 +45,10 @@ for _command in (
     cli.add_command(_command)
 
 
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
+
+
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
     collect_rarely()
@@ -51,6 +58,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.UsageError as error:
+        log.configure(json=_wants_json(sys.argv[1:]), verbose=False)  # click has not come to the option
         where = error.ctx.command_path if error.ctx else "spanner-cdc"
         fail(f"{error.format_message()} Try {where} --help", error.exit_code, verbose=False)
     except (click.Abort, KeyboardInterrupt):

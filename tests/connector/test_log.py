@@ -98,13 +98,20 @@ def test_what_an_exception_says_is_in_no_line() -> None:
             assert "4711" not in line
 
 
-def test_errors_of_a_command_are_lines_of_json_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "connector", "read", str(tmp_path / "missing.yaml"), "--log-format", "json"]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["read", "missing.yaml", "--log-format", "json"], "missing.yaml"),
+        (["read", "missing.yaml", "--strat", "now", "--log-format=json"], "--strat"),
+    ],
+)
+def test_errors_of_a_command_are_lines_of_json_too(arguments: list[str], words: str) -> None:
+    command = [sys.executable, "-m", "connector", *arguments]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
     assert done.returncode == 2
     (line,) = [orjson.loads(line) for line in done.stderr.splitlines()]
     assert (line["severity"], line["action"], line["exit_code"]) == ("ERROR", "command_failed", 2)
-    assert "missing.yaml" in line["message"]
+    assert words in line["message"]
 
 
 def test_what_children_write_past_the_log_becomes_json(capfd: pytest.CaptureFixture[str]) -> None:
