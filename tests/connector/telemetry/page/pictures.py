@@ -6,26 +6,41 @@ Those that docs/reference/status-page.md shows are written with the name that it
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tests.connector.telemetry.page.browser import opened
 from tests.connector.telemetry.page.samples import ALARMS, STATES, running, young
 
 
+class Shot(NamedTuple):
+    """What is shown, and on which screen."""
+
+    status: dict[str, Any]
+    width: int = 1000
+    height: int = 1250
+    dark: bool = False
+
+    def take(self, picture: Path, profile: Path) -> None:
+        """Writes the picture; the browser's profile is a folder that may be removed."""
+        opened(self.status, profile, picture=picture, width=self.width, height=self.height, dark=self.dark)
+
+
+SHOTS: dict[str, Shot] = {
+    **{state.lower().replace(" ", "-"): Shot(running(state), height=1180) for state in STATES},
+    **{f"alarm-{alarm.replace('_', '-')}": Shot(running("Running", alarm)) for alarm in ALARMS},
+    "young": Shot(young(), height=900),
+    "dark": Shot(running("Running", "tables_stopped", "consumer_behind"), height=1300, dark=True),
+    "phone": Shot(running("Paused"), width=500, height=1900),
+}
+
+
 def main() -> None:
+    """Takes all of them."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile:
-        temporary = Path(profile)
-        for state in STATES:
-            name = state.lower().replace(" ", "-")
-            opened(running(state), temporary, picture=folder / f"{name}.png", width=1000, height=1180)
-        for alarm in ALARMS:
-            picture = folder / f"alarm-{alarm.replace('_', '-')}.png"
-            opened(running("Running", alarm), temporary, picture=picture, width=1000, height=1250)
-        opened(young(), temporary, picture=folder / "young.png", width=1000, height=900)
-        dark = running("Running", "tables_stopped", "consumer_behind")
-        opened(dark, temporary, picture=folder / "dark.png", dark=True, width=1000, height=1300)
-        opened(running("Paused"), temporary, picture=folder / "phone.png", width=500, height=1900)
+        for name, shot in SHOTS.items():
+            shot.take(folder / f"{name}.png", Path(profile))
 
 
 if __name__ == "__main__":
