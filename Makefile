@@ -14,10 +14,13 @@ demo: setup
 SERVICES := tests/spark_sink/backfill tests/spark_sink/files tests/integration/bigquery
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# COVERAGE=1 measures branch coverage and prints a summary, as CI does. Untraced are tests that measure processor time, that are
+# COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Untraced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 UNTRACED := tests/benchmarks tests/faults tests/integration tests/packaging tests/peers tests/property tests/soak \
   tests/connector/spool/test_summaries.py
+SNIPPETS := $(VENV)/snippets
+SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
+
 ifdef COVERAGE
 export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
 PYTEST := -m coverage run -m pytest
@@ -27,11 +30,11 @@ endif
 
 test: lint
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced
+	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced test-snippets
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
 test-rest:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(UNTRACED))
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(UNTRACED) $(SHOWN))
 
 test-spark-services:
 	@$(BIN)/python $(PYTEST) $(SERVICES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
@@ -78,13 +81,10 @@ test-spark-versions: setup
 	done
 
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
-SNIPPETS := $(VENV)/snippets
-SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
-
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
 	@$(SNIPPETS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
-	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN)
+	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 lint: setup
 	@$(BIN)/ruff format --check .
