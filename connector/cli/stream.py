@@ -12,7 +12,8 @@ from connector.cli.common import (
     print_report,
     until_stopped,
 )
-from connector.commands import reports
+from connector.commands.discovering.objects import discovered
+from connector.commands.discovering.text import streams_text
 from connector.commands.tail import tail
 from connector.config.loading import validated
 from connector.core.position import Position
@@ -86,8 +87,8 @@ def _position(text: str) -> Position:
 def discover_command(*, common: Common, as_json: bool, **source: object) -> None:
     """Lists the change streams of a database.
 
-    With their options, and the tables, columns and keys that they watch.
+    With their options, the tables, columns and keys that they watch, and the types that they become in each sink.
     """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
-    streams = asyncio.run(reports.discovered(config.source, emulator_host=common.emulator_host))
-    print_report(streams, reports.streams_text(streams), as_json=as_json)
+    streams = asyncio.run(discovered(config.source, emulator_host=common.emulator_host))
+    print_report(streams, streams_text(streams), as_json=as_json)

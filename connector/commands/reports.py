@@ -1,15 +1,12 @@
-"""The reports of ``discover`` and ``spool``, as data and as text."""
+"""The report of ``spool``, as data and as text."""
 
 import time
 from collections.abc import Collection, Iterable
 
 from connector.backfill.records import backfills, healing
 from connector.commands.backfill_report import described, healed, lines_of
-from connector.config.sections import SourceConfig
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
-from connector.spanner.client import SpannerClient
-from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
 from connector.spool import consumers
 from connector.spool.gaps import gaps
 from connector.spool.late_store import late_report
@@ -18,55 +15,6 @@ from connector.spool.summaries import EpochSummary, held_bytes
 
 Report = dict[str, object]
 _SHOWN_EPOCHS = 20
-
-
-async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
-    """Describes the change streams of a database.
-
-    Raises:
-        SpannerCdcError: it cannot be reached.
-    """
-    client = SpannerClient.of(config, emulator_host)
-    async with client.connected():
-        dialect = await dialect_of(client)
-        return [_stream(stream, dialect.name) for stream in await change_streams(client, dialect)]
-
-
-def _stream(stream: ChangeStream, dialect: str) -> Report:
-    return {
-        "change_stream": stream.name,
-        "dialect": dialect,
-        "retention_period": stream.retention_period,
-        "value_capture_type": stream.value_capture_type,
-        "partition_mode": stream.partition_mode,
-        "tables": [
-            {
-                "table": table.table,
-                "primary_keys": list(table.primary_keys),
-                "columns": [{"name": column.name, "type": column.type} for column in table.columns],
-            }
-            for table in stream.tables
-        ],
-    }
-
-
-def streams_text(streams: Iterable[Report]) -> str:
-    """The description of change streams, as text."""
-    lines: list[str] = []
-    for stream in streams:
-        lines.append(
-            f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
-            f"  retention {stream['retention_period']}  {stream['partition_mode']}"
-        )
-        tables = stream["tables"]
-        assert isinstance(tables, list)
-        for table in tables:
-            columns = ", ".join(
-                f"{column['name']}{'*' if column['name'] in table['primary_keys'] else ''}"
-                for column in table["columns"]
-            )
-            lines.append(f"  {table['table']}({columns})")
-    return "\n".join(lines) or "no change streams"
 
 
 def spool_report(spool: Spool) -> Report:

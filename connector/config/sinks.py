@@ -171,6 +171,14 @@ class SinkType(ABC, Generic[C]):
         """What users should know before they read what the sink writes; asks nobody."""
         return []
 
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """The type of each column in the destination with default options, by the name of a format or of the sink."""
+        return {}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """What keeps a table out of the destination with default options, each in a sentence."""
+        return []
+
     def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
         """Estimates the use of the destination's quotas, and what it costs; may call the destination."""
         return []

@@ -1,8 +1,8 @@
 """Reads INFORMATION_SCHEMA: a database's dialect, its change streams, and the tables that they watch."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from connector.core.dialects import DIALECTS, IMMUTABLE, Dialect
@@ -46,13 +46,17 @@ class MetadataAsOf:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStream:
-    """A change stream: its options, set or default, and the tables that it watches at present."""
+    """A change stream: its options, set or default, and the tables that it watches at present.
+
+    ``data_types`` has the type of each column as the database spells it, by the names of table and column.
+    """
 
     name: str
     retention_period: str
     value_capture_type: str
     partition_mode: str
     tables: tuple[TableSchema, ...]
+    data_types: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 async def dialect_of(client: Metadata) -> Dialect:
@@ -92,7 +96,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
     watched_columns = await client.rows(
         "SELECT change_stream_name, table_schema, table_name, column_name FROM information_schema.change_stream_columns"
     )
-    tables = await _tables(client, dialect)
+    tables, data_types = await _tables(client, dialect)
     out = []
     for name, everything in sorted(streams, key=lambda row: str(row[0])):
         whole = {
@@ -116,6 +120,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
                 option.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE),
                 option.get("partition_mode", IMMUTABLE),
                 tuple(chosen),
+                data_types,
             )
         )
     return out
@@ -152,8 +157,10 @@ async def primary_keys(client: Metadata, dialect: Dialect) -> dict[str, tuple[st
     return {table: tuple(column for _, column in sorted(key)) for table, key in keys.items()}
 
 
-async def _tables(client: Metadata, dialect: Dialect) -> list[TableSchema]:
+async def _tables(client: Metadata, dialect: Dialect) -> tuple[list[TableSchema], Mapping[tuple[str, str], str]]:
+    """The tables, and the type of each column as the database spells it."""
     keys = await primary_keys(client, dialect)
+    spelled: dict[tuple[str, str], str] = {}
     columns: dict[str, list[ColumnType]] = defaultdict(list)
     for schema, table, column, position, kind, generated in await client.rows(
         "SELECT c.table_schema, c.table_name, c.column_name, c.ordinal_position, c.spanner_type, c.is_generated"
@@ -168,7 +175,8 @@ async def _tables(client: Metadata, dialect: Dialect) -> list[TableSchema]:
         # A change stream does not watch generated columns; an unknown type is taken from the first record.
         if type_json is not None and (is_key or generated == "NEVER"):
             columns[name].append(ColumnType(str(column), type_json, is_key, int(str(position))))
-    return [TableSchema.of(name, found, keys.get(name, ())) for name, found in sorted(columns.items())]
+            spelled[name, str(column)] = str(kind)
+    return [TableSchema.of(name, found, keys.get(name, ())) for name, found in sorted(columns.items())], spelled
 
 
 def dialect_name(dialect: Dialect, schema: object, table: object) -> str:

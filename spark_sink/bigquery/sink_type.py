@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
+from connector.core.schemas import TableSchema
 from spark_sink.bigquery import checks
 from spark_sink.bigquery.config import BigQueryConfig, check_options
-from spark_sink.bigquery.tables.table import MERGE
+from spark_sink.bigquery.tables.table import MERGE, bigquery_table, table_errors
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
     from connector.config.replicas import Replica
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
+
+_BY_DEFAULT = BigQueryConfig(type="bigquery", dataset="any").table_options()
 
 
 class BigQuerySink(SparkSinkType[BigQueryConfig]):
@@ -42,6 +45,15 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` needs whole rows."""
         return sink.mode == MERGE
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """In BigQuery's SQL."""
+        made = bigquery_table(table, _BY_DEFAULT)
+        return {"bigquery": {column.name: column.field.type_text for column in made.columns}}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """What keeps it from being merged."""
+        return list(table_errors(bigquery_table(table, _BY_DEFAULT), _BY_DEFAULT))
 
     def stream_errors(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
         """Tables that BigQuery cannot hold, and partial rows."""

@@ -1,11 +1,11 @@
 """What ``spanner-cdc check`` and ``run`` say about a file sink before it writes. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from connector.config.sinks import WatchedStream
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import collisions
+from connector.envelope.avro_schema import AVRO_TYPES, collisions
 from spark_sink.files.config import FilesConfig
 
 WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -48,3 +48,36 @@ def _timestamp_keys(table: TableSchema) -> list[str]:
     """The columns of a table's key that are timestamps."""
     keys = (column for column in table.columns if column.is_primary_key)
     return [column.name for column in keys if SpannerType.parse(column.type) == SpannerType(ColumnKind.TIMESTAMP)]
+
+
+JSON_TYPES: Mapping[ColumnKind, str] = {
+    ColumnKind.BOOL: "true or false",
+    ColumnKind.INT64: "number",
+    ColumnKind.FLOAT32: "number, or NaN as text",
+    ColumnKind.FLOAT64: "number, or NaN as text",
+    ColumnKind.NUMERIC: "text of digits",
+    ColumnKind.PG_NUMERIC: "text of digits",
+    ColumnKind.STRING: "text",
+    ColumnKind.BYTES: "base64",
+    ColumnKind.DATE: "text",
+    ColumnKind.TIMESTAMP: "text",
+    ColumnKind.JSON: "nested JSON",
+    ColumnKind.UUID: "text",
+    ColumnKind.INTERVAL: "text",
+    ColumnKind.ENUM: "number",
+    ColumnKind.PROTO: "base64",
+    ColumnKind.UNKNOWN: "as Spanner gives it",
+}
+"""What a value is in a JSON line (docs/files.md)."""
+
+
+def json_types(table: TableSchema) -> dict[str, str]:
+    """What each column is in JSON lines; an array is an array of it."""
+    types = {column.name: SpannerType.parse(column.type) for column in table.columns}
+    return {name: f"{'array: ' if one.is_array else ''}{JSON_TYPES[one.kind]}" for name, one in types.items()}
+
+
+def avro_types(table: TableSchema) -> dict[str, str]:
+    """The Avro type of each column; an array is the text of a JSON array unless ``sink.arrays`` says otherwise."""
+    types = {column.name: SpannerType.parse(column.type) for column in table.columns}
+    return {name: "json" if one.is_array else AVRO_TYPES[one.kind].name for name, one in types.items()}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import Location, WatchedStream
+from connector.core.schemas import TableSchema
+from connector.envelope.avro_schema import collisions
 from connector.storage.locations import in_cloud_storage
 from spark_sink.files import checks
 from spark_sink.files.config import FilesConfig, check_options
@@ -53,6 +55,14 @@ class FilesSink(SparkSinkType[FilesConfig]):
     def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
         """Columns whose names collide in Avro."""
         return checks.faults_of_names(sink, stream.tables)
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """In JSON lines, and in Avro."""
+        return {"jsonl": checks.json_types(table), "avro": checks.avro_types(table)}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """Names that collide in Avro."""
+        return list(collisions(table))
 
     def warnings(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
         """Partial rows, and keys that Avro would cut."""

@@ -48,9 +48,16 @@ def test_discover_reports_streams_with_their_options_tables_columns_and_keys(
         table.name: ([column.name for column in table.key], [column.name for column in table.columns])
         for table in sample.tables
     }
-    text = run("discover", *options(sample))
-    assert text.code == 0
-    assert b"sales.Invoices(InvoiceId*" in text.out
+    (schema,) = [one for one in stream["spannerDatabase"]["schemas"] if one["schema"] == "sales"]
+    (invoices,) = [one for one in schema["tables"] if one["table"] == "Invoices"]
+    key = {"googlesql": "INT64", "postgresql": "bigint"}[dialect]
+    first = {"column": "InvoiceId", "dataType": key, "isPrimaryKey": True, "ordinalPosition": 1}
+    assert invoices["columns"][0] == first
+    columns = {column["name"]: column for table in stream["tables"] for column in table["columns"]}
+    assert columns["InvoiceId"]["sinks"] == {"jsonl": "number", "avro": "long", "bigquery": "INT64"}
+    assert all(column["data_type"] and column["unified_type"] for column in columns.values())
+    text = run("discover", *options(sample)).out.decode()
+    assert re.search(rf"^    InvoiceId\* +{key} +long +number +long +INT64$", text, re.MULTILINE)
 
 
 def test_spool_reports_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:

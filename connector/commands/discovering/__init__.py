@@ -1,0 +1,1 @@
+"""``spanner-cdc discover``: change streams, what they watch, and what sinks make of it."""

@@ -1,0 +1,115 @@
+"""What a database has to replicate, as data: its change streams, their tables and columns, and the types they become.
+
+A change stream's ``spannerDatabase`` has the objects and fields of Datastream's discover API
+(https://cloud.google.com/datastream/docs/reference/rest/v1/SpannerDatabase). ``tables`` says more of the same columns:
+the unified type, which is the one in Avro's header, and the type in each registered sink with its default options.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from connector.config.sections import SourceConfig
+from connector.config.sinks import SinkConfig, SinkType, sink_names, sink_type
+from connector.core.column_kinds import SpannerType
+from connector.core.dialects import Dialect
+from connector.core.schemas import TableSchema
+from connector.envelope.avro_schema import AVRO_TYPES
+from connector.errors import ConfigurationError
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
+
+Report = dict[str, object]
+
+
+async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
+    """Describes the change streams of a database.
+
+    Raises:
+        SpannerCdcError: it cannot be reached.
+    """
+    client = SpannerClient.of(config, emulator_host)
+    async with client.connected():
+        dialect = await dialect_of(client)
+        return [described(stream, dialect, sinks()) for stream in await change_streams(client, dialect)]
+
+
+def sinks() -> dict[str, SinkType[SinkConfig]]:
+    """The registered sinks that can be imported, by their names."""
+    found: dict[str, SinkType[SinkConfig]] = {}
+    for name in sink_names():
+        try:
+            found[name] = sink_type(name)
+        except ConfigurationError:  # `check` names it for a configuration that wants it
+            continue
+    return found
+
+
+def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkType[SinkConfig]]) -> Report:
+    """A change stream, its options, and the tables that it watches.
+
+    Args:
+        stream: the change stream.
+        dialect: of its database.
+        known: sinks, by their names.
+    """
+    return {
+        "change_stream": stream.name,
+        "dialect": dialect.name,
+        "retention_period": stream.retention_period,
+        "value_capture_type": stream.value_capture_type,
+        "partition_mode": stream.partition_mode,
+        "tables": [_table(table, stream, known) for table in stream.tables],
+        "spannerDatabase": _spanner_database(stream, dialect),
+    }
+
+
+def unified_type(type_json: str) -> object:
+    """The type of a column in Datastream's events, as an Avro schema has it; of an array its elements' in one."""
+    column = SpannerType.parse(type_json)
+    schema = AVRO_TYPES[column.kind].schema
+    return {"type": "array", "items": schema} if column.is_array else schema
+
+
+def _table(table: TableSchema, stream: ChangeStream, known: Mapping[str, SinkType[SinkConfig]]) -> Report:
+    types: dict[str, dict[str, str]] = defaultdict(dict)
+    problems = {}
+    for name, sink in known.items():
+        for variant, columns in sink.column_types(table).items():
+            for column, text in columns.items():
+                types[column][variant] = text
+        if found := list(sink.table_problems(table)):
+            problems[name] = found
+    report: Report = {
+        "table": table.table,
+        "primary_keys": list(table.primary_keys),
+        "columns": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "data_type": stream.data_types.get((table.table, column.name), ""),
+                "is_primary_key": column.is_primary_key,
+                "ordinal_position": column.ordinal_position,
+                "unified_type": unified_type(column.type),
+                "sinks": types[column.name],
+            }
+            for column in table.columns
+        ],
+    }
+    return report | ({"problems": problems} if problems else {})
+
+
+def _spanner_database(stream: ChangeStream, dialect: Dialect) -> Report:
+    schemas: dict[str, list[Report]] = defaultdict(list)
+    for table in stream.tables:
+        schema, _, name = table.table.rpartition(".")
+        columns = [
+            {
+                "column": column.name,
+                "dataType": stream.data_types.get((table.table, column.name), ""),
+                "isPrimaryKey": column.is_primary_key,
+                "ordinalPosition": column.ordinal_position,
+            }
+            for column in table.columns
+        ]
+        schemas[schema or dialect.unnamed_schema].append({"table": name, "columns": columns})
+    return {"schemas": [{"schema": schema, "tables": tables} for schema, tables in schemas.items()]}
