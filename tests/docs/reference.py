@@ -186,9 +186,9 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"```\n{path} {usage}\n```\n"
     yield "| option | meaning |\n|---|---|"
-    for parameter in command.get_params(context):
+    for parameter in command.params:  # without --help
         names, text = parameter.get_help_record(context) or ("", "")
-        if text and parameter.name != "help":
+        if text:
             yield f"| `{_code(names)}` | {_code(text)} |"
     yield ""
 
