@@ -46,6 +46,7 @@ def test_a_full_disk_ends_the_daemon_in_one_line_and_with_space_it_continues_wit
     big = BigRows(sample)
     source: Section = {"start": format_rfc3339(time.time_ns())}
     spool: Section = {"path": str(small_disk / "spool")}
+    (small_disk / "spool").mkdir()  # a new spool is refused where it has no room
     with reading(configuration(tmp_path, sample, source=source, spool=spool)) as daemon:
         for _ in range(10):
             big.commit(10)
@@ -75,6 +76,7 @@ def test_a_read_only_disk_is_reported_in_one_line_and_once_writable_the_daemon_c
     workload = Workload(sample, seed=61)
     source: Section = {"start": format_rfc3339(time.time_ns())}
     spool: Section = {"path": str(small_disk / "spool")}
+    (small_disk / "spool").mkdir()  # a new spool is refused where it has no room
     with reading(configuration(tmp_path, sample, source=source, spool=spool)) as daemon:
         workload.run(mods=10)
         daemon.until(lambda: bool(manifests(small_disk / "spool")), "an epoch")
@@ -83,8 +85,8 @@ def test_a_read_only_disk_is_reported_in_one_line_and_once_writable_the_daemon_c
     assert mount("-o", "remount,ro", str(small_disk)).returncode == 0
     workload.run(mods=10)
     again = run("read", configuration(tmp_path, sample, source=source, spool=spool))
-    assert again.code == 1
-    assert "Read-only file system" in again.complaint
+    assert again.code == 2
+    assert again.complaint.endswith("cannot be written to: its file system is read-only")
     assert mount("-o", "remount,rw", str(small_disk)).returncode == 0
     end: Section = {**source, "end": last_commit(workload)}
     assert run("read", configuration(tmp_path, sample, source=end, spool=spool)).code == 0

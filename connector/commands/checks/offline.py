@@ -101,7 +101,8 @@ def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[
     if not folder.is_dir():
         return [f"{field}: {folder} is not a folder"]
     if not os.access(folder, os.W_OK | os.X_OK):
-        return [f"{field}: {folder} cannot be written to"]
+        why = ": its file system is read-only" if os.statvfs(folder).f_flag & os.ST_RDONLY else ""
+        return [f"{field}: {folder} cannot be written to{why}"]
     free = shutil.disk_usage(folder).free
     if needs_room and free < _NEEDED_BYTES:
         return [f"{field}: only {free // 1_000_000} MB are free at {folder}"]
