@@ -14,6 +14,7 @@ demo: setup
 SERVICES := tests/spark_sink/backfill tests/spark_sink/files tests/integration/bigquery
 SPARK := tests/spark_sink tests/integration/bigquery
 
+# ALSO=test-lower-bounds runs that beside them, as CI does.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Untraced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 UNTRACED := tests/benchmarks tests/faults tests/integration tests/packaging tests/peers tests/property tests/soak \
@@ -30,7 +31,7 @@ endif
 
 test: lint
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced test-snippets
+	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced test-snippets $(ALSO)
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
 test-rest:
@@ -58,7 +59,8 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check comm
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 test-lower-bounds: $(OLDEST)/.installed
-	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS)
+	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
+	  >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."

@@ -23,6 +23,8 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
     log.pass_on()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised, too
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_py4js)
     as_json, _ = log.style()
     options = folder / "log4j2.properties"
     layout = _JSON if as_json else _TEXT
@@ -43,6 +45,11 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     for name, value in {**defaults, **config.config}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Whether a record is not of py4j, which logs some errors under no name."""
+    return record.name != "root" or f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 _MESSAGE = "%replace{%m}{(?s)(Exception|Error: |Traceback).*}{$1 (omitted)}"

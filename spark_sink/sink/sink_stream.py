@@ -80,7 +80,7 @@ class SinkStreamReader(EpochStreamReader):
         if (known is None or self._is_new) and start.epoch >= self._spool.floor():
             raise SpoolError(
                 f"Spark's checkpoint is at epoch {start.epoch}, but the spool at {self._spool.path} has no record of"
-                f" sink {self._consumer}, which was forgotten",
+                f" sink {self._consumer}: it was forgotten, or the spool was put back from an older copy",
                 hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {self._spool.floor()} on.",
             )
         if known is not None and start.epoch < known.epoch:

@@ -1,11 +1,13 @@
 """The log of a sink's process, of its tasks and of Spark: JSON throughout, and never a row's value."""
 
+import logging
 from pathlib import Path
 
 import orjson
 import pytest
 
 from connector.core.records import ColumnType
+from spark_sink import session
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import KEY, START, SpoolMaker, record
 
@@ -51,3 +53,12 @@ def test_every_line_at_verbose_is_json_and_none_holds_a_value_of_a_row(spool: Sp
     assert {"spark", "sink_ready", "epoch_is_a_gap", "sink_failed"} <= actions.keys(), actions.keys()
     assert actions["sink_failed"]["severity"] == "ERROR"
     assert {line["severity"] for line in lines} <= {"DEFAULT", "INFO", "WARNING", "ERROR"}
+
+
+def test_what_py4j_logs_under_no_name_is_not_logged_again() -> None:
+    def record(name: str, path: str) -> logging.LogRecord:
+        return logging.LogRecord(name, logging.ERROR, path, 1, "Exception while sending command.", None, None)
+
+    assert not session._is_not_py4js(record("root", "/lib/py4j/java_gateway.py"))
+    assert session._is_not_py4js(record("root", "/lib/other.py"))
+    assert session._is_not_py4js(record("spark_sink.run", "/lib/py4j/java_gateway.py"))
