@@ -16,7 +16,7 @@ before, for Spark asks again only when that micro-batch is done; after a restart
 import errno
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -248,9 +248,13 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         """The newest epoch, for the progress that Spark reports, with how far the query trails the clock.
 
         ``lag_seconds`` is from the watermark of the last epoch that was planned, or where none was, of the newest one.
+        A spool that cannot be read just now must not end the query: then nothing is reported.
         """
-        if not self._spool_id:
-            return None
+        with suppress(SpoolError, OSError):
+            return self._report() if self._spool_id else None
+        return None
+
+    def _report(self) -> dict[str, object]:
         newest = self._spool.latest()
         report = Offset(newest, self._spool_id).to_json()
         at = Offset.from_json(self._position).at if self._position else newest and self._identity(newest)
