@@ -20,10 +20,10 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
-from connector.spool.manifest import Manifest, watermark_of
+from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.source.admission import Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
@@ -251,18 +251,8 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         A spool that cannot be read just now must not end the query: then nothing is reported.
         """
         with suppress(SpoolError, OSError):
-            return self._report() if self._spool_id else None
+            return self._progress(self._position, self._clock()) if self._spool_id else None
         return None
-
-    def _report(self) -> dict[str, object]:
-        newest = self._spool.latest()
-        report = Offset(newest, self._spool_id).to_json()
-        at = Offset.from_json(self._position).at if self._position else newest and self._identity(newest)
-        if at:
-            watermark = watermark_of(at)
-            lag = round(max(self._clock() - watermark, 0) / SECOND, 3)
-            report |= {"watermark": format_rfc3339(watermark), "lag_seconds": lag}
-        return report
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, each with all that it needs to read its rows."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
+from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
 from spark_sink.source.admission import EpochWeight
 from spark_sink.source.offsets import Offset
@@ -62,6 +64,17 @@ class QueriedSpool:
         if weight is not None and weight.summary is not None:
             return weight.summary.identity
         return next(self._spool.manifests(epoch, epoch)).identity
+
+    def _progress(self, position: dict[str, object] | None, now: int) -> dict[str, object]:
+        """The newest epoch with the watermark of ``position``, or of that epoch, and its lag behind ``now``."""
+        newest = self._spool.latest()
+        report = Offset(newest, self._spool_id).to_json()
+        at = Offset.from_json(position).at if position else newest and self._identity(newest)
+        if at:
+            watermark = watermark_of(at)
+            lag = round(max(now - watermark, 0) / SECOND, 3)
+            report |= {"watermark": format_rfc3339(watermark), "lag_seconds": lag}
+        return report
 
     def _other_copy(self, offset: Offset, found: str) -> SpoolError:
         return other_copy(self._spool, "Spark's checkpoint", offset, found, self.start_over(offset))
