@@ -19,6 +19,11 @@ import orjson
 STYLE = "SPANNER_CDC_LOG"
 """The environment variable that says how a process logs that Spark has started: ``json,verbose``."""
 
+HCLOG = "hclog"
+"""A value of it for a plugin: this process and those that it starts write their JSON as go-hclog does."""
+
+_HCLOG_LEVELS = {"WARNING": "warn", "CRITICAL": "error"}
+
 SEVERITY = {"WARN": "WARNING", "FATAL": "CRITICAL", "NOTSET": "DEFAULT"}
 """Google Cloud Logging's names of levels that have others."""
 
@@ -149,6 +154,29 @@ class JsonFormatter(_Formatter):
         return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+class HclogFormatter(_Formatter):
+    """One JSON object a line as go-hclog writes it, for a program that has started this one as a plugin."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; with other than six digits of a second it would be no line of hclog's."""
+        fields = self._fields(record)
+        node: dict[str, object] = {
+            "@level": _HCLOG_LEVELS.get(record.levelname, record.levelname.lower()),
+            "@message": self._message(record),
+            "@timestamp": datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "action": self._action(record, fields),
+            "logger": record.name,
+            **{f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()},
+        }
+        if exception := self._exception(record):
+            node["exception"] = exception
+        return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _json_formatter() -> JsonFormatter | HclogFormatter:
+    return HclogFormatter() if os.environ.get(STYLE) == HCLOG else JsonFormatter()
+
+
 class _Handler(logging.StreamHandler[TextIO]):
     """Writes lines to stderr, each over the line of progress that is drawn on the terminal."""
 
@@ -219,7 +247,7 @@ def say(
     if _is_json():
         record = logging.LogRecord(program, level, "", 0, line, None, None)
         record.fields = {"action": action, **fields, **({"frames": whereabouts(error)} if error else {})}
-        sys.stderr.write(f"{JsonFormatter().format(record)}\n")
+        sys.stderr.write(f"{_json_formatter().format(record)}\n")
     else:
         cleared = CLEARED if drawn_on() is sys.stderr else ""
         sys.stderr.write(f"{cleared}{whereabouts(error) if error else ''}{program}: {line}\n")
@@ -237,13 +265,15 @@ def format_arguments() -> list[str]:
 
 
 def _is_json() -> bool:
-    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+    return any(
+        isinstance(handler.formatter, (JsonFormatter, HclogFormatter)) for handler in logging.getLogger().handlers
+    )
 
 
 def configure(*, json: bool, verbose: bool) -> None:
     """Sends the logs of this process to stderr."""
     handler = _Handler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    handler.setFormatter(_json_formatter() if json else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.captureWarnings(json)
     for name in ("connector", "spark_sink"):

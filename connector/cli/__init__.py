@@ -16,7 +16,7 @@ from connector.cli.self_test import self_test_command
 from connector.cli.service import backfill_command, check_command, read_command, run_command
 from connector.cli.spool import dead_letters_group, spool_command
 from connector.cli.states import pause_command, resume_command, status_command
-from connector.cli.stream import discover_command, tail_command
+from connector.cli.stream import discover_command, serve_command, tail_command
 from connector.process import collect_rarely
 
 
@@ -28,6 +28,7 @@ def cli() -> None:
 
 for _command in (
     tail_command,
+    serve_command,
     discover_command,
     read_command,
     run_command,

@@ -1,10 +1,12 @@
-"""The commands that read a change stream without a configuration file: ``tail`` and ``discover``."""
+"""The commands without a configuration file: ``tail``, ``serve`` and ``discover``."""
 
 import asyncio
+import os
 import sys
 
 import click
 
+from connector import log
 from connector.cli.common import (
     Common,
     common_options,
@@ -15,6 +17,8 @@ from connector.cli.common import (
 from connector.commands.discovering.objects import discovered
 from connector.commands.discovering.text import streams_text
 from connector.commands.tail import tail
+from connector.conduit.handshake import check, wants_details
+from connector.conduit.serving import serve
 from connector.config.loading import validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339
@@ -76,6 +80,16 @@ def _position(text: str) -> Position:
         return Position.from_text(text)
     except ValueError as error:
         raise ConfigurationError([f"--start-position: {error}"]) from None
+
+
+@click.command("serve")
+@common_options
+def serve_command(*, common: Common) -> None:
+    """Gives OpenCDC records to a pipeline of Conduit, as a connector plugin that Conduit starts."""
+    check(os.environ)
+    os.environ[log.STYLE] = log.HCLOG
+    log.configure(json=True, verbose=common.verbose or wants_details(os.environ))
+    asyncio.run(serve(emulator_host=common.emulator_host))
 
 
 @click.command("discover")

@@ -19,6 +19,7 @@ from connector.core.timestamps import format_rfc3339, parse
 
 VERSION = 1
 _MARK = b',"checksum":"'
+_DAMAGED = "it is not a valid position: copy the whole position of a record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,23 @@ class Position:
         """Reads what :meth:`to_text` wrote.
 
         Raises:
+            ValueError: see :meth:`from_bytes`.
+        """
+        try:
+            document = b64decode(text.strip(), validate=True)
+        except ValueError:
+            raise ValueError(_DAMAGED) from None
+        return cls.from_bytes(document)
+
+    @classmethod
+    def from_bytes(cls, document: bytes) -> "Position":
+        """Reads what :meth:`to_bytes` wrote.
+
+        Raises:
             ValueError: it is damaged, or has a newer version; the message can be shown to users.
         """
         try:
-            node = orjson.loads(_unsealed(b64decode(text.strip(), validate=True)))
+            node = orjson.loads(_unsealed(document))
             if node["version"] <= VERSION:
                 return cls(
                     node["stream"],
@@ -64,7 +78,7 @@ class Position:
                     node["mod_index"],
                 )
         except (ValueError, KeyError, TypeError):
-            raise ValueError("it is not a valid position: copy the whole position of a record") from None
+            raise ValueError(_DAMAGED) from None
         raise ValueError(
             f"it has version {node['version']}, newer than this program's {VERSION}: use the program that wrote it"
         )

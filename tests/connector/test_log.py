@@ -200,3 +200,14 @@ def test_the_actions_that_the_docs_name_exist() -> None:
     named = re.findall(r"`([a-z_]+)`", alerts.partition("(with")[0])
     assert len(named) > 10
     assert [name for name in named if f'"{name}"' not in given] == []
+
+
+def test_a_plugins_line_has_hclogs_names_and_six_digits_of_a_second() -> None:
+    record = logging.LogRecord("connector.x", logging.WARNING, "", 0, "the spool is full", None, None)
+    record.fields = {"bytes": 7}
+    record.created = 1_772_359_200.0
+    found = orjson.loads(log.HclogFormatter().format(record))
+    assert found["@level"] == "warn"
+    assert found["@message"] == "the spool is full"
+    assert found["@timestamp"] == "2026-03-01T10:00:00.000000Z"
+    assert found["bytes"] == 7

@@ -1,61 +1,26 @@
 """`tail` prints OpenCDC records of what was committed, and from each of their positions exactly the rest."""
 
-import asyncio
-import io
 import json
-import time
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import get_args
 
 import pytest
 
-import connector.commands.tail
-from connector.config import validated
 from connector.core.position import Position
-from connector.core.timestamps import SECOND, format_rfc3339
-from connector.reader.stopping import Stop
+from connector.core.timestamps import format_rfc3339
 from emulator import CommittedMod, Scenario, ScriptedServer, Table
 from emulator.scenario.history import Change, History, Partition, PartitionMode
 from emulator.workload.tables import Dialect
-from tests.connector.envelope.conduit import ConduitRecord, of_json
+from tests.connector.envelope.conduit import ConduitRecord
 from tests.emulator.scripted.scripted_stream import ORIGIN, at, change, scenario
 from tests.emulator.subjects import sample_of
 from tests.integration.commands import Done, run, tail
-from tests.peers.served import served, source
+from tests.integration.conduit.scripted import drawn, records_after, records_of
+from tests.peers.served import served
 
 dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
 OPERATIONS = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
-
-
-@contextmanager
-def drawn(seed: int, **settings: object) -> Iterator[ScriptedServer]:
-    """Serves a scenario whose time has passed."""
-    generated = Scenario.generate(seed, origin=time.time_ns() - 90 * SECOND, seconds=60, **settings)  # type: ignore[arg-type]
-    with ScriptedServer.started(generated, begins=time.time_ns()) as server:
-        yield server
-
-
-def records_of(out: bytes) -> list[ConduitRecord]:
-    """Returns the printed records, without the time of reading."""
-    found = []
-    for line in out.splitlines():
-        record = of_json(line)
-        assert record.metadata.pop("opencdc.readAt").isdecimal()
-        found.append(record)
-    return found
-
-
-def records_after(server: ScriptedServer, position: Position | None = None) -> list[ConduitRecord]:
-    """Returns what `tail` prints after a position, or from the start."""
-    start = server.engine.scenario.history.origin if position is None else position.commit_timestamp
-    config = validated({"source": source(server, start=start), "envelope": {"format": "opencdc"}})
-    out, stop = io.BytesIO(), Stop(drain_timeout=config.drain_timeout)
-    work = connector.commands.tail.tail(config.source, config.envelope, out, stop, emulator_host=None, after=position)
-    asyncio.run(asyncio.wait_for(work, 60))
-    return records_of(out.getvalue())
 
 
 def values_of(row: dict[str, object], table: Table) -> dict[str, object]:

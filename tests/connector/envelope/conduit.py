@@ -43,11 +43,12 @@ def of_json(line: bytes) -> ConduitRecord:
     )
 
 
-def of_messages(data: bytes) -> Iterator[ConduitRecord]:
-    """Parses delimited messages like opencdc/fromproto.go."""
+def of_messages(data: bytes, *, tag: bytes = b"") -> Iterator[ConduitRecord]:
+    """Parses delimited messages like opencdc/fromproto.go; with a tag before each, those of a repeated field."""
     at = 0
     while at < len(data):
-        length, at = _varint(data, at)
+        assert data[at : at + len(tag)] == tag
+        length, at = _varint(data, at + len(tag))
         assert at + length <= len(data)
         message: Any = Record.FromString(data[at : at + length])
         at += length

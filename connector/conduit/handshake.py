@@ -1,0 +1,54 @@
+"""How Conduit starts a plugin: as hashicorp/go-plugin does, by environment variables and one line on standard output.
+
+See https://github.com/hashicorp/go-plugin/blob/main/docs/internals.md. The line says which protocol is spoken, and on
+which socket. After it standard output is Conduit's log, as standard error is: there it reads lines of go-hclog's JSON.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from connector.errors import ConfigurationError
+
+COOKIE = "CONDUIT_PLUGIN_MAGIC_COOKIE"
+_COOKIE_VALUE = "204e8e812c3a1bb73b838928c575b42a105dd2e9aa449be481bc4590486df53f"
+"""Public, and the same everywhere: it says that Conduit has started the process, and is no secret."""
+
+_VERSIONS, _CERTIFICATE, _FOLDER = "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_CLIENT_CERT", "PLUGIN_UNIX_SOCKET_DIR"
+_LEVEL = "CONDUIT_CONNECTOR_LOG_LEVEL"
+_PROTOCOL = "2"
+"""The version of Conduit's connector protocol."""
+
+_NOT_BY_CONDUIT = (
+    "serve is started by Conduit: put an executable file that runs `exec spanner-cdc serve` into the folder of its"
+    " connectors (conduit run --connectors.path)"
+)
+
+
+def check(environment: Mapping[str, str]) -> None:
+    """Checks that Conduit has started this process, and speaks what is spoken here.
+
+    Raises:
+        ConfigurationError: it has not, or does not.
+    """
+    if environment.get(COOKIE) != _COOKIE_VALUE:
+        raise ConfigurationError([_NOT_BY_CONDUIT])
+    if _PROTOCOL not in environment.get(_VERSIONS, "").split(","):
+        spoken = environment.get(_VERSIONS) or "none"
+        raise ConfigurationError([f"this Conduit speaks version {spoken} of the connector protocol: 2 is needed"])
+    if environment.get(_CERTIFICATE):
+        raise ConfigurationError(["this Conduit wants an encrypted connection to its plugins: there is none here"])
+
+
+def socket_parent(environment: Mapping[str, str]) -> str | None:
+    """The folder in which sockets are to be; None for that of temporary files."""
+    return environment.get(_FOLDER) or None
+
+
+def line(socket: Path) -> str:
+    """The line that says where the plugin listens."""
+    return f"1|{_PROTOCOL}|unix|{socket}|grpc|\n"
+
+
+def wants_details(environment: Mapping[str, str]) -> bool:
+    """Whether Conduit logs what is for the search for an error."""
+    return environment.get(_LEVEL, "").lower() in ("debug", "trace")

@@ -1,0 +1,91 @@
+"""The messages of Conduit's connector protocol, version 2, without generated code.
+
+They are defined by ``proto/connector/v2`` of ConduitIO/conduit-connector-protocol and ``proto/config/v1`` of
+ConduitIO/conduit-commons. What is sent has the numbers of fields, and no names: here each message has a short name of
+its own, and an enum is an integer.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from connector.envelope.opencdc import OpenCdcRecord
+from connector.envelope.opencdc_protobuf import delimited
+
+_PACKAGE = "connector.v2"
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+    "Empty": {},
+    "Configuration": {"config": (1, "map string")},
+    "Opening": {"position": (1, "bytes")},
+    "Acknowledgement": {"ack_positions": (1, "repeated bytes")},
+    "Stopped": {"last_position": (1, "bytes")},
+    "Validation": {"type": (1, "int32"), "value": (2, "string")},
+    "Parameter": {
+        "default": (1, "string"),
+        "description": (2, "string"),
+        "type": (3, "int32"),
+        "validations": (4, "repeated Validation"),
+    },
+    "Specification": {
+        "name": (1, "string"),
+        "summary": (2, "string"),
+        "description": (3, "string"),
+        "version": (4, "string"),
+        "author": (5, "string"),
+        "source_params": (7, "map Parameter"),
+    },
+    "Specified": {"specification": (1, "Specification")},
+}
+"""The fields of each message: number and type."""
+
+_TYPES = {
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "int32": FieldDescriptorProto.TYPE_INT32,
+    "string": FieldDescriptorProto.TYPE_STRING,
+}
+_RECORDS = b"\x0a"
+"""The tag of ``records`` in ``Source.Run.Response``: field 1, a message after its length."""
+
+
+def _classes() -> dict[str, type[Message]]:
+    file = FileDescriptorProto(name="connector/v2/messages.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            label, _, of = kind.rpartition(" ")
+            if label == "map":
+                entry = message.nested_type.add(name=f"{field.title().replace('_', '')}Entry")
+                entry.options.map_entry = True
+                _add(entry, "key", 1, "string")
+                _add(entry, "value", 2, of)
+                of = f"{name}.{entry.name}"
+            _add(message, field, number, of, repeated=bool(label))
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES}
+
+
+def _add(message: DescriptorProto, name: str, number: int, kind: str, *, repeated: bool = False) -> None:
+    label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+    if kind in _TYPES:
+        message.field.add(name=name, number=number, label=label, type=_TYPES[kind])
+    else:
+        of_message = FieldDescriptorProto.TYPE_MESSAGE
+        message.field.add(name=name, number=number, label=label, type=of_message, type_name=f".{_PACKAGE}.{kind}")
+
+
+_CLASSES = _classes()
+Empty = _CLASSES["Empty"]
+Configuration = _CLASSES["Configuration"]
+Opening = _CLASSES["Opening"]
+Acknowledgement = _CLASSES["Acknowledgement"]
+Stopped = _CLASSES["Stopped"]
+Specified = _CLASSES["Specified"]
+
+
+def records_message(records: Iterable[OpenCdcRecord]) -> bytes:
+    """``Source.Run.Response`` with these records."""
+    return b"".join(_RECORDS + delimited(record) for record in records)

@@ -1,0 +1,150 @@
+"""The settings of a source in Conduit's pipelines, by the names that ``source`` has in our own configuration.
+
+Conduit keeps the position of the record that was processed last, and nothing before there is one. So ``start`` is a
+timestamp: from ``now``, a pipeline that is started again before its first record would skip what was committed between.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from google.protobuf.message import Message
+
+from connector.conduit.messages import Specified
+from connector.config.loading import Config, validated
+from connector.config.values import is_relative
+from connector.core.position import Position
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
+
+NAME = "spanner-cdc"
+"""The plugin's name in a pipeline: ``standalone:spanner-cdc``."""
+
+_TYPE_STRING, _TYPE_INT, _TYPE_DURATION = 1, 2, 6
+_REQUIRED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting as Conduit shows it.
+
+    Attributes:
+        text: what it is.
+        default: its value where it is omitted.
+        required: whether it must be given.
+        kind: its type, by Conduit's number.
+        is_list: whether its value is a list, with commas between.
+    """
+
+    text: str
+    default: str = ""
+    required: bool = False
+    kind: int = _TYPE_STRING
+    is_list: bool = False
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "project": Setting("The project of Google Cloud.", required=True),
+    "instance": Setting("The Spanner instance.", required=True),
+    "database": Setting("The database.", required=True),
+    "change_stream": Setting("The change stream.", required=True),
+    "start": Setting(
+        "Where reading begins while there is no position: RFC 3339, within the change stream's retention period.",
+        required=True,
+    ),
+    "tables.include": Setting("Patterns of the tables whose records are kept; by default all.", is_list=True),
+    "tables.exclude": Setting("Patterns of tables whose records are dropped.", is_list=True),
+    "skip_transaction_tags": Setting(
+        "Prefixes of transaction tags whose transactions are dropped, against replication loops.", is_list=True
+    ),
+    "heartbeat": Setting(
+        "How far the watermark may lag on idle partitions, 1s to 300s.", default="1s", kind=_TYPE_DURATION
+    ),
+    "workers": Setting("Processes that read.", default="1", kind=_TYPE_INT),
+    "rpc_priority": Setting("The priority of the queries in Spanner: low, medium or high.", default="high"),
+    "database_role": Setting("A role of fine-grained access control to read with."),
+    "endpoint": Setting("A regional or private endpoint of Spanner."),
+    "emulator_host": Setting("An emulator's address, HOST:PORT; else that of SPANNER_EMULATOR_HOST."),
+}
+
+
+def configuration_of(settings: Mapping[str, str]) -> Config:
+    """Our configuration of a pipeline's settings; an empty text counts as omitted, also as a part of a list.
+
+    Raises:
+        ConfigurationError: naming every fault, by setting.
+    """
+    given = {name: value.strip() for name, value in settings.items() if value.strip()}
+    errors = [f"{name}: there is no such setting" for name in sorted(given.keys() - SETTINGS.keys())]
+    errors += [f"{name}: it is missing" for name, about in SETTINGS.items() if about.required and name not in given]
+    if (start := given.get("start")) and is_relative(start):
+        errors.append(
+            f"start: {start} is another timestamp at each start of the pipeline: give one as RFC 3339, else what is"
+            " committed before the first record is processed could be skipped"
+        )
+    node: dict[str, object] = {"workers": "1"}
+    for name, value in given.items():
+        if name in SETTINGS:
+            section, _, option = name.rpartition(".")
+            inner = node.setdefault(section, {}) if section else node
+            assert isinstance(inner, dict)
+            inner[option] = _parts(value) if SETTINGS[name].is_list else value
+    try:
+        config = validated({"source": node, "envelope": {"format": "opencdc"}})
+    except ConfigurationError as error:
+        found = [line.removeprefix("source.") for line in error.errors]
+        missing = {line.partition(":")[0] for line in errors}
+        errors += [line for line in found if line.partition(":")[0] not in missing]
+    if errors:
+        raise ConfigurationError(errors)
+    return config
+
+
+def _parts(value: str) -> list[str]:
+    """An empty part would be the prefix of everything."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def resumed(config: Config, position: bytes) -> tuple[Config, Position | None]:
+    """The configuration with the start that a position says, and the mod after which to start.
+
+    Args:
+        config: the configuration.
+        position: the one that Conduit kept; empty if it has none.
+
+    Raises:
+        ConfigurationError: it is damaged, or of another change stream.
+    """
+    if not position:
+        return config, None
+    try:
+        after = Position.from_bytes(position)
+    except ValueError as error:
+        raise ConfigurationError([f"the pipeline's position: {error}"]) from None
+    name = str(config.source.name)
+    if after.stream != name:
+        raise ConfigurationError([f"the pipeline's position belongs to change stream {after.stream}, not {name}"])
+    source = config.source.model_copy(update={"start": format_rfc3339(after.commit_timestamp)})
+    return config.model_copy(update={"source": source}), after
+
+
+def specification() -> Message:
+    """What Conduit asks of a plugin first: ``Specifier.Specify.Response``."""
+    message = Specified()
+    found = message.specification
+    found.name = NAME
+    found.summary = "Reads a change stream of Cloud Spanner as OpenCDC records, in commit order."
+    found.description = (
+        "Records have the position of their mod: after each of them reading can resume, without a loss. Tables, columns"
+        " and keys come as the change stream has them; a column that was not captured is absent."
+    )
+    found.version = f"v{version('spanner-cdc-spark')}"
+    found.author = "spanner-cdc-spark"
+    for name, about in SETTINGS.items():
+        parameter = found.source_params[name]
+        parameter.default = about.default
+        parameter.description = about.text
+        parameter.type = about.kind
+        if about.required:
+            parameter.validations.add(type=_REQUIRED)
+    return message

@@ -1,0 +1,213 @@
+"""The source of a pipeline: Conduit's calls, from the configuration to the end.
+
+Conduit configures and opens the source, and then runs it: one stream on which records go to Conduit, and the positions
+of those that it has processed come back. Conduit keeps the last of these, and opens the source with it the next time;
+nothing is kept here. What was sent and not acknowledged is read and sent again.
+
+Where Conduit is slower than Spanner, it receives no further messages: a message is sent when gRPC has taken the one
+before, so the reader waits, and holds Spanner back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import NoReturn, Protocol
+
+import grpc
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from connector.conduit.messages import Empty, Stopped, records_message
+from connector.conduit.settings import configuration_of, resumed
+from connector.config.loading import Config
+from connector.core.epoch import Epoch
+from connector.core.partitions import CutPartition
+from connector.core.position import Position
+from connector.core.timestamps import SECOND
+from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
+from connector.errors import ConfigurationError, DataLostError, line_and_exit_code
+from connector.log import Log, whereabouts
+from connector.reader.change_stream import OpenStream
+from connector.reader.stopping import Stop, unexpected_cancellation
+from connector.reader.unspooled import EventRows, read_unspooled
+
+_AT_A_TIME = 1_000
+"""Records of a message."""
+
+_DRAIN = 5 * SECOND
+"""For which a stop waits for a Conduit that receives nothing: what is not sent is read again from the position."""
+
+_log = Log(__name__)
+
+
+class Context(Protocol):
+    """gRPC's, of a call."""
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        """Ends the call with an error."""
+
+    async def write(self, message: bytes) -> None:
+        """Sends a message of a stream."""
+
+    def done(self) -> bool:
+        """Whether the call has ended, by either side."""
+
+
+class SourcePlugin:
+    """The source.
+
+    Args:
+        emulator_host: an emulator's address, if the settings name none.
+    """
+
+    def __init__(self, emulator_host: str | None) -> None:
+        self._emulator_host = emulator_host
+        self._config: Config | None = None
+        self._after: Position | None = None
+        self._stop: Stop | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._sent = b""
+        self._acknowledged = 0
+
+    async def configure(self, request: Message, context: Context) -> Message:
+        """Checks the settings; ends the call with their faults, if there are any."""
+        try:
+            self._config = configuration_of(dict(request.config))
+        except ConfigurationError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return Empty()
+
+    async def open(self, request: Message, context: Context) -> Message:
+        """Takes the position after which to read; ends the call if it is damaged or of another change stream."""
+        if self._config is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the source is opened before it is configured")
+        try:
+            self._config, self._after = resumed(self._config, request.position)
+        except ConfigurationError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return Empty()
+
+    async def run(self, requests: AsyncIterator[Message], context: Context) -> None:
+        """Reads, and sends records, until Conduit stops it; then waits for the last acknowledgements."""
+        config = self._config
+        if config is None or self._stop is not None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the source is run once, after it was opened")
+        stop = self._stop = Stop(drain_timeout=_DRAIN)
+        acknowledging = asyncio.create_task(self._acknowledge(requests), name="acknowledgements")
+        self._reader = asyncio.create_task(self._read(config, stop, context), name="reader")
+        try:
+            await self._until_stopped(self._reader, stop, context)
+            await acknowledging
+        except Exception as error:  # noqa: BLE001 - Conduit shows one line of any
+            line = self._line(error)
+            _log.error("reading has failed", why=line)
+            _log.debug("where reading has failed", frames=whereabouts(error))
+            await context.abort(grpc.StatusCode.ABORTED, line)
+        finally:
+            for task in (self._reader, acknowledging):
+                task.cancel()
+            await asyncio.gather(self._reader, acknowledging, return_exceptions=True)
+            self._ended.set()
+            _log.info("the source has ended", acknowledged_records=self._acknowledged)
+
+    async def _until_stopped(self, reader: asyncio.Task[None], stop: Stop, context: Context) -> None:
+        await asyncio.wait({reader})
+        self._ended.set()
+        if not reader.cancelled():
+            reader.result()
+        if not stop.requested and not context.done():
+            raise unexpected_cancellation()
+
+    async def stop(self, request: Message, context: Context) -> Message:
+        """Sends what is complete, and returns the position of the last record; empty if there was none."""
+        del request, context
+        if self._stop is not None:
+            self._stop.request()
+            if self._reader is not None and not self._stop.reading:  # it connects yet, and there is nothing to drain
+                self._reader.cancel()
+            await self._ended.wait()
+        return Stopped(last_position=self._sent)
+
+    async def teardown(self, request: Message, context: Context) -> Message:
+        """Ends what is running; Conduit calls it also where nothing was configured."""
+        del request, context
+        if self._stop is not None and self._reader is not None:
+            self._stop.request()
+            self._reader.cancel()
+            await self._ended.wait()
+        return Empty()
+
+    async def _read(self, config: Config, stop: Stop, context: Context) -> None:
+        async def send(message: bytes, last: bytes) -> None:
+            self._sent = last  # before it is sent: what is cancelled now may have left, and nothing follows it
+            try:
+                await context.write(message)
+            except Exception:
+                if context.done():
+                    raise asyncio.CancelledError from None
+                raise
+
+        def sender(stream: OpenStream) -> "RecordSender":
+            return RecordSender(EventRows(stream, config.envelope, after=self._after), send)
+
+        resumed = self._after is not None
+        await read_unspooled(config.source, sender, stop, emulator_host=self._emulator_host, resumed=resumed)
+
+    async def _acknowledge(self, requests: AsyncIterator[Message]) -> None:
+        async for request in requests:
+            self._acknowledged += len(request.ack_positions)
+
+    def _line(self, error: Exception) -> str:
+        """An error as a pipeline shows it: by the names of its settings, and with what helps there."""
+        match error:
+            case ConfigurationError():
+                return "; ".join(line.removeprefix("source.") for line in error.errors)
+            case DataLostError() if self._after is not None:
+                return (
+                    f"{error.args[0]}: what was committed after the pipeline's position is no longer retained; nothing"
+                    " was skipped. To continue without it, delete the pipeline and create it again with a later start"
+                )
+            case _:
+                return line_and_exit_code(error)[0]
+
+
+Send = Callable[[bytes, bytes], Awaitable[None]]
+"""Sends a message of records, the last of which has this position."""
+
+
+class RecordSender:
+    """An epoch sink that sends OpenCDC records.
+
+    Args:
+        rows: makes the envelope's columns.
+        send: sends a message.
+    """
+
+    def __init__(self, rows: EventRows, send: Send) -> None:
+        self._rows = rows
+        self._send = send
+        self._records = OpenCdcWriter(rows.registry.by_key).records
+
+    async def room(self, stopping: asyncio.Event) -> bool:
+        """There is always room: :meth:`deliver` waits for Conduit."""
+        return True
+
+    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        """Sends the epoch's records; returns when gRPC has taken them.
+
+        Raises:
+            SpannerCdcError: Spanner does not give a new table's key, or a value does not match its type.
+        """
+        await self._rows.learn(epoch)
+        rows = await asyncio.to_thread(self._rows.of, epoch)
+        for part in _parts(rows) if rows is not None else ():
+            await self._send(*await asyncio.to_thread(self._message, part))
+
+    def _message(self, rows: pa.RecordBatch) -> tuple[bytes, bytes]:
+        records: list[OpenCdcRecord] = list(self._records(rows))
+        return records_message(records), records[-1].position
+
+
+def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for first in range(0, rows.num_rows, _AT_A_TIME):
+        yield rows.slice(first, _AT_A_TIME)

@@ -1,0 +1,84 @@
+"""The settings of a pipeline: which there are, what is refused, and where a position says to continue."""
+
+import pytest
+
+from connector.conduit.settings import SETTINGS, configuration_of, resumed, specification
+from connector.config.sections import SourceConfig
+from connector.core.position import Position
+from connector.core.timestamps import format_rfc3339, parse
+from connector.errors import ConfigurationError
+
+START = "2026-03-01T10:00:00Z"
+GIVEN = {"project": "p", "instance": "in", "database": "d", "change_stream": "s", "start": START}
+
+
+def test_a_setting_has_the_name_and_the_default_of_the_configurations_option() -> None:
+    for name, about in SETTINGS.items():
+        section, _, option = name.rpartition(".")
+        fields = SourceConfig.model_fields
+        assert (section if section else option) in fields
+        if about.default and name != "workers":
+            config = configuration_of({**GIVEN, name: about.default})
+            assert config == configuration_of(GIVEN)
+
+
+def test_settings_become_the_configuration() -> None:
+    config = configuration_of(
+        {**GIVEN, "tables.include": "Singers, sales.*", "skip_transaction_tags": "a,b,", "workers": "2", "endpoint": ""}
+    )
+    assert config.source.tables.include == ("Singers", "sales.*")
+    assert config.source.skip_transaction_tags == ("a", "b")
+    assert config.source.workers == 2
+    assert config.source.endpoint is None
+    assert config.envelope.format == "opencdc"
+
+
+def test_every_fault_is_named_at_once_by_its_setting() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configuration_of({"project": "p", "instance": "in", "start": "now", "heartbeat": "9h", "backfill": "true"})
+    assert [line.partition(":")[0] for line in caught.value.errors] == [
+        "backfill",
+        "database",
+        "change_stream",
+        "start",
+        "heartbeat",
+    ]
+
+
+@pytest.mark.parametrize("start", ["now", " now ", "-15m"])
+def test_a_start_that_moves_is_refused_because_what_comes_before_the_first_record_could_be_skipped(start: str) -> None:
+    with pytest.raises(ConfigurationError, match="is another timestamp at each start"):
+        configuration_of({**GIVEN, "start": start})
+
+
+def test_without_a_position_reading_starts_at_the_setting() -> None:
+    config = configuration_of(GIVEN)
+    assert resumed(config, b"") == (config, None)
+
+
+def test_a_position_says_where_to_continue() -> None:
+    position = Position("p/in/d/s", parse("2026-03-02T00:00:00.123456Z"), "t", "1", 0)
+    config, after = resumed(configuration_of(GIVEN), position.to_bytes())
+    assert after == position
+    assert config.source.start == format_rfc3339(position.commit_timestamp)
+
+
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [
+        (b"{}", "it is not a valid position"),
+        (Position("p/in/d/t", parse(START), "t", "1", 0).to_bytes(), "belongs to change stream p/in/d/t, not p/in/d/s"),
+    ],
+)
+def test_a_position_of_something_else_is_refused(position: bytes, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        resumed(configuration_of(GIVEN), position)
+
+
+def test_the_specification_has_every_setting_and_says_which_are_required() -> None:
+    found = specification().specification
+    assert found.name == "spanner-cdc"
+    assert found.version.startswith("v")
+    required = {name for name, parameter in found.source_params.items() if parameter.validations}
+    assert found.source_params.keys() == SETTINGS.keys()
+    assert required == GIVEN.keys()
