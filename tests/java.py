@@ -1,0 +1,65 @@
+"""The JVMs that tests start: they compile less, and take Spark's classes from an archive if there is one.
+
+A test starts Spark up to a dozen times, and most of a start is loading classes. ``python -m tests.java`` runs a small
+job once and archives the classes that it has loaded (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html):
+a start then takes half the time. An archive is of one Java and of one installed Spark; for another one Java ignores it.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""Spark's launcher is a JVM with other classes, and would warn that it cannot use the archive."""
+
+
+def java_options() -> str:
+    """The value of ``JDK_JAVA_OPTIONS``."""
+    return f"{_QUICK} {_SILENT} -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto" if ARCHIVE.exists() else _QUICK
+
+
+def archive() -> None:
+    """Makes the archive; without it tests take longer, and do the same."""
+    made = ARCHIVE.with_suffix(".new")
+    options = f"{_QUICK} {_SILENT} -Xlog:disable -XX:ArchiveClassesAtExit={made}"
+    environment = os.environ | {"JDK_JAVA_OPTIONS": options, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", "from tests.java import run_job; run_job()"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    if made.exists():
+        made.replace(ARCHIVE)
+    else:
+        sys.stderr.write(f"no archive of Spark's classes was made: {done.stderr[-500:]}\n")
+
+
+def run_job() -> None:
+    """A batch and a stream, whose classes are archived when the JVM ends."""
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def collect(rows: DataFrame, _: int) -> None:
+        rows.withColumn("text", F.to_json(F.struct("value"))).groupBy("text").count().collect()
+
+    with tempfile.TemporaryDirectory() as folder:
+        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        spark.range(100).selectExpr("id", "string(id) AS text").write.parquet(f"{folder}/files")
+        assert spark.read.parquet(f"{folder}/files").where("id > 5").count() == 94
+        stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        query = stream.writeStream.foreachBatch(collect).option("checkpointLocation", f"{folder}/checkpoint").start()
+        while len(query.recentProgress) < 2 and query.isActive:
+            query.awaitTermination(1)
+        query.stop()
+        spark.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    archive()
