@@ -1,11 +1,12 @@
 """Calls to Spanner for threads instead of asyncio: one channel, whose streams are iterated where they are needed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, Self
 
 from connector.spanner.client import (
     CREATE_SESSION,
+    DATA,
     ENDPOINT,
     SETUP_TIMEOUT,
     USER_AGENT,
@@ -54,16 +55,17 @@ class BlockingClient:
     Args:
         source: the database, its endpoint and its database role.
         emulator_host: the environment's, or None; that of ``source`` takes precedence.
+        scopes: what the credentials are for.
 
     Raises:
         SpannerCdcError: there are no credentials.
     """
 
-    def __init__(self, source: DatabaseAddress, emulator_host: str | None) -> None:
+    def __init__(self, source: DatabaseAddress, emulator_host: str | None, *, scopes: Sequence[str] = DATA) -> None:
         self.database = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
         self._role = source.database_role
         emulator = source.emulator_host or emulator_host
-        credentials = None if emulator else credentials_of_application()
+        credentials = None if emulator else credentials_of_application(scopes)
         self.host = emulator or source.endpoint or ENDPOINT
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
         self._session: str | None = None

@@ -7,7 +7,7 @@ queries. A stream has no deadline: its reader limits how long it may be silent.
 
 import asyncio
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -25,14 +25,17 @@ from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
-from connector.spanner.errors import Action, classify, setup_error
+from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
 from connector.spanner.transport import Transport
 
 SETUP_TIMEOUT = 20.0
 """Seconds that a call before reading may take."""
 
 ENDPOINT = "spanner.googleapis.com:443"
-_SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
+DATA = ("https://www.googleapis.com/auth/spanner.data",)
+ADMIN = ("https://www.googleapis.com/auth/spanner.admin",)
+"""OAuth scopes: for rows, and for the tables themselves."""
+
 USER_AGENT = f"spanner-cdc-spark/{version('spanner-cdc-spark')}"
 API_CLIENT = f"gl-python/{platform.python_version()} grpc/{grpc.__version__} gccl/{version('spanner-cdc-spark')}"
 STREAMING_SQL = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
@@ -67,6 +70,7 @@ class SpannerClient:
         endpoint: a regional or private endpoint of the service, or None.
         database_role: a role of fine-grained access control, or None.
         rpc_priority: low, medium or high.
+        access: who has access, for hints.
     """
 
     database: str
@@ -74,6 +78,7 @@ class SpannerClient:
     endpoint: str | None = None
     database_role: str | None = None
     rpc_priority: str = "high"
+    access: Access = READER
     _transport: Transport | None = None
     _session: str | None = None
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -124,13 +129,13 @@ class SpannerClient:
             except TimeoutError as error:
                 raise UnreachableError(
                     f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
-                    hint="Check the network, source.endpoint, or the emulator's address.",
+                    hint=no_answer_hint(self.access.section),
                 ) from error
             except grpc.RpcError as error:
                 found = classify(error)
                 now = asyncio.get_running_loop().time()
                 if found.action is Action.STOP or now + pause > deadline:
-                    raise setup_error(found, self.database) from error
+                    raise setup_error(found, self.database, self.access) from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
@@ -216,10 +221,10 @@ def call_headers(database: str, parameter: str, resource: str) -> tuple[tuple[st
     )
 
 
-def credentials_of_application() -> grpc.ChannelCredentials:
+def credentials_of_application(scopes: Sequence[str] = DATA) -> grpc.ChannelCredentials:
     """The application default credentials, which add the token and the quota project's header to each call."""
     try:
-        found, _ = google.auth.default(scopes=_SCOPES)
+        found, _ = google.auth.default(scopes=scopes)
     except (google.auth.exceptions.GoogleAuthError, ValueError, AttributeError) as error:  # of a file that is a list
         why, hint = why_unusable()
         raise SpannerCdcError(why, hint=f"{hint}; for an emulator set SPANNER_EMULATOR_HOST.") from error

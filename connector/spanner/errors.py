@@ -95,13 +95,39 @@ def _rejected(what: str, hint: str) -> ConfigurationError:
     return ConfigurationError([f"{what}. {hint}"])
 
 
-def setup_error(found: CallError, database: str) -> SpannerCdcError:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who has access to a database, for hints.
+
+    Attributes:
+        section: of the configuration that names the database.
+        needs: what its user needs.
+    """
+
+    section: str
+    needs: str
+
+
+READER = Access(
+    "source",
+    "The reader needs roles/spanner.databaseReader, or a database_role with SELECT on the change stream and EXECUTE on"
+    " its read function.",
+)
+
+
+def no_answer_hint(section: str) -> str:
+    """What to do about a database that does not answer, whose address is in a section of the configuration."""
+    return f"Check the network, {section}.endpoint, or the emulator's address."
+
+
+def setup_error(found: CallError, database: str, access: Access = READER) -> SpannerCdcError:
     """The error to report for a call that was made before reading started."""
+    names = [f"{access.section}.{name}" for name in ("project", "instance", "database")]
     if found.action is not Action.STOP:
         has_token = "metadata from plugin failed" not in found.message
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
-            hint="Check the network, source.endpoint, or the emulator's address."
+            hint=no_answer_hint(access.section)
             if has_token
             else "Google gave no access token: check the network; if the credentials have expired or were revoked, run"
             " `gcloud auth application-default login`.",
@@ -111,23 +137,19 @@ def setup_error(found: CallError, database: str) -> SpannerCdcError:
             kind = "instance" if "Instance not found" in found.message else "database"
             return _rejected(
                 f"{kind} not found: {database} ({found})",
-                "Check source.project and source.instance"
+                f"Check {names[0]} and {names[1]}"
                 if kind == "instance"
-                else "Check source.project, source.instance and source.database",
+                else f"Check {names[0]}, {names[1]} and {names[2]}",
             )
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
-            return denied(found, database)
+            return denied(found, database, access)
         case _:
             return StreamError(f"Spanner refused a call for {database} ({found})")
 
 
-def denied(found: CallError, what: str) -> StreamError:
+def denied(found: CallError, what: str, access: Access = READER) -> StreamError:
     """The error for a missing permission."""
-    return StreamError(
-        f"permission denied on {what} ({found})",
-        hint="The reader needs roles/spanner.databaseReader, or a database_role with SELECT on the change stream"
-        " and EXECUTE on its read function.",
-    )
+    return StreamError(f"permission denied on {what} ({found})", hint=access.needs)
 
 
 def query_error(found: CallError, *, stream: str, partition: str, start: str) -> SpannerCdcError:
@@ -185,7 +207,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
     if found.action is not Action.STOP:
         return UnreachableError(
             f"Spanner does not return the rows of {what} ({found})",
-            hint="Check the network, source.endpoint, or the emulator's address.",
+            hint=no_answer_hint(READER.section),
         )
     if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return StreamError(

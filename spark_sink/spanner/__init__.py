@@ -1,0 +1,1 @@
+"""The Spanner sink: a change stream's transactions, applied to another Spanner database."""

@@ -1,0 +1,69 @@
+"""The events of a spool as changes, from a position on."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from spark_sink.spanner.row_merger import Change
+from spark_sink.spanner.units import Position
+
+
+def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Iterator[Change]:
+    """The changes of epochs, in commit order, without those before a position.
+
+    Raises:
+        SpoolError: a segment cannot be read.
+    """
+    for epoch in epochs:
+        if epoch.epoch < start.epoch:
+            continue
+        skipped = start.events if epoch.epoch == start.epoch else 0
+        first = 0
+        for rows in _batches(spool, epoch):
+            left = rows.slice(max(0, skipped - first))
+            yield from _changes(left, epoch.epoch, first + rows.num_rows - left.num_rows)
+            first += rows.num_rows
+
+
+def events_at(spool: Spool, epoch: Manifest, places: Sequence[int]) -> pa.RecordBatch:
+    """The events of an epoch at places within it, in ascending order, of which there is at least one."""
+    table = pa.Table.from_batches(list(_batches(spool, epoch)))
+    (rows,) = table.take(pa.array(places)).combine_chunks().to_batches()
+    return rows
+
+
+def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:
+    return (batch for file in epoch.files for batch in spool.batches(file))
+
+
+def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
+    metadata = rows.column("source_metadata")
+    captures = metadata.field("value_capture_type").to_pylist()
+    transactions = metadata.field("server_transaction_id").to_pylist()
+    timestamps = metadata.field("commit_timestamp").to_pylist()
+    for place, (table, mod_type, capture, payload, timestamp, sequence, transaction) in enumerate(
+        zip(
+            rows.column("object").to_pylist(),
+            metadata.field("mod_type").to_pylist(),
+            captures,
+            rows.column("payload").to_pylist(),
+            timestamps,
+            rows.column("change_sequence_number").to_pylist(),
+            transactions,
+            strict=True,
+        ),
+        first,
+    ):
+        yield Change(
+            table,
+            mod_type,
+            capture in WHOLE_ROWS,
+            payload,
+            timestamp,
+            sequence,
+            f"{timestamp} {transaction}",
+            (epoch, place),
+        )

@@ -1,0 +1,135 @@
+"""The Spanner sink's options."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import orjson
+from pydantic import Field, field_validator
+
+from connector.config.sections import SourceConfig
+from connector.config.sinks import SinkConfig
+
+Mode = Literal["rows", "transactions"]
+
+_LONGEST_TAG = 50
+
+NO_BACKFILL = (
+    "sink spanner takes no backfill: begin with a copy of the database (a restored backup, or an import) and set"
+    " source.start to the copy's version time"
+)
+
+
+class SpannerConfig(SinkConfig):
+    """Another Spanner database, of either dialect."""
+
+    type: Literal["spanner"] = "spanner"
+    project: str | None = None
+    """The project of Google Cloud; by default the source's."""
+    instance: str | None = None
+    """The Spanner instance; by default the source's."""
+    database: str = Field(default="", min_length=1, validate_default=True)
+    """The database."""
+    mode: Mode = "rows"
+    """``rows``: each row's last state, in several commits at a time. ``transactions``: whole transactions, in order, so
+    that no reader sees half of one."""
+    create_tables: bool = False
+    """Create missing tables as the source's DDL has them; indexes are not created."""
+    tables: dict[str, str] = Field(default_factory=dict)
+    """Tables that have another name there: the source's name to the destination's."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns that have another name there: ``table.column``, of the source, to the column's name."""
+    metadata: bool = False
+    """Write the columns ``source_commit_timestamp`` and ``source_change_sequence_number``, which every table must
+    have."""
+    transaction_tag: str = "spanner-cdc"
+    """The tag of each transaction there; a stream back takes it in ``source.skip_transaction_tags``."""
+    endpoint: str | None = None
+    """A regional or private endpoint of Spanner."""
+    emulator_host: str | None = None
+    """An emulator's address, HOST:PORT; else the source's, or that of ``SPANNER_EMULATOR_HOST``."""
+
+    @field_validator("tables")
+    @classmethod
+    def _apart(cls, value: dict[str, str]) -> dict[str, str]:
+        if shared := sorted({name for name in value.values() if list(value.values()).count(name) > 1}):
+            raise ValueError(f"several tables would be {', '.join(shared)}: one table cannot have the rows of two")
+        return value
+
+    @field_validator("columns")
+    @classmethod
+    def _of_tables(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not all(name.rpartition(".")[::2]):
+                raise ValueError(f"{name!r} is not table.column")
+        return value
+
+    @field_validator("transaction_tag")
+    @classmethod
+    def _printable(cls, value: str) -> str:
+        if not (0 < len(value) <= _LONGEST_TAG and value.isascii() and value.isprintable()):
+            raise ValueError(f"{value!r} is not a valid tag: use 1 to {_LONGEST_TAG} printable ASCII characters")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The database that is written, and how it is reached; a :class:`connector.spanner.blocking.DatabaseAddress`.
+
+    Attributes:
+        emulator_host: an emulator's, or None; that of the environment counts where it is None.
+    """
+
+    project: str
+    instance: str
+    database: str
+    endpoint: str | None
+    emulator_host: str | None
+    database_role: str | None = None
+
+    @classmethod
+    def of(cls, sink: SpannerConfig, source: SourceConfig) -> Self:
+        """The configured one."""
+        return cls(
+            sink.project or source.project,
+            sink.instance or source.instance,
+            sink.database,
+            sink.endpoint,
+            sink.emulator_host or source.emulator_host,
+        )
+
+    @property
+    def path(self) -> str:
+        """Its resource name."""
+        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """What decides what is written; a micro-batch that was started is repeated with the options that it had."""
+
+    mode: Mode
+    tables: dict[str, str]
+    columns: dict[str, str]
+    metadata: bool
+
+    @classmethod
+    def of(cls, sink: SpannerConfig) -> Self:
+        """The configured ones."""
+        return cls(sink.mode, sink.tables, sink.columns, sink.metadata)
+
+    def to_text(self) -> str:
+        """As text."""
+        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Of :meth:`to_text`."""
+        return cls(**orjson.loads(text))
+
+    def table(self, source: str) -> str:
+        """A table's name in the destination."""
+        return self.tables.get(source, source)
+
+    def column(self, table: str, column: str) -> str:
+        """A column's name in the destination, of a table of the source."""
+        return self.columns.get(f"{table}.{column}", column)

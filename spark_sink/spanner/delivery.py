@@ -1,0 +1,114 @@
+"""Delivers into another Spanner database: configures :mod:`spark_sink.spanner.source` and reports what it wrote."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.datasource import DataSource
+
+from connector.config.loading import Config
+from connector.core.filters import RecordFilter
+from connector.spool.reading import Spool
+from connector.storage.locations import absolute
+from spark_sink.errors import SinkError
+from spark_sink.sink.delivery import Delivered, is_behind, new_reasons, own_checkpoint_of, report, stopped_of
+from spark_sink.sink.replayed_spools import stream_spool
+from spark_sink.source.known_tables import KnownTables
+from spark_sink.spanner.config import NO_BACKFILL, Applying, SpannerConfig, Target
+from spark_sink.spanner.creation import create_missing, prepare
+from spark_sink.spanner.destination_tables import EMULATOR_HOST
+from spark_sink.spanner.source import SpannerPlace, SpannerSinkSource
+
+
+class SpannerDelivery:
+    """Delivers to ``sink.database``.
+
+    Args:
+        config: the configuration.
+        sink: its sink.
+
+    Attributes:
+        consumer: the sink's name.
+
+    Raises:
+        SpannerCdcError: the database cannot be used, or the spool is a backfill's.
+    """
+
+    def __init__(self, config: Config, sink: SpannerConfig) -> None:
+        self.consumer = sink.name
+        self._config = config
+        self._sink = sink
+        self._target = Target.of(sink, config.source)
+        self._applying = Applying.of(sink)
+        self._spool = Spool.at(absolute(config.spool.path))
+        if stream_spool(self._spool) is not self._spool:
+            raise SinkError(NO_BACKFILL)
+        tables = config.source.tables
+        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._emulator_host = os.environ.get(EMULATOR_HOST)
+        self._dead_letters = absolute(sink.dead_letters)
+        self._created: frozenset[str] = frozenset()
+        self._reported: dict[str, str] = {}
+        self._last: int | None = None
+        prepare(self._target, self._emulator_host)
+
+    @property
+    def destination(self) -> str:
+        """The database and the mode."""
+        return f"{self._target.path}, mode {self._sink.mode}"
+
+    @property
+    def checkpoint(self) -> str:
+        """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
+        return own_checkpoint_of(self._config, self._sink)
+
+    @property
+    def source(self) -> type[DataSource]:
+        """Applies the epochs."""
+        return SpannerSinkSource
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of :class:`spark_sink.spanner.source.SpannerSinkSource`."""
+        place = SpannerPlace(self._target, self._sink.transaction_tag, self._dead_letters)
+        return {
+            "spool": self._spool.path,
+            "consumer": self.consumer,
+            "place": place.to_text(),
+            "applying": self._applying.to_text(),
+        }
+
+    def run(self, reports: DataFrame) -> str:
+        """Applies a micro-batch and reports its events and what was rejected."""
+        created = self._create() if self._sink.create_tables else []
+        rows = reports.collect()
+        if not rows:
+            return ""
+        events, refused = sum(row.events for row in rows), sum(row.refused for row in rows)
+        rejected = f", {refused} to the dead letters at {self._dead_letters}" if refused else ""
+        made = [f"created {', '.join(created)}"] if created else []
+        return "; ".join([f"{events} events{rejected}", *made, *self._report(rows, events, refused)])
+
+    def drain(self) -> None:
+        """Bounds the delivery by the newest epoch of now."""
+        self._last = self._spool.latest()
+
+    def waiting(self) -> bool:
+        """Whether an epoch that was sealed before the drain is not recorded as done."""
+        return is_behind(self._spool, self.consumer, self._last)
+
+    def _create(self) -> list[str]:
+        """Creates the tables of the spool that the destination lacks; each is looked for once."""
+        names = frozenset(name for name in KnownTables(self._spool).names() if self._keeps(name))
+        wanted = names - self._created - self._sink.tables.keys()
+        if not wanted:
+            return []
+        created = create_missing(wanted, self._config.source, self._target, self._emulator_host)
+        self._created = names
+        return created
+
+    def _report(self, rows: Sequence[Row], events: int, refused: int) -> list[str]:
+        """Writes the sink's report; returns each table's new reason for rejected events."""
+        first = min(row.first for row in rows)
+        report(self._spool, self.consumer, self._keeps, Delivered(first, events, refused, 0, stopped_of(rows)))
+        return new_reasons(rows, self._reported)

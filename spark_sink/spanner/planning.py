@@ -1,0 +1,129 @@
+"""What is written of a unit: rows as mutations of the destination's tables, or why they cannot be written. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_sink.spanner.config import Applying
+from spark_sink.spanner.destination_tables import DestinationTable
+from spark_sink.spanner.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
+from spark_sink.spanner.progress import TABLE
+from spark_sink.spanner.row_merger import Change, MergedRow, merged
+from spark_sink.spanner.units import Unit
+
+COMMIT_TIMESTAMP, SEQUENCE = "source_commit_timestamp", "source_change_sequence_number"
+METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is written of a unit.
+
+    Attributes:
+        levels: the mutations.
+        rejected: rows that the destination has no table or no column for, with the reason.
+    """
+
+    levels: Levels
+    rejected: Sequence[tuple[MergedRow, str]]
+
+
+class Planner:
+    """Plans units.
+
+    Args:
+        applying: the options.
+        tables: the destination's.
+        keys: the columns of each key, of the source's tables.
+    """
+
+    def __init__(
+        self, applying: Applying, tables: Mapping[str, DestinationTable], keys: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._applying = applying
+        self._tables = tables
+        self._keys = keys
+        self._sources: dict[str, list[str]] = defaultdict(list)
+        for source in sorted(keys):
+            self._sources[applying.table(source)].append(source)
+
+    def plan(self, unit: Unit) -> Plan:
+        """The mutations of a unit."""
+        mutations: list[tuple[int, RowMutation]] = []
+        deleted_last: list[tuple[int, RowMutation]] = []
+        rejected: list[tuple[MergedRow, str]] = []
+        reasons: dict[tuple[str, frozenset[str]], str] = {}
+        changes = (change for change in unit.changes if is_of_user(change))
+        for row in merged(changes, self._keys):
+            about = row.table, frozenset(row.values)
+            if about not in reasons:
+                reasons[about] = self.why_not(row.table, row.values)
+            if reasons[about]:
+                rejected.append((row, reasons[about]))
+                continue
+            known = self._tables[self._applying.table(row.table)]
+            if not known.is_referred_to:
+                mutations += [(known.depth, one) for one in self._mutations(row)]
+            elif row.is_deleted:
+                deleted_last += [(known.depth, one) for one in self._mutations(row)]
+            else:  # what refers to a row that is written again stays
+                mutations += [(known.depth, one) for one in self._mutations(row) if one.operation != DELETE]
+        if self._applying.mode == "transactions":
+            mutations = list(self._without_cascades(mutations, deleted_last))
+        takes_others = any(self._tables[one.table].takes_others for _, one in deleted_last)
+        return Plan(leveled(mutations, deleted_last, takes_others=takes_others), rejected)
+
+    def why_not(self, table: str, columns: Sequence[str] | Mapping[str, object]) -> str:
+        """Why rows with these columns cannot be written; empty if they can."""
+        name = self._applying.table(table)
+        known = self._tables.get(name)
+        if known is None:
+            return f"the destination has no table {name}"
+        if others := [one for one in self._sources[name] if one != table]:
+            return f"table {name} of the destination would have the rows of {table} and of {', '.join(others)}"
+        wanted = {self._applying.column(table, column) for column in columns} - (known.generated & {*known.key})
+        if missing := sorted({*wanted, *(METADATA if self._applying.metadata else ())} - known.columns):
+            return f"table {name} of the destination has no column {', '.join(missing)} that can be written"
+        key = [self._applying.column(table, column) for column in self._keys[table]]
+        if sorted(key) != sorted(known.key):
+            return f"the key of table {name} of the destination is {', '.join(known.key)}, not {', '.join(key)}"
+        return ""
+
+    def _mutations(self, row: MergedRow) -> list[RowMutation]:
+        table = self._applying.table(row.table)
+        known = self._tables[table]
+        found = []
+        if row.is_deleted or row.is_replaced:
+            key = dict(zip(self._keys[row.table], row.key, strict=True))
+            named = {self._applying.column(row.table, name): value for name, value in key.items()}
+            found.append(RowMutation(DELETE, table, known.key, [named[name] for name in known.key], row))
+        if not row.is_deleted:
+            written = {self._applying.column(row.table, name): value for name, value in row.values.items()}
+            if self._applying.metadata:
+                last = row.changes[-1]
+                written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
+            written = {name: value for name, value in written.items() if name not in known.generated}
+            may_insert = row.is_whole and (row.is_inserted or known.required <= written.keys())
+            operation = WRITE if may_insert else UPDATE
+            found.append(RowMutation(operation, table, tuple(written), list(written.values()), row))
+        return found
+
+    def _without_cascades(
+        self, mutations: list[tuple[int, RowMutation]], deleted_last: list[tuple[int, RowMutation]]
+    ) -> Iterator[tuple[int, RowMutation]]:
+        """Without the deletes of rows that the destination deletes with their parents: Spanner counts these as one."""
+        deleted = {
+            (one.table, tuple(one.values))
+            for _, one in (*mutations, *deleted_last)
+            if one.operation == DELETE and one.row.is_deleted
+        }
+        for depth, one in mutations:
+            parent = self._tables[one.table].cascades_from
+            key = tuple(one.values[: len(self._tables[parent].key)]) if parent else ()
+            if not (one.operation == DELETE and one.row.is_deleted and (parent, key) in deleted):
+                yield depth, one
+
+
+def is_of_user(change: Change) -> bool:
+    """Whether a change is of the user's tables: a stream back reports those of the bookkeeping row, too."""
+    return change.table != TABLE

@@ -1,0 +1,145 @@
+"""The bookkeeping row: how far a spool is applied, and which process applies it.
+
+It is in the destination, in a table of one row for each sink and spool. In mode ``transactions`` it is written by the
+commits that it counts, so each is applied once, whatever is killed when. In mode ``rows`` it follows the commits that
+it counts, and what was committed without it is committed once more, with the same values. A process writes its own id
+first; every transaction reads it, so that none of another process can take effect later.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from connector.errors import SpoolError
+from spark_sink.errors import SinkError
+from spark_sink.spanner.mutations import WRITE, RowMutation, encoded
+from spark_sink.spanner.row_merger import MergedRow
+from spark_sink.spanner.transactions import Read, Transactions
+from spark_sink.spanner.units import Position
+
+TABLE = "spanner_cdc_progress"
+
+DDL = {
+    "googlesql": (
+        f"CREATE TABLE {TABLE} (sink STRING(MAX) NOT NULL, owner STRING(MAX) NOT NULL, epoch INT64 NOT NULL,"
+        " events INT64 NOT NULL, updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true)) PRIMARY KEY (sink)"
+    ),
+    "postgresql": (
+        f"CREATE TABLE {TABLE} (sink varchar NOT NULL PRIMARY KEY, owner varchar NOT NULL, epoch bigint NOT NULL,"
+        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL)"
+    ),
+}
+"""By the dialect's name."""
+
+_COLUMNS = ("sink", "owner", "epoch", "events", "updated")
+_SELECT = f"SELECT owner, epoch, events FROM {TABLE} WHERE sink = "
+_PARAMETERS = {"googlesql": ("@sink", "sink"), "postgresql": ("$1", "p1")}
+
+
+def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
+    """The statement that reads the row, and its parameters."""
+    placeholder, name = _PARAMETERS[dialect]
+    return _SELECT + placeholder, {name: sink}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The row of one sink and spool, as one process writes it.
+
+    Attributes:
+        transactions: of the destination.
+        sink: the row's key.
+        owner: the process's id, unique.
+    """
+
+    transactions: Transactions
+    sink: str
+    owner: str
+
+    def claim(self, first: Position | None) -> Position:
+        """Takes the row over from whoever had it; returns how far the spool is applied.
+
+        Args:
+            first: where a sink without a row begins; None for a sink that must have one.
+
+        Raises:
+            SpoolError: the row is missing.
+        """
+        found: list[Position] = []
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            position = first if row is None else _position(row)
+            if position is None:
+                raise SpoolError(
+                    f"the destination has no row of sink {self.sink} in its table {TABLE}, though the sink has applied"
+                    " changes: the destination was restored or is another one, or that row was removed",
+                    hint=CONTINUES_ELSEWHERE,
+                )
+            found[:] = [position]
+            return self._written(position)
+
+        self.transactions.run(decide)
+        return found[0]
+
+    def settle(self, at: Position) -> None:
+        """Waits until no commit that was not answered can take effect later, if there is one.
+
+        Such a commit has read the row: writing it makes Spanner end that transaction one way or the other.
+        """
+        if self.transactions.unanswered:
+            self.transactions.unanswered = 0
+            self.advance(at, at)
+
+    def commit(self, mutations: Sequence[Message]) -> None:
+        """Commits mutations while this process has the row.
+
+        Raises:
+            RefusedError: Spanner refuses them.
+            SinkError: another process has taken the row over.
+        """
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            self._checked(row)
+            return mutations
+
+        self.transactions.run(decide)
+
+    def advance(self, start: Position, end: Position, mutations: Iterable[Message] = ()) -> None:
+        """Commits mutations and the position after them, unless that is done already.
+
+        Raises:
+            RefusedError: Spanner refuses them.
+            SinkError: another process has taken the row over.
+        """
+        written = [*mutations, *self._written(end)]
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            at = _position(self._checked(row))
+            if at not in (start, end):
+                raise SinkError(f"{TABLE} of sink {self.sink} is at epoch {at.epoch}, where this sink has not been")
+            return written if at == start else ()
+
+        self.transactions.run(decide)
+
+    def _checked(self, row: Read | None) -> Read:
+        if row is None or row[0] != self.owner:
+            raise SinkError(
+                f"another process applies the spool of sink {self.sink} to the destination",
+                hint="Only one may: this one ends, and has lost nothing.",
+            )
+        return row
+
+    def _written(self, at: Position) -> list[Message]:
+        values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()")
+        row = MergedRow(TABLE, (self.sink,), {})
+        return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
+
+
+def _position(row: Read) -> Position:
+    return Position(int(row[1]), int(row[2]))
+
+
+CONTINUES_ELSEWHERE = (
+    "Give the sink another sink.name, which delivers every epoch that is kept; or restore a newer state."
+)

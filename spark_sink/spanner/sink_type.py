@@ -1,0 +1,103 @@
+"""Registers the Spanner sink as ``sink.type: spanner``."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sinks import WatchedStream
+from connector.core.column_kinds import type_code
+from connector.core.schemas import TableSchema
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import ConfigurationError, SpannerCdcError
+from spark_sink.errors import SinkError
+from spark_sink.sink.sink_type import SparkSinkType
+from spark_sink.spanner.config import NO_BACKFILL, Applying, SpannerConfig, Target
+
+if TYPE_CHECKING:
+    from spark_sink.sink.dead_letters import Replay
+    from spark_sink.sink.delivery import Delivery
+
+
+class SpannerSink(SparkSinkType[SpannerConfig]):
+    """Another Spanner database."""
+
+    def check_options(self, sink: SpannerConfig, envelope: EnvelopeConfig) -> None:
+        """Checks that the envelope is Datastream's."""
+        if envelope.format != "datastream":
+            raise ValueError(f"envelope.format: sink spanner needs the datastream envelope, not {envelope.format}")
+
+    def destination(self, sink: SpannerConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other."""
+        del envelope
+        return {"sink.database": Target.of(sink, source).path, "sink.mode": sink.mode}
+
+    def stream_decides(self, sink: SpannerConfig) -> bool:
+        """A backfill is refused."""
+        return True
+
+    def stream_errors(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
+        """A backfill, and completed rows."""
+        found = []
+        if stream.is_backfilled:
+            found.append(f"source.backfill: {NO_BACKFILL}")
+        if stream.completes_rows:
+            found.append(
+                "source.complete_rows: sink spanner needs no whole rows: it leaves a column that was not captured as"
+                " it is"
+            )
+        return found
+
+    def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+        """The tables and columns that the destination lacks; and that it is not the source."""
+        target = Target.of(sink, source)
+        if target.path == Target(source.project, source.instance, source.database, None, None).path:
+            return [f"sink.database: {target.path} is the source itself: name another database"]
+        from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
+        from spark_sink.spanner.planning import Planner
+
+        try:
+            found = asyncio.run(destination_at(target, os.environ.get(EMULATOR_HOST)))
+        except ConfigurationError as error:
+            return [f"sink.database: {line}" for line in error.errors]
+        except SpannerCdcError as error:
+            return [f"sink.database: {error}"]
+        applying = Applying.of(sink)
+        tables = stream.tables if stream else ()
+        planner = Planner(applying, found.tables, {table.table: table.primary_keys for table in tables})
+        return [
+            f"sink.database: {why}"
+            for table in tables
+            if not (sink.create_tables and applying.table(table.table) not in found.tables)
+            if (why := planner.why_not(table.table, [column.name for column in table.columns]))
+        ]
+
+    def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
+        """That a row must be there before a change stream that captures only changes can update it."""
+        if stream.value_capture_type in WHOLE_ROWS:
+            return []
+        what = "an UPDATE of a row that the destination lacks becomes a dead letter: begin with a copy of the database"
+        return [f"source.change_stream: {stream.name} captures {stream.value_capture_type}: {what}"]
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """By their type codes, which both dialects share: a value is written as it is."""
+        return {"spanner": {column.name: type_code(column.type) for column in table.columns}}
+
+    def delivery(self, config: Config, sink: SpannerConfig) -> "Delivery":
+        """Writes mutations."""
+        from spark_sink.spanner.delivery import SpannerDelivery
+
+        return SpannerDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
+        """Later changes of the same rows may have been applied: an older one must not follow them."""
+        raise SinkError(
+            "dead letters of sink spanner cannot be sent again: later changes of their rows may have been applied",
+            hint="`spanner-cdc verify --against` names the rows that differ; write those, then remove the files.",
+        )
+
+
+SINK = SpannerSink(SpannerConfig)

@@ -1,0 +1,216 @@
+"""The Spanner sink's own stream: one task applies the epochs of a micro-batch, and its rows report what it did.
+
+One task, because the order of tables and of transactions is one: it commits several times at once in mode ``rows``. A
+micro-batch that is repeated begins where the bookkeeping row says.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from connector.errors import SpoolError
+from connector.spanner.blocking import BlockingClient
+from connector.spool.consumers import find
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.sink_stream import SinkStreamReader
+from spark_sink.source.admission import EpochWeight, Group, by_epoch
+from spark_sink.source.data_source import existing
+from spark_sink.source.known_tables import KnownTables
+from spark_sink.spanner.changes import changes_of, events_at
+from spark_sink.spanner.config import Applying, Target
+from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
+from spark_sink.spanner.planning import Planner
+from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, TABLE, Progress, select_of
+from spark_sink.spanner.transactions import Transactions
+from spark_sink.spanner.units import Position, units
+from spark_sink.spanner.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
+
+_BATCH_BYTES = 64 * 1024 * 1024
+"""Bytes of segments in a micro-batch; the sink's metrics advance with each."""
+
+_REPORT = pa.schema(
+    [
+        pa.field("first", pa.int64()),
+        pa.field("events", pa.int64()),
+        pa.field("table", pa.string()),
+        pa.field("refused", pa.int64()),
+        pa.field("why", pa.string()),
+        pa.field("stopped", pa.bool_()),
+    ]
+)
+"""Rows for each unit: of each table the applied events, and the rejected ones; ``first`` is the batch's first epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpannerPlace:
+    """Where a sink writes: the database, the tag of its transactions, and the dead letters."""
+
+    target: Target
+    tag: str
+    dead_letters: str
+
+    def to_text(self) -> str:
+        """As text."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "SpannerPlace":
+        """Of :meth:`to_text`."""
+        node = orjson.loads(text)
+        return cls(Target(**node["target"]), node["tag"], node["dead_letters"])
+
+
+@dataclass(frozen=True)
+class EpochsToApply(InputPartition):
+    """What the task of a micro-batch applies."""
+
+    spool: str
+    consumer: str
+    place: SpannerPlace
+    applying: Applying
+    manifests: tuple[Manifest, ...]
+
+
+class SpannerSinkSource(DataSource):
+    """Applies a spool's epochs; internal to the sink.
+
+    Options: ``spool``, absolute; ``consumer``, the sink's name; ``place`` and ``applying``, a :class:`SpannerPlace` and
+    an :class:`spark_sink.spanner.config.Applying` as text.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "spanner-change-stream-spanner"
+
+    def schema(self) -> StructType:
+        """The columns of a micro-batch's report.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return from_arrow_schema(_REPORT)
+
+    def streamReader(self, schema: object) -> "SpannerSinkReader":  # noqa: N802
+        """Applies every epoch once."""
+        place = SpannerPlace.from_text(self.options["place"])
+        return SpannerSinkReader(self.options["spool"], self.options["consumer"], place, self.options["applying"])
+
+
+class SpannerSinkReader(SinkStreamReader):
+    """Plans a spool's epochs for the one task that applies them."""
+
+    def __init__(self, spool: str, consumer: str, place: SpannerPlace, applying: str) -> None:
+        super().__init__(spool, consumer, applying, batch_bytes=_BATCH_BYTES)
+        self._place = place
+        self._applying = applying
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """Every epoch."""
+        return by_epoch(epochs)
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """One task."""
+        applying = Applying.from_text(pinned or self._applying)
+        return [EpochsToApply(self._spool.path, self._consumer, self._place, applying, tuple(epochs))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Applies the epochs of the task and reports each unit."""
+        assert isinstance(partition, EpochsToApply)
+        for written in applied(partition):
+            yield pa.RecordBatch.from_pylist(
+                [{"first": partition.manifests[0].epoch, **row} for row in _rows(written)], schema=_REPORT
+            )
+
+
+def applied(partition: EpochsToApply) -> Iterator[Written]:
+    """Applies what is left of a micro-batch; yields what is done, and first what is rejected, durable as dead letters.
+
+    Raises:
+        SpannerCdcError: the destination, the spool or the dead letters refuse.
+    """
+    spool = Spool.at(partition.spool)
+    emulator_host = os.environ.get(EMULATOR_HOST)
+    found = asyncio.run(destination_at(partition.place.target, emulator_host))
+    sink = f"{spool.header().spool_id}/{partition.consumer}"
+    select, parameters = select_of(found.dialect.name, sink)
+    client = BlockingClient(partition.place.target, emulator_host)
+    with Transactions(client, partition.place.tag, select, parameters) as transactions:
+        progress = Progress(transactions, sink, uuid4().hex)
+        manifests = partition.manifests
+        consumer = find(spool, partition.consumer)
+        has_applied = consumer is not None and consumer.at != ""
+        position = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
+        _check_continues(position, manifests[0].epoch)
+        end = Position(manifests[-1].epoch + 1, 0)
+        if position >= end:
+            return
+        known = KnownTables(spool)
+        keys = {name: known.newest(name).primary_keys for name in known.names()}
+        dead_letters = DeadLetters(partition.place.dead_letters)
+        mode = partition.applying.mode
+        writer = UnitWriter(Planner(partition.applying, found.tables, keys), progress, partition.applying)
+        try:
+            at = position
+            for unit in units(
+                changes_of(spool, manifests, position),
+                start=position,
+                end=end,
+                most=MOST_CHANGES[mode],
+                most_bytes=MOST_BYTES[mode],
+            ):
+                for written in writer.write(unit):
+                    _put(dead_letters, spool, partition, written.rejected)
+                    yield written
+                at = unit.end
+            if at != end:
+                progress.advance(at, end)
+        finally:
+            writer.close()
+
+
+def _check_continues(position: Position, first: int) -> None:
+    """Checks that nothing lies between what is applied and what is next.
+
+    Raises:
+        SpoolError: the destination is older than the spool's record of this sink.
+    """
+    if position.epoch < first:
+        raise SpoolError(
+            f"the destination has the changes of the epochs before {position.epoch} (table {TABLE}), and the sink"
+            f" continues with epoch {first}: the destination was restored, or that row was removed",
+            hint=CONTINUES_ELSEWHERE,
+        )
+
+
+def _put(dead_letters: DeadLetters, spool: Spool, partition: EpochsToApply, rejected: list[Rejection]) -> None:
+    """Writes rejected changes as dead letters, under names that a repeated micro-batch writes again."""
+    manifests = {manifest.epoch: manifest for manifest in partition.manifests}
+    ordered = sorted(rejected, key=lambda one: (one.change.table, one.change.at))
+    for (table, epoch), found in groupby(ordered, key=lambda one: (one.change.table, one.change.at[0])):
+        held = list(found)
+        rows = events_at(spool, manifests[epoch], [one.change.at[1] for one in held])
+        name = f"{spool.header().spool_id}_{partition.consumer}_{epoch}_{held[0].change.at[1]}"
+        dead_letters.put(table, name, rows, [one.why for one in held])
+
+
+def _rows(written: Written) -> Iterator[dict[str, object]]:
+    for table, count in written.applied.items():
+        yield {"events": count, "table": table, "refused": 0, "why": "", "stopped": False}
+    ordered = sorted(written.rejected, key=lambda one: one.change.table)
+    for table, found in groupby(ordered, key=lambda one: one.change.table):
+        reasons = [one.brief for one in found]
+        why = written.stopped.get(table, reasons[0])
+        yield {"events": 0, "table": table, "refused": len(reasons), "why": why, "stopped": table in written.stopped}

@@ -1,0 +1,1 @@
+"""The campaign of the Spanner sink."""
