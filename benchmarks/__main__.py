@@ -13,6 +13,7 @@ import orjson
 
 from benchmarks import idle, latency, memory, rows, snapshot, spark, wire, workers
 from benchmarks.executors.windows import windows
+from benchmarks.lakehouse.merging import merge_into
 from benchmarks.measure import result
 from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "latency": latency.commit_to_event,
     "seal-to-sink": latency.seal_to_sink,
     "snapshot-read": snapshot.read,
+    "merge-into": merge_into,
     "memory": memory.growth,
 }
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spark_sink.registration import register
     from spark_sink.source.typed import typed
+    from spark_sink.tables.merge_into import merge_into
 
-__all__ = ["register", "typed"]
+__all__ = ["merge_into", "register", "typed"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,10 +25,11 @@ def __getattr__(name: str) -> object:
     try:
         from spark_sink.registration import register
         from spark_sink.source.typed import typed
+        from spark_sink.tables.merge_into import merge_into
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise
         raise ImportError(
             "spark_sink needs PySpark 4.0 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
         ) from error
-    return {"register": register, "typed": typed}[name]
+    return {"merge_into": merge_into, "register": register, "typed": typed}[name]

@@ -5,20 +5,17 @@ The payload's values are in Spanner's own JSON encoding
 may be one. So every value is extracted as text, and cast to the type of its column in the spool's schema.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from connector.core.column_kinds import ColumnKind, SpannerType
-from connector.core.schemas import TableSchema
+from connector.core.column_kinds import SpannerType
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from spark_sink.source.event_columns import SPOOL
-
-Cast = Callable[[Column], Column]
+from spark_sink.source.known_tables import BINARY, SPARK_TYPES, STRING, KnownTables, parsed
 
 METADATA = (
     "_change_type",
@@ -30,42 +27,6 @@ METADATA = (
     "_epoch",
 )
 """The columns that are added to those of the table."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkType:
-    """A Spark SQL type, and the conversion of a value's text to it."""
-
-    name: str
-    cast: Cast
-
-
-def _plain(name: str) -> SparkType:
-    return SparkType(name, lambda value: value.cast(name))
-
-
-_STRING = SparkType("string", lambda value: value)
-_BINARY = SparkType("binary", F.unbase64)
-_LONG = _plain("bigint")
-
-SPARK_TYPES: Mapping[ColumnKind, SparkType] = {
-    ColumnKind.BOOL: _plain("boolean"),
-    ColumnKind.INT64: _LONG,
-    ColumnKind.FLOAT32: _plain("float"),
-    ColumnKind.FLOAT64: _plain("double"),
-    ColumnKind.NUMERIC: _plain("decimal(38,9)"),
-    ColumnKind.PG_NUMERIC: _STRING,
-    ColumnKind.STRING: _STRING,
-    ColumnKind.BYTES: _BINARY,
-    ColumnKind.DATE: _plain("date"),
-    ColumnKind.TIMESTAMP: _plain("timestamp"),
-    ColumnKind.JSON: _STRING,
-    ColumnKind.UUID: _STRING,
-    ColumnKind.INTERVAL: _STRING,
-    ColumnKind.ENUM: _LONG,
-    ColumnKind.PROTO: _BINARY,
-    ColumnKind.UNKNOWN: _STRING,
-}
 
 
 def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
@@ -85,13 +46,20 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         ConfigurationError: the spool or the table is unknown, or a column has the name of an added column.
         SpoolError: the spool cannot be read.
     """
-    columns = _columns(Spool.at(spool or _spool_of(df)), table)
-    taken = sorted(name for name in columns if name.lower() in METADATA)
-    if taken:
+    return typed_as(df, table, KnownTables(Spool.at(spool or spool_of(df))).columns(table))
+
+
+def typed_as(df: DataFrame, table: str, columns: Mapping[str, str]) -> DataFrame:
+    """The rows of one table as :func:`typed` returns them, with these columns by name and Spanner's type.
+
+    Raises:
+        ConfigurationError: a column has the name of an added column.
+    """
+    if taken := sorted(name for name in columns if name.lower() in METADATA):
         raise ConfigurationError(
             [f"table {table} has a column {', '.join(taken)}, which typed() adds itself: read it from payload"]
         )
-    read_as = StructType([StructField(name, _text_of(_parsed(type_json))) for name, type_json in columns.items()])
+    read_as = StructType([StructField(name, _text_of(parsed(type_json))) for name, type_json in columns.items()])
     payload = F.from_json(F.col("payload"), read_as, {"mode": "FAILFAST"})
     metadata = F.col("source_metadata")
     rows = df.where(F.col("object") == F.lit(table)).select(
@@ -105,51 +73,24 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         F.col("epoch").alias("_epoch"),
     )
     values = [
-        _cast(F.col("_row").getField(name), _parsed(type_json)).alias(name, metadata={"spanner_type": type_json})
+        _cast(F.col("_row").getField(name), parsed(type_json)).alias(name, metadata={"spanner_type": type_json})
         for name, type_json in columns.items()
     ]
     return rows.select(*values, *(F.col(name) for name in METADATA))
 
 
-def _spool_of(df: DataFrame) -> str:
+def spool_of(df: DataFrame) -> str:
+    """The path of the spool that rows come from.
+
+    Raises:
+        ConfigurationError: the rows no longer name it.
+    """
     found = [field.metadata.get(SPOOL) for field in df.schema.fields if field.name == "payload"]
     if not found or not isinstance(found[0], str):
         raise ConfigurationError(
-            ["typed() cannot find the spool of this DataFrame: pass the source's own rows, or its path as spool="]
+            ["the spool of this DataFrame is not known: pass the source's own rows, or its path as spool="]
         )
     return found[0]
-
-
-def _columns(spool: Spool, table: str) -> dict[str, str]:
-    """The columns of a table by name, with Spanner's type; the type is empty if it has changed."""
-    newest, keys = _schema_keys(spool)
-    current = newest.get(table)
-    if current is None:
-        known = ", ".join(sorted(newest)) or "none yet"
-        raise ConfigurationError([f"the spool at {spool.path} has no table {table} (tables: {known})"])
-    columns = {column.name: column.type for column in current.columns}
-    for key in keys:
-        other = spool.schema(key)
-        if other.table != table:
-            continue
-        for column in other.columns:
-            if columns.setdefault(column.name, column.type) != column.type:
-                columns[column.name] = ""
-    return columns
-
-
-def _schema_keys(spool: Spool) -> tuple[dict[str, TableSchema], list[str]]:
-    """The newest schema of each table, and every schema key in the spool."""
-    try:
-        header = spool.header()
-    except FileNotFoundError:
-        raise ConfigurationError(
-            [f"there is no spool at {spool.path} yet: start the reader first, which writes the columns of the tables"]
-        ) from None
-    latest = spool.latest()
-    newest = spool.manifest(latest).schema_keys if latest else header.schema_keys
-    keys = [name[:-5] for name in spool.storage.list("schemas") if name.endswith(".json")]
-    return {table: spool.schema(key) for table, key in newest.items()}, keys
 
 
 def _text_of(column_type: SpannerType) -> StringType | ArrayType:
@@ -157,16 +98,9 @@ def _text_of(column_type: SpannerType) -> StringType | ArrayType:
 
 
 def _cast(value: Column, column_type: SpannerType) -> Column:
-    spark_type = SPARK_TYPES[column_type.kind]
-    if not column_type.is_array:
-        return spark_type.cast(value)
-    if spark_type is _STRING:
+    name = SPARK_TYPES[column_type.kind]
+    if name == STRING:
         return value
-    if spark_type is _BINARY:
-        return F.transform(value, F.unbase64)
-    return value.cast(f"array<{spark_type.name}>")
-
-
-def _parsed(type_json: str) -> SpannerType:
-    """The type of a column; that of a column whose type has changed is not known."""
-    return SpannerType.parse(type_json) if type_json else SpannerType(ColumnKind.UNKNOWN)
+    if name == BINARY:
+        return F.transform(value, F.unbase64) if column_type.is_array else F.unbase64(value)
+    return value.cast(f"array<{name}>" if column_type.is_array else name)

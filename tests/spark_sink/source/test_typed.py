@@ -176,5 +176,5 @@ def test_an_unknown_table_or_spool_is_a_clear_error(
         spark_sink.typed(df, "Singer")
     with pytest.raises(ConfigurationError, match="table T has a column _UUID, which typed"):
         spark_sink.typed(df, "T")
-    with pytest.raises(ConfigurationError, match="cannot find the spool of this DataFrame"):
+    with pytest.raises(ConfigurationError, match="the spool of this DataFrame is not known"):
         spark_sink.typed(spark.range(1), "Singers")

@@ -2,20 +2,28 @@
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
+from proto.datetime_helpers import DatetimeWithNanoseconds
+
+from connector.core.timestamps import format_rfc3339
+from connector.spool.reading import Spool
 from emulator import SampleDatabase
 from tests.soak.process_tree import kill, process_tree
 from tests.spark_sink.backfill.campaign.destinations import Destination
 from tests.spark_sink.backfill.campaign.differences import Traces, differing
+from tests.spark_sink.backfill.campaign.lakes import LakeTables
 from tests.spark_sink.backfill.campaign.observer import Observer
 from tests.spark_sink.backfill.campaign.service import Service
 from tests.spark_sink.backfill.campaign.tables import Load, ddl, last_commit, load, rows_of_database
 
 _PATIENCE = 3600.0
 _KILLED = -9
+_SMALL, _LARGE = (1, 1, 1, 4), (20, 50, 100, 200)
+"""Writes of a transaction."""
 
 
 class Campaign:
@@ -34,17 +42,23 @@ class Campaign:
         self._service = Service(sample, folder, target.sink(), Random(seed))
         self._started = time.monotonic()
 
-    def run(self, kills: int) -> str:
-        """Creates and loads the tables, kills, and compares; returns what is wrong, or an empty text."""
+    def run(self, kills: int, writes: int = 0) -> str:
+        """Creates and loads the tables, kills, and compares; returns what is wrong, or an empty text.
+
+        Args:
+            kills: how many.
+            writes: of the load, at least so many; then its transactions are large.
+        """
+        sizes = _LARGE if writes else _SMALL
         database = self._sample.database
         self._sample.run_ddl(*ddl(self._sample.dialect))
         load(database, self._rows)
         self._report(f"{self._rows} rows loaded")
         observer = Observer(self._target.counts) if self._target.is_merged else None
         with observer or nullcontext():
-            with Load(database, self._rows, Random(self._seed + 1)) as writes:
-                wrong = self._kill(kills)
-            self._report(f"{writes.transactions} transactions committed meanwhile")
+            with Load(database, self._rows, Random(self._seed + 1), sizes, writes=writes) as written:
+                wrong = self._kill(kills, lambda: written.writes >= writes)
+            self._report(f"{written.writes} rows written in {written.transactions} transactions meanwhile")
             at = last_commit(database)
             end = str(at.rfc3339())
             if not wrong:
@@ -66,11 +80,26 @@ class Campaign:
                 return f"{len(keys)} rows differ: {keys[:5]}"
             self._report(f"the emulator has skipped the commits {traces.skipped}, which explain every difference")
         dead = [path for path in (self.folder / "dead").rglob("*") if path.is_file()]
-        return seen or self._target.faults() or (f"{len(dead)} files of dead letters" if dead else "")
+        wrong = self._commits() if isinstance(self._target, LakeTables) and not keys else ""
+        return seen or wrong or self._target.faults() or (f"{len(dead)} files of dead letters" if dead else "")
 
-    def _kill(self, kills: int) -> str:
+    def _commits(self) -> str:
+        """Compares some commits of tables with Spanner as of the last epoch in them."""
+        assert isinstance(self._target, LakeTables)
+        spool = Spool.at(self.folder / "spool")
+        compared = 0
+        for table, epoch, rows in self._target.commits(spool.header().spool_id):
+            at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(spool.manifest(epoch).watermark_high))
+            keys = differing(rows_of_database(self._sample.database, at, [table]), rows)
+            if keys:
+                return f"after epoch {epoch} {len(keys)} rows of {table} differ from Spanner's: {keys[:5]}"
+            compared += 1
+        self._report(f"{compared} commits hold what Spanner had as of their last epoch")
+        return ""
+
+    def _kill(self, kills: int, is_written: Callable[[], bool]) -> str:
         killed = self._service.killed
-        while len(killed) < kills:
+        while len(killed) < kills or not is_written():
             with self._service.run(None) as service:
                 while service.process.poll() is None and len(killed) < kills:
                     self._service.await_progress(service)
@@ -80,6 +109,8 @@ class Campaign:
                     self._report(f"kill {len(killed)}: {killed[-1]}; {self._service.progress()}")
                     if killed[-1] in ("service", "daemon"):
                         service.process.wait()
+                while not is_written() and service.process.poll() is None:
+                    time.sleep(0.25)
                 if len(killed) == kills:
                     kill(process_tree(service.process.pid))
                     service.process.wait()

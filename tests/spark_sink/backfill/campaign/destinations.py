@@ -15,7 +15,7 @@ from tests.local_bigquery import LocalBigQuery, serving
 from tests.spark_sink.backfill.campaign.tables import Key, Rows, columns_of, key_columns, tables
 from tests.spark_sink.backfill.state import events, position_of
 
-SINKS = ("files", "append-only", "merge", "merge-load")
+SINKS = ("files", "append-only", "merge", "merge-load", "delta", "iceberg")
 DATASET = "campaign"
 
 
@@ -44,10 +44,15 @@ class Destination(Protocol):
 
 
 @contextmanager
-def destination(sink: str, folder: Path) -> Iterator[Destination]:
-    """A destination that outlives the service."""
+def destination(sink: str, folder: Path, captures: str = "NEW_ROW") -> Iterator[Destination]:
+    """A destination that outlives the service; ``captures`` is for those that take either kind of rows."""
     if sink == "files":
         yield Files(folder / "events")
+    elif sink in ("delta", "iceberg"):
+        from tests.spark_sink.backfill.campaign.lakes import LakeTables
+
+        with closing(LakeTables(sink, folder / "lake", captures)) as lake:
+            yield lake
     elif sink == "merge-load":
         with serving(folder) as local:
             yield LocalTables(local)

@@ -5,7 +5,7 @@ Each write has a number of its own, in the order of the commits, and a written r
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 from typing import Self
@@ -19,15 +19,17 @@ from proto.datetime_helpers import DatetimeWithNanoseconds
 PARENTS = 5
 _CHUNK = 2000
 _LINES = 7
-_PAUSE = 0.02
+_PAUSE, _LONG_PAUSE = 0.02, 1.0
+_RUN = 20
+"""Writes of a kind to a table that follow each other, to share a record, where a number of writes is wanted."""
 
 Key = tuple[int, ...]
 Rows = dict[tuple[str, Key], tuple[str, int]]
 """By table and key, a row's `Name` and `Count`."""
 
 
-def tables() -> list[str]:
-    return [f"{kind}{number}" for number in range(PARENTS) for kind in ("Parent", "Child")]
+def tables(parents: int = PARENTS) -> list[str]:
+    return [f"{kind}{number}" for number in range(parents) for kind in ("Parent", "Child")]
 
 
 def columns_of(table: str) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ def key_columns(table: str) -> tuple[str, ...]:
     return columns_of(table)[:-2]
 
 
-def ddl(dialect: str) -> list[str]:
+def ddl(dialect: str, parents: int = PARENTS) -> list[str]:
     text, number = ("STRING(MAX)", "INT64") if dialect == "googlesql" else ("varchar", "bigint")
     quote = "`" if dialect == "googlesql" else '"'
 
@@ -51,7 +53,7 @@ def ddl(dialect: str) -> list[str]:
         return f"{head} ({body}, PRIMARY KEY ({keys})) {more}"
 
     statements = []
-    for each in range(PARENTS):
+    for each in range(parents):
         statements.append(create(f"Parent{each}", ""))
         parent = f"INTERLEAVE IN PARENT {quote}Parent{each}{quote} ON DELETE CASCADE"
         statements.append(create(f"Child{each}", parent))
@@ -64,10 +66,10 @@ def _types(table: str, text: str, number: str) -> Iterator[tuple[str, str]]:
         yield name, f"{kind} NOT NULL" if name in key_columns(table) else kind
 
 
-def load(database: Database, rows: int) -> None:
+def load(database: Database, rows: int, parents: int = PARENTS) -> None:
     """Fills the tables with about so many rows, equally many in each."""
-    each = rows // len(tables())
-    for table in tables():
+    each = rows // len(tables(parents))
+    for table in tables(parents):
         for first in range(0, each, _CHUNK):
             values = [
                 (*_key(table, index), f"{table} row {index} " + "x" * 60, index)
@@ -88,18 +90,35 @@ class Load:
         database: has the tables.
         rows: how many were loaded.
         random: decides what is written.
+        sizes: the writes of a transaction, one of them each time.
+        parents: the number of tables with interleaved ones.
+        writes: how many are wanted, if that matters: over some minutes, and few after that. An emulator that has many
+            more changes than a reader has read becomes slower and slower.
     """
 
-    def __init__(self, database: Database, rows: int, random: Random) -> None:
+    def __init__(
+        self,
+        database: Database,
+        rows: int,
+        random: Random,
+        sizes: Sequence[int] = (1, 1, 1, 4),
+        parents: int = PARENTS,
+        writes: int = 0,
+    ) -> None:
         self._database = database
-        self._each = rows // len(tables())
+        self._wanted = writes
+        self._parents = parents
+        self._each = rows // len(tables(parents))
         self._random = random
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._loading: Future[None] | None = None
         self._without_parent: set[tuple[str, int]] = set()
-        self._number = rows
+        self._number = self._loaded = rows
+        self._parent = 0
+        self._sizes = sizes
         self.transactions = 0
+        self.writes = 0
 
     def __enter__(self) -> Self:
         self._loading = self._thread.submit(self._run)
@@ -111,13 +130,26 @@ class Load:
         if self._loading is not None and args[0] is None:
             self._loading.result()
 
+    def _pause(self) -> float:
+        if not self._wanted:
+            return _PAUSE
+        return 10 * _PAUSE if self.writes < self._wanted else _LONG_PAUSE
+
     def _run(self) -> None:
-        while not self._stop.wait(_PAUSE):
+        while not self._stop.wait(self._pause()):
             with self._database.batch() as batch:
-                for _ in range(self._random.choice((1, 1, 1, 4))):
-                    self._number += 1
-                    self._random.choice(self._writes())(batch)
+                self._transact(batch)
             self.transactions += 1
+            self.writes = self._number - self._loaded
+
+    def _transact(self, batch: Batch) -> None:
+        run = _RUN if self._wanted else 1
+        for index in range(self._random.choice(self._sizes)):
+            if index % run == 0:
+                self._parent = self._random.randrange(self._parents)
+                write = self._random.choice(self._writes())
+            self._number += 1
+            write(batch)
 
     def _writes(self) -> list[Callable[[Batch], None]]:
         often, seldom = [self._upsert_child, self._upsert_parent], [self._delete_child, self._insert_parent]
@@ -153,7 +185,7 @@ class Load:
         batch.delete(f"Parent{number}", KeySet(keys=[(index,)]))
 
     def _drawn(self) -> tuple[int, int]:
-        return self._random.randrange(PARENTS), self._random.randrange(self._each)
+        return self._parent, self._random.randrange(self._each)
 
     def _put(self, batch: Batch, table: str, key: Key, name: str) -> None:
         batch.insert_or_update(table, columns_of(table), [(*key, f"{name} {self._number}", self._number)])
@@ -170,11 +202,11 @@ def last_commit(database: Database) -> DatetimeWithNanoseconds:
     return committed
 
 
-def rows_of_database(database: Database, at: DatetimeWithNanoseconds) -> Rows:
-    """All rows as of a timestamp."""
+def rows_of_database(database: Database, at: DatetimeWithNanoseconds, names: Sequence[str] = ()) -> Rows:
+    """All rows as of a timestamp, or those of some tables."""
     found: Rows = {}
     with database.snapshot(multi_use=True, read_timestamp=at) as snapshot:
-        for table in tables():
+        for table in names or tables():
             for row in snapshot.read(table, columns_of(table), KeySet(all_=True)):
                 found[table, tuple(row[:-2])] = (row[-2], row[-1])
     return found

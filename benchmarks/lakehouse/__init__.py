@@ -1,0 +1,1 @@
+"""Lakehouse tables against Spark's own plain writes."""

@@ -1,0 +1,107 @@
+"""The tables of a spool, with every column that each has had: what typed rows of it are made of.
+
+A schema's file never changes, so each is read once.
+"""
+
+from collections.abc import Mapping
+
+from connector.core.column_kinds import ColumnKind, SpannerType
+from connector.core.schemas import TableSchema
+from connector.errors import ConfigurationError
+from connector.spool.reading import Spool
+
+STRING, BINARY = "string", "binary"
+
+SPARK_TYPES: Mapping[ColumnKind, str] = {
+    ColumnKind.BOOL: "boolean",
+    ColumnKind.INT64: "bigint",
+    ColumnKind.FLOAT32: "float",
+    ColumnKind.FLOAT64: "double",
+    ColumnKind.NUMERIC: "decimal(38,9)",
+    ColumnKind.PG_NUMERIC: STRING,
+    ColumnKind.STRING: STRING,
+    ColumnKind.BYTES: BINARY,
+    ColumnKind.DATE: "date",
+    ColumnKind.TIMESTAMP: "timestamp",
+    ColumnKind.JSON: STRING,
+    ColumnKind.UUID: STRING,
+    ColumnKind.INTERVAL: STRING,
+    ColumnKind.ENUM: "bigint",
+    ColumnKind.PROTO: BINARY,
+    ColumnKind.UNKNOWN: STRING,
+}
+"""The types of typed rows, as Spark SQL names them."""
+
+
+class KnownTables:
+    """The tables of a spool.
+
+    Args:
+        spool: the spool.
+
+    Raises:
+        ConfigurationError: from every method, if there is no spool, or it does not have the table.
+        SpoolError: from every method, if the spool cannot be read.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._schemas: dict[str, TableSchema] = {}
+
+    def newest(self, table: str) -> TableSchema:
+        """The schema of a table in the newest epoch."""
+        keys = self._newest_keys()
+        if table not in keys:
+            known = ", ".join(sorted(keys)) or "none yet"
+            raise ConfigurationError([f"the spool at {self._spool.path} has no table {table} (tables: {known})"])
+        return self._schema(keys[table])
+
+    def columns(self, table: str) -> dict[str, str]:
+        """The columns of a table by name, with Spanner's type; the type is empty if it has changed.
+
+        Those of the newest epoch come first, in their order. A column that was dropped and added again with other
+        capital letters has its newest name: what events have under the former one belongs to a column that is gone.
+        """
+        columns = {column.name: column.type for column in self.newest(table).columns}
+        names = {name.lower(): name for name in columns}
+        for key in [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]:
+            other = self._schema(key)
+            if other.table != table:
+                continue
+            for column in other.columns:
+                name = names.setdefault(column.name.lower(), column.name)
+                if columns.setdefault(name, column.type) != column.type:
+                    columns[name] = ""
+        return columns
+
+    def names(self) -> list[str]:
+        """The tables of the newest epoch."""
+        return sorted(self._newest_keys())
+
+    def _newest_keys(self) -> dict[str, str]:
+        try:
+            header = self._spool.header()
+        except FileNotFoundError:
+            missing = f"there is no spool at {self._spool.path} yet"
+            raise ConfigurationError(
+                [f"{missing}: start the reader first, which writes the columns of the tables"]
+            ) from None
+        latest = self._spool.latest()
+        return dict(self._spool.manifest(latest).schema_keys if latest else header.schema_keys)
+
+    def _schema(self, key: str) -> TableSchema:
+        if key not in self._schemas:
+            self._schemas[key] = self._spool.schema(key)
+        return self._schemas[key]
+
+
+def parsed(type_json: str) -> SpannerType:
+    """The type of a column; that of a column whose type has changed is not known."""
+    return SpannerType.parse(type_json) if type_json else SpannerType(ColumnKind.UNKNOWN)
+
+
+def type_name(type_json: str) -> str:
+    """The type of a column in typed rows; Spanner's type is empty if it has changed."""
+    column_type = parsed(type_json)
+    name = SPARK_TYPES[column_type.kind]
+    return f"array<{name}>" if column_type.is_array else name

@@ -1,0 +1,105 @@
+"""Delivers into tables: Spark reads the events, and merges them itself.
+
+While a backfill of a table is not done, its deleted rows are kept with ``_is_deleted``: else a row of the backfill that
+comes after its DELETE would be there again. They are removed once the backfill is done.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource
+
+from connector.backfill.records import backfills, unfinished_tables
+from connector.config.loading import Config
+from connector.core.filters import RecordFilter
+from connector.spool.reading import Spool
+from connector.storage.locations import absolute
+from spark_sink.errors import SinkError
+from spark_sink.sink.delivery import Delivered, is_behind, own_checkpoint_of, report
+from spark_sink.sink.replayed_spools import stream_spool
+from spark_sink.tables.config import TablesConfig
+from spark_sink.tables.libraries import missing_library
+from spark_sink.tables.merge_into import TablesWriter
+from spark_sink.tables.source import TablesSource
+
+
+class TablesDelivery:
+    """Delivers into the tables of ``sink.path`` or ``sink.database``.
+
+    Args:
+        config: the configuration.
+        sink: its sink.
+
+    Attributes:
+        consumer: the sink's name.
+
+    Raises:
+        SinkError: Spark lacks the format's library.
+    """
+
+    def __init__(self, config: Config, sink: TablesConfig) -> None:
+        if missing := missing_library(sink, config.spark.config):
+            raise SinkError(missing)
+        self.consumer = sink.name
+        self._config = config
+        self._sink = sink
+        self._options = sink.options
+        self._spool = Spool.at(absolute(config.spool.path))
+        self._stream = stream_spool(self._spool)
+        tables = config.source.tables
+        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._writer: TablesWriter | None = None
+        self._kept: frozenset[str] | None = None
+        self._last: int | None = None
+
+    @property
+    def destination(self) -> str:
+        """The format, the place and the mode."""
+        return f"{self._sink.format} tables in {self._options.where}, mode {self._sink.mode}"
+
+    @property
+    def checkpoint(self) -> str:
+        """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
+        return own_checkpoint_of(self._config, self._sink)
+
+    @property
+    def source(self) -> type[DataSource]:
+        """Reads the events."""
+        return TablesSource
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of :class:`spark_sink.tables.source.TablesSource`."""
+        return {"spool": self._spool.path, "consumer": self.consumer}
+
+    def run(self, reports: DataFrame) -> str:
+        """Brings the events of a micro-batch into their tables; returns a line for the log."""
+        unfinished = unfinished_tables(self._stream)  # after the rows were sealed: a backfill recorded later has them
+        writer = self._writer or TablesWriter(self._spool, self._options, self.consumer)
+        self._writer = writer
+        of_backfill = self._stream is not self._spool
+        found = writer.write(reports, tombstones=unfinished, of_backfill=of_backfill)
+        if not of_backfill and self._sink.mode == "merge" and self._sink.deletes == "apply":
+            self._remove_deleted(writer, reports, unfinished)
+        if not found.events:
+            return ""
+        events = sum(found.events.values())
+        report(self._spool, self.consumer, self._keeps, Delivered(found.first, events, 0, 0, {}))
+        return f"{events} events to {len(found.events)} tables"
+
+    def drain(self) -> None:
+        """Bounds the delivery by the newest epoch of now."""
+        self._last = self._spool.latest()
+
+    def waiting(self) -> bool:
+        """Whether an epoch that was sealed before the drain is not recorded as done."""
+        return is_behind(self._spool, self.consumer, self._last)
+
+    def _remove_deleted(self, writer: TablesWriter, reports: DataFrame, unfinished: frozenset[str]) -> None:
+        """Removes the deleted rows of tables whose backfill is done; a new process does not know of any, and looks."""
+        before = self._kept
+        if before is None:
+            before = frozenset(writer.tables()) if backfills(self._spool) else frozenset()
+        for table in sorted(before - unfinished):
+            writer.remove_deleted(reports.sparkSession, table)
+        self._kept = unfinished

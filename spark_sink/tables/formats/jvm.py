@@ -1,0 +1,31 @@
+"""What lies behind PySpark: the classes of the JVM, for what it has no words for."""
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from connector.errors import ConfigurationError
+
+
+def java_classes(spark: SparkSession) -> JavaObject:
+    """The packages of the JVM.
+
+    Raises:
+        ConfigurationError: the session is one of Spark Connect, which has no JVM.
+    """
+    return _of(spark, "_jvm")
+
+
+def java_session(spark: SparkSession) -> JavaObject:
+    """The session as the JVM has it.
+
+    Raises:
+        ConfigurationError: the session is one of Spark Connect, which has no JVM.
+    """
+    return _of(spark, "_jsparkSession")
+
+
+def _of(spark: SparkSession, name: str) -> JavaObject:
+    try:
+        return getattr(spark, name)
+    except Exception:  # noqa: BLE001 - Spark Connect raises one of its own for each attribute
+        raise ConfigurationError(["merge_into() needs a session of its own JVM, not one of Spark Connect"]) from None

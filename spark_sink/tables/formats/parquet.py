@@ -1,0 +1,143 @@
+"""Parquet files with a commit log: each change once, for Spark's own reader of a folder.
+
+::
+
+    <path>/<table>/_commits/<last epoch, 16 digits>-<progress>.json   written whole, once: the files of these epochs
+    <path>/<table>/_staging/<progress>/                               what is being written; no reader sees it
+    <path>/<table>/<progress>-<first>-<last>-<n>.parquet              the files
+
+Rows are written below ``_staging``, the files are named in an entry of the commit log, and then moved to where readers
+see them. A run that was killed before the entry repeats the epochs; one that was killed after it only moves files.
+Spark skips names with an underscore, so each file it finds is of a commit, and whole. A reader that must not see a part
+of a commit reads the files that the entries name.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+
+import orjson
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.errors import SinkError
+from spark_sink.tables.config import TableOptions
+from spark_sink.tables.formats.jvm import java_classes, java_session
+from spark_sink.tables.formats.store import TableStore
+from spark_sink.tables.lake_table import LakeTable
+
+_COMMITS, _STAGING = "_commits", "_staging"
+
+
+class ParquetStore(TableStore):
+    """Folders of Parquet files."""
+
+    provider = "parquet"
+
+    def __init__(self, spark: SparkSession, options: TableOptions, progress: str) -> None:
+        super().__init__(spark, options, blake2b(progress.encode(), digest_size=8).hexdigest())
+        self._folders = ParquetFolders(spark)
+
+    def target(self, name: str) -> str:
+        """Its folder."""
+        return f"{self._options.path}/{name}"
+
+    def prepare(self, table: LakeTable) -> None:
+        """Nothing: each file has its own columns, and a reader merges them (option ``mergeSchema``)."""
+
+    def applied(self, name: str) -> int:
+        """From the names in the commit log; the files of the newest entry are moved if they are not yet."""
+        folder = f"{self.target(name)}/{_COMMITS}"
+        ours = sorted(entry for entry in self._folders.names(folder) if entry.endswith(f"-{self._progress}.json"))
+        if not ours:
+            return 0
+        self._publish(name, ours[-1])
+        return int(ours[-1].partition("-")[0])
+
+    def append(self, rows: DataFrame, name: str, first: int, last: int) -> None:
+        """Writes files, commits, and moves them."""
+        folder, staging = self.target(name), self._staging(name)
+        rows.write.mode("overwrite").parquet(staging)
+        written = sorted(found for found in self._folders.names(staging) if found.endswith(".parquet"))
+        files = {
+            found: f"{self._progress}-{first:016d}-{last:016d}-{number:05d}.parquet"
+            for number, found in enumerate(written)
+        }
+        entry = f"{last:016d}-{self._progress}.json"
+        document = {"version": 1, "first": first, "last": last, "files": sorted(files.values()), "staged": files}
+        self._folders.put(f"{folder}/{_COMMITS}", entry, orjson.dumps(document))
+        self._publish(name, entry)
+
+    @contextmanager
+    def committing(self, last: int) -> Iterator[None]:
+        """Nothing: only :meth:`append` commits."""
+        del last
+        yield
+
+    def _publish(self, name: str, entry: str) -> None:
+        """Moves the files of an entry from the staging folder, those that are still there."""
+        folder, staging = self.target(name), self._staging(name)
+        waiting = set(self._folders.names(staging))
+        if not waiting:
+            return
+        staged: dict[str, str] = orjson.loads(self._folders.read(f"{folder}/{_COMMITS}/{entry}"))["staged"]
+        for found, file in staged.items():
+            if found in waiting:
+                self._folders.move(f"{staging}/{found}", f"{folder}/{file}")
+        self._folders.delete(staging)
+
+    def _staging(self, name: str) -> str:
+        return f"{self.target(name)}/{_STAGING}/{self._progress}"
+
+
+class ParquetFolders:
+    """Files as Spark's own file systems have them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm = java_classes(spark)
+        self._options = java_session(spark).sessionState().newHadoopConf()
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no folder."""
+        system, path = self._at(folder)
+        return [str(found.getPath().getName()) for found in system.listStatus(path)] if system.exists(path) else []
+
+    def read(self, file: str) -> bytes:
+        """The content of a file."""
+        system, path = self._at(file)
+        stream = system.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def put(self, folder: str, name: str, content: bytes) -> None:
+        """Writes a file that appears whole.
+
+        Raises:
+            SinkError: there is one of that name.
+        """
+        system, written = self._at(f"{folder}/.{name}.tmp")
+        stream = system.create(written, True)
+        stream.write(bytearray(content))
+        stream.close()
+        self.move(f"{folder}/.{name}.tmp", f"{folder}/{name}")
+
+    def move(self, file: str, to: str) -> None:
+        """Gives a file its name.
+
+        Raises:
+            SinkError: it cannot be moved.
+        """
+        system, path = self._at(file)
+        if not system.rename(path, self._at(to)[1]):
+            raise SinkError(f"{file} cannot be moved to {to}", hint="Is there a file of that name that is not ours?")
+
+    def delete(self, folder: str) -> None:
+        """Removes a folder with what is in it."""
+        system, path = self._at(folder)
+        system.delete(path, True)
+
+    def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
+        path = self._jvm.org.apache.hadoop.fs.Path(name)
+        return path.getFileSystem(self._options), path

@@ -1,0 +1,183 @@
+"""A table of a destination: its columns, and the statements that keep it. Pure.
+
+A merged row has beside the columns of Spanner the commit timestamp and the change sequence number of its last change,
+and whether it is deleted. A change is merged only into a row with a smaller change sequence number, so that whatever is
+merged twice, or late, as the rows of a backfill are, changes nothing.
+
+A row of which only updates are known, from a change stream that captures only changes, has in ``_captured`` the names
+of the columns that they named; the others may have values in Spanner. A backfill fills them. It is NULL in every row
+that is whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+COMMIT_TIMESTAMP, SEQUENCE, DELETED = "_commit_timestamp", "_change_sequence_number", "_is_deleted"
+CAPTURED = "_captured"
+
+MERGED: Mapping[str, str] = {
+    COMMIT_TIMESTAMP: "timestamp",
+    SEQUENCE: "string",
+    DELETED: "boolean",
+    CAPTURED: "array<string>",
+}
+"""The columns that a merged row has beside those of Spanner."""
+
+APPENDED: Mapping[str, str] = {
+    "_change_type": "string",
+    COMMIT_TIMESTAMP: "timestamp",
+    SEQUENCE: "string",
+    "_uuid": "string",
+    DELETED: "boolean",
+    "_present": "array<string>",
+    "_epoch": "bigint",
+}
+"""The columns that an appended row has beside those of Spanner, as :func:`spark_sink.typed` adds them."""
+
+NOTHING = "CAST(NULL AS ARRAY<STRING>)"
+
+PRESENT, REPLACED = "_present", "_replaced"
+"""Of the changes of a key: the captured columns, where only some are, and whether a column that is not among them is
+NULL. Where rows are whole, the second one says whether there are values, and not only a DELETE."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table of the destination.
+
+    Attributes:
+        source: the table in Spanner.
+        name: the table in the destination.
+        columns: those of Spanner by name, with their types in Spark SQL.
+        types: Spanner's types of these columns; empty where the type has changed.
+        primary_key: the columns of the key in Spanner, in its order.
+    """
+
+    source: str
+    name: str
+    columns: Mapping[str, str]
+    types: Mapping[str, str]
+    primary_key: tuple[str, ...]
+
+    def all_columns(self, *, appends: bool) -> dict[str, str]:
+        """All columns by name, with their types."""
+        return {**self.columns, **(APPENDED if appends else MERGED)}
+
+
+def table_name(table: str) -> str:
+    """The name of a table of Spanner in the destination: ``schema_table`` in a named schema."""
+    return table.replace(".", "_")
+
+
+def colliding_names(tables: Sequence[str]) -> list[str]:
+    """Why tables cannot be kept side by side, each in a sentence."""
+    by_name: dict[str, list[str]] = {}
+    for table in sorted(tables):
+        by_name.setdefault(table_name(table).lower(), []).append(table)
+    return [f"tables {' and '.join(same)} would both be {name}" for name, same in by_name.items() if len(same) > 1]
+
+
+def taken_names(table: str, columns: Iterable[str]) -> str:
+    """Which columns of a table have the name of one that is added, in a sentence; empty if none has."""
+    added = {*MERGED, *APPENDED, PRESENT, REPLACED}
+    taken = sorted(column for column in columns if column.lower() in added)
+    return f"table {table} has a column {', '.join(taken)}, which the sink adds itself" if taken else ""
+
+
+def quoted(name: str) -> str:
+    """An identifier of Spark SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def create_statement(target: str, provider: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> str:
+    """Creates a table if there is none."""
+    made = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    texts = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+    return f"CREATE TABLE IF NOT EXISTS {target} ({made}) USING {provider}" + (
+        f" TBLPROPERTIES ({texts})" if texts else ""
+    )
+
+
+def add_statement(target: str, columns: Mapping[str, str]) -> str:
+    """Adds columns to a table."""
+    return f"ALTER TABLE {target} ADD COLUMNS ({', '.join(f'{quoted(name)} {kind}' for name, kind in columns.items())})"
+
+
+def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, keeps_deleted: bool) -> str:
+    """Merges the changes of a micro-batch into a table.
+
+    Args:
+        table: the table.
+        target: the table, as a statement names it.
+        rows: the view of the changes: each key once, with the columns of the table.
+        whole: whether each row that is not deleted has all columns; otherwise the view has also :data:`PRESENT`, and a
+            column that was not captured is left as it is.
+        keeps_deleted: whether a deleted row stays, with ``_is_deleted`` and its last values.
+    """
+    changed = {name: _changed(name, whole=whole, keeps_deleted=keeps_deleted) for name in _values_of(table)}
+    captured, inserted = NOTHING, NOTHING
+    if not whole:
+        known_whole = f"s.{REPLACED} OR s.{DELETED}"
+        inserted = f"CASE WHEN {known_whole} THEN {NOTHING} ELSE s.{PRESENT} END"
+        captured = (
+            f"CASE WHEN {known_whole} OR t.{CAPTURED} IS NULL THEN {NOTHING}"
+            f" ELSE array_union(t.{CAPTURED}, s.{PRESENT}) END"
+        )
+    deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
+    return (
+        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}{deletes}"
+        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**changed, **_LAST, CAPTURED: captured})}"
+        f" WHEN NOT MATCHED{'' if keeps_deleted else f' AND NOT s.{DELETED}'} THEN {_inserted(table, inserted)}"
+    )
+
+
+def backfill_statement(table: LakeTable, target: str, rows: str) -> str:
+    """Merges rows of a backfill: a row that has changed since gets only the columns that its changes did not name."""
+    known = {
+        name: f"CASE WHEN array_contains(t.{CAPTURED}, {_text(name)}) THEN t.{quoted(name)} ELSE s.{quoted(name)} END"
+        for name in _values_of(table)
+    }
+    rows_of_backfill = {name: f"s.{quoted(name)}" for name in _values_of(table)}
+    return (
+        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}"
+        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**rows_of_backfill, **_LAST, CAPTURED: NOTHING})}"
+        f" WHEN MATCHED AND t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} THEN {_updated({**known, CAPTURED: NOTHING})}"
+        f" WHEN NOT MATCHED THEN {_inserted(table, NOTHING)}"
+    )
+
+
+_NEWER = f"s.{SEQUENCE} > coalesce(t.{SEQUENCE}, '')"
+_LAST = {name: f"s.{name}" for name in (COMMIT_TIMESTAMP, SEQUENCE, DELETED)}
+
+
+def _values_of(table: LakeTable) -> list[str]:
+    """The columns that are not in the key."""
+    return [name for name in table.columns if name not in table.primary_key]
+
+
+def _same_row(table: LakeTable) -> str:
+    """A table without a key has one row at most."""
+    return " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.primary_key) or "true"
+
+
+def _updated(values: Mapping[str, str]) -> str:
+    return f"UPDATE SET {', '.join(f'{quoted(name)} = {value}' for name, value in values.items())}"
+
+
+def _inserted(table: LakeTable, captured: str) -> str:
+    values = {**{name: f"s.{quoted(name)}" for name in table.columns}, **_LAST, CAPTURED: captured}
+    return f"INSERT ({', '.join(map(quoted, values))}) VALUES ({', '.join(values.values())})"
+
+
+def _changed(name: str, *, whole: bool, keeps_deleted: bool) -> str:
+    """The value of a column of a row that has changed."""
+    column = quoted(name)
+    if whole and not keeps_deleted:
+        return f"s.{column}"
+    captured = "" if whole else f" AND NOT array_contains(s.{PRESENT}, {_text(name)})"
+    return f"CASE WHEN NOT s.{REPLACED}{captured} THEN t.{column} ELSE s.{column} END"
+
+
+def _text(value: str) -> str:
+    """A literal of Spark SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,322 @@
+"""``merge_into()``: a micro-batch's changes into typed tables, each epoch exactly once.
+
+For each table the changes of the epochs that it does not have yet are typed, merged to one row a key, and written in
+one commit, which also says up to which epoch the table is (:mod:`spark_sink.tables.formats`). So the tables are right
+whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import ConfigurationError
+from connector.spool.reading import Spool
+from connector.storage.locations import absolute
+from spark_sink.errors import SinkError
+from spark_sink.sink.replayed_spools import stream_spool
+from spark_sink.source.known_tables import KnownTables, type_name
+from spark_sink.source.typed import spool_of, typed_as
+from spark_sink.tables.config import Deletes, Format, Mode, TableOptions
+from spark_sink.tables.formats.store import TableStore
+from spark_sink.tables.formats.stores import STORES
+from spark_sink.tables.lake_table import (
+    DELETED,
+    LakeTable,
+    backfill_statement,
+    colliding_names,
+    merge_statement,
+    table_name,
+    taken_names,
+)
+from spark_sink.tables.row_merger import merged, newest, with_times
+
+CONSUMER = "merge_into"
+
+_AT_A_TIME = 4
+"""Tables that are committed to at the same time."""
+
+_ROWS_OF_A_TASK = 100_000
+"""Changes that one task merges: each task of a merge leaves a file, and small files slow every later merge down."""
+
+_ATTEMPTS = 10
+"""How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
+
+_NANOSECONDS = r"\.\d{6}\d*[1-9]"
+"""In the text of a timestamp: more digits than a microsecond has."""
+
+_CONFLICT = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "ValidationException",
+    "CommitFailedException",
+    "AlreadyExistsException",
+    "ALREADY_EXISTS",
+)
+"""In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a micro-batch had for its tables.
+
+    Attributes:
+        first: its first epoch with events; 0 if it has none.
+        last: its last one.
+        events: the events of each table, those that the table had already among them.
+    """
+
+    first: int
+    last: int
+    events: Mapping[str, int]
+
+
+def merge_into(
+    events: DataFrame,
+    *,
+    path: str | None = None,
+    database: str | None = None,
+    format: Format = "delta",  # noqa: A002 - Spark's own word for it
+    mode: Mode = "merge",
+    deletes: Deletes = "apply",
+    table_properties: Mapping[str, str] | None = None,
+    consumer: str = CONSUMER,
+    spool: str | None = None,
+) -> Merged:
+    """Brings changes into typed tables of Delta, Iceberg or Parquet: for ``foreachBatch``, each epoch exactly once.
+
+    Tables are created, and widened by new columns. A table of Spanner is ``table``, or ``schema_table`` in a named
+    schema. Its columns have the types of :func:`spark_sink.typed`.
+
+    Args:
+        events: rows of the source ``spanner-change-stream``, whole epochs of them.
+        path: a folder in which each table has one of its own; either this or ``database``.
+        database: a database of Spark's catalog, which exists.
+        format: ``delta``, ``iceberg`` or ``parquet``; the library of the first two is to be in the session.
+        mode: ``merge`` for rows as they are in Spanner, with ``_commit_timestamp``, ``_change_sequence_number`` and
+            ``_is_deleted``; ``append`` for a row for each change, with the columns that :func:`spark_sink.typed` adds.
+            ``_commit_timestamp`` is a timestamp of microseconds.
+        deletes: mode ``merge``: ``apply`` removes deleted rows, ``flag`` keeps them with ``_is_deleted``.
+        table_properties: of tables that are created.
+        consumer: the name under which a table keeps up to which epoch it is; another for each query that brings
+            other tables or rows of the spool to the same place.
+        spool: the path of the spool; needed if ``events`` was transformed so that it no longer names its spool.
+
+    Returns:
+        The epochs, and the events of each table.
+
+    Raises:
+        ConfigurationError: an argument is invalid, the spool is not known, or tables or columns collide.
+        SinkError: a column has another type in the destination.
+        SpoolError: the spool cannot be read.
+    """
+    try:
+        options = TableOptions(
+            format, absolute(path) if path else None, database, mode, deletes, dict(table_properties or {})
+        )
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
+    return TablesWriter(Spool.at(spool or spool_of(events)), options, consumer).write(events)
+
+
+class TablesWriter:
+    """Brings micro-batches of a spool into tables.
+
+    Args:
+        spool: the spool.
+        options: where the tables are, and what is in them.
+        consumer: the name under which tables keep up to which epoch they are.
+    """
+
+    def __init__(self, spool: Spool, options: TableOptions, consumer: str) -> None:
+        self._spool = spool
+        self._options = options
+        self._consumer = consumer
+        self._own = KnownTables(spool)
+        self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
+
+    def write(
+        self, events: DataFrame, *, tombstones: frozenset[str] = frozenset(), of_backfill: bool = False
+    ) -> Merged:
+        """Brings the events of whole epochs into their tables.
+
+        Args:
+            events: rows of the source.
+            tombstones: tables whose deleted rows are kept for now, whatever the option says.
+            of_backfill: whether the rows are those of a backfill, which may have changed since.
+
+        Raises:
+            ConfigurationError, SinkError, SpoolError: see :func:`merge_into`.
+        """
+        with _kept(events) as kept:
+            found = kept.groupBy("object").agg(
+                F.count(F.lit(1)).alias("events"),
+                F.min("epoch").alias("first"),
+                F.max("epoch").alias("last"),
+                F.bool_or(_is_partial()).alias("partial"),
+                F.min(F.when(_is_update(), F.size(F.json_object_keys(F.col("payload"))))).alias("columns"),
+            )
+            counts = sorted(found.collect(), key=lambda row: str(row["object"]))
+            if not counts:
+                return Merged(0, 0, {})
+            merged = Merged(
+                min(row["first"] for row in counts),
+                max(row["last"] for row in counts),
+                {row["object"]: row["events"] for row in counts},
+            )
+            keeps = frozenset(merged.events) if self._options.deletes == "flag" else tombstones
+            self._write(kept, counts, merged, _Merging(keeps, of_backfill))
+            return merged
+
+    def _write(self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging") -> None:
+        spark = events.sparkSession
+        store = self.store(spark)
+        tables = {row["object"]: self.table(row["object"]) for row in counts}
+        if collisions := colliding_names(sorted({*tables, *self.tables()})):
+            raise ConfigurationError(collisions)
+        for table in tables.values():  # before the options of commits are set
+            _retrying()(store.prepare, table)
+        applied = {name: store.applied(table.name) for name, table in tables.items()}
+        due = [row for row in counts if row["last"] > applied[row["object"]]]
+
+        def one(row: Row) -> None:
+            table, done = tables[row["object"]], applied[row["object"]]
+            rows = with_times(typed_as(events.where(F.col("epoch") > done), table.source, table.types))
+            if self._options.mode == "append":
+                appended = rows.select(*table.all_columns(appends=True))
+                _retrying()(store.append, appended, table.name, max(batch.first, done + 1), batch.last)
+                return
+            _check_keys(events, table)
+            lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
+            whole = not (row["partial"] or lacks_columns)
+            changes = (newest if whole else merged)(table, rows).coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
+            self._merge(store, table, changes, merging, whole=whole)
+
+        with store.committing(batch.last), ThreadPoolExecutor(_AT_A_TIME) as threads:
+            list(threads.map(one, due))
+
+    def _merge(
+        self, store: TableStore, table: LakeTable, changes: DataFrame, merging: "_Merging", *, whole: bool
+    ) -> None:
+        spark = changes.sparkSession
+        view = f"spanner_cdc_{uuid4().hex}"
+        with nullcontext(changes) if store.copies_source else _persisted(changes) as changes:
+            changes.createOrReplaceTempView(view)
+            try:
+                _retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+            finally:
+                spark.catalog.dropTempView(view)
+
+    def tables(self) -> list[str]:
+        """The tables of Spanner that the spool knows."""
+        return self._known.names()
+
+    def remove_deleted(self, spark: SparkSession, name: str) -> None:
+        """Removes the deleted rows of a table of Spanner, if it is there and has any."""
+        store = self.store(spark)
+        target = store.target(table_name(name))
+        try:
+            has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
+        except AnalysisException:
+            return  # there is no such table yet
+        if has_any:
+            _retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+
+    def table(self, name: str) -> LakeTable:
+        """A table of the destination, with every column that it has had.
+
+        Raises:
+            ConfigurationError: a column has the name of one that is added.
+        """
+        known = self._known if name in self._known.names() else self._own
+        types = known.columns(name)
+        if taken := taken_names(name, types):
+            raise ConfigurationError([taken])
+        columns = {column: type_name(of_type) for column, of_type in types.items()}
+        return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)
+
+    def store(self, spark: SparkSession) -> TableStore:
+        """The tables in a session."""
+        progress = f"spanner-cdc.{self._spool.header().spool_id}.{self._consumer}"
+        return STORES[self._options.format](spark, self._options, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merging:
+    """How rows are merged: the tables whose deleted rows are kept, and whether the rows are those of a backfill."""
+
+    keeps_deleted: frozenset[str]
+    of_backfill: bool
+
+    def statement(self, table: LakeTable, target: str, rows: str, *, whole: bool) -> str:
+        if self.of_backfill:
+            return backfill_statement(table, target, rows)
+        keeps = table.source in self.keeps_deleted
+        return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
+
+
+def _check_keys(events: DataFrame, table: LakeTable) -> None:
+    """Checks that no two keys become one: a timestamp in a table has microseconds.
+
+    Raises:
+        SinkError: a key has nanoseconds.
+    """
+    for name in table.primary_key:
+        if table.columns[name] != "timestamp":
+            continue
+        text = F.get_json_object("payload", f"$.{name}")
+        found = events.where((F.col("object") == F.lit(table.source)) & text.rlike(_NANOSECONDS))
+        if found.limit(1).count():
+            raise SinkError(
+                f"table {table.source} has keys with nanoseconds in column {name}, which are cut to microseconds here",
+                hint="Two rows could become one: leave the table out (source.tables), or use mode append.",
+            )
+
+
+def _is_update() -> Column:
+    return F.col("source_metadata").getField("mod_type") == F.lit("UPDATE")
+
+
+def _is_partial() -> Column:
+    return _is_update() & ~F.col("source_metadata").getField("value_capture_type").isin(*WHOLE_ROWS)
+
+
+@contextmanager
+def _kept(events: DataFrame) -> Iterator[DataFrame]:
+    """The columns that are needed, read once."""
+    names = ("object", "uuid", "change_sequence_number", "source_metadata", "payload", "epoch")
+    with _persisted(events.select(*names)) as kept:
+        yield kept
+
+
+@contextmanager
+def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _retrying() -> Retrying:
+    """Tries a commit again that another one came before."""
+    return Retrying(
+        retry=retry_if_exception(_is_conflict),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(max=5),
+        reraise=True,
+    )
+
+
+def _is_conflict(error: BaseException) -> bool:
+    """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
+    return isinstance(error, (PySparkException, Py4JJavaError)) and any(name in str(error) for name in _CONFLICT)

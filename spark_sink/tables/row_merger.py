@@ -1,0 +1,74 @@
+"""Merges a micro-batch's changes of a table: one row for each key, in Spark SQL alone.
+
+An INSERT or a DELETE replaces everything before it. An UPDATE of a change stream that captures only changes changes the
+columns that it names, so each column has the value of the newest change that named it. A row that is deleted in the end
+has its last values, for tables that keep them.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_sink.tables.lake_table import COMMIT_TIMESTAMP, DELETED, PRESENT, REPLACED, SEQUENCE, LakeTable
+
+_TYPE = "_change_type"
+_LAST = (COMMIT_TIMESTAMP, SEQUENCE, DELETED)
+
+
+def with_times(rows: DataFrame) -> DataFrame:
+    """Typed rows whose commit timestamp is a timestamp, with microseconds."""
+    return rows.withColumn(COMMIT_TIMESTAMP, F.col(COMMIT_TIMESTAMP).cast("timestamp"))
+
+
+def newest(table: LakeTable, rows: DataFrame) -> DataFrame:
+    """The newest change of each key, of changes that hold whole rows; :data:`REPLACED` where it has values."""
+    values = [name for name in table.columns if name not in table.primary_key]
+    has_values = F.when(~F.col(DELETED), F.col(SEQUENCE))
+    of_values = F.max_by(F.struct(*map(_named, values), F.lit(1).alias(_TYPE)), has_values)
+    of_last = F.max_by(F.struct(*map(F.col, _LAST)), F.col(SEQUENCE))
+    replaced = F.bool_or(~F.col(DELETED)).alias(REPLACED)
+    return _by_key(table, rows, of_values.alias("_values"), of_last.alias("_last"), replaced).select(
+        *(_named(name) for name in table.primary_key),
+        *(F.col("_values").getField(name).alias(name) for name in values),
+        *(F.col("_last").getField(name).alias(name) for name in _LAST),
+        F.col(REPLACED),
+    )
+
+
+def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
+    """The changes of each key as one, with :data:`PRESENT` and :data:`REPLACED`."""
+    keys = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)]))
+    is_delete, sequence = F.col(_TYPE) == F.lit("DELETE"), F.col(SEQUENCE)
+    last_values = F.max(F.when(~is_delete, sequence)).over(keys)
+    is_last_delete = is_delete & (F.col("_last_values").isNull() | (sequence > F.col("_last_values")))
+    replaces = (F.col(_TYPE) != F.lit("UPDATE")) & ~is_last_delete
+    since = F.max(F.when(replaces, sequence)).over(keys)
+    counted = rows.withColumn("_last_values", last_values).withColumn("_since", since)
+    left = counted.where(F.col("_since").isNull() | (sequence >= F.col("_since")))
+    names = F.when(~is_delete, F.col(PRESENT))
+    values = [
+        F.max_by(_named(name), F.when(F.array_contains(names, F.lit(name)), sequence)).alias(name)
+        for name in table.columns
+        if name not in table.primary_key
+    ]
+    of_last = [F.max_by(F.col(name), sequence).alias(name) for name in (COMMIT_TIMESTAMP, DELETED)]
+    return _by_key(
+        table,
+        left,
+        *values,
+        *of_last,
+        F.max(sequence).alias(SEQUENCE),
+        F.array_distinct(F.flatten(F.collect_list(names))).alias(PRESENT),
+        F.bool_or(replaces).alias(REPLACED),
+    )
+
+
+def _by_key(table: LakeTable, rows: DataFrame, *values: Column) -> DataFrame:
+    """Aggregates by key; a table without a key has one row at most."""
+    if table.primary_key:
+        return rows.groupBy(*(_named(name) for name in table.primary_key)).agg(*values)
+    return rows.groupBy(F.lit(1).alias("_one")).agg(*values).drop("_one")
+
+
+def _named(name: str) -> Column:
+    """A column by its name, whatever characters it has."""
+    return F.col(f"`{name.replace('`', '``')}`")

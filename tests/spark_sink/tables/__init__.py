@@ -1,0 +1,1 @@
+"""Tables of Delta, Iceberg and Parquet."""
