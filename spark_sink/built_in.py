@@ -4,5 +4,10 @@ Where the package runs without having been installed (from a checkout on PYTHONP
 distributes), there are no entry points; :mod:`connector.config.sinks` then finds the sinks here. A test compares both.
 """
 
-SINKS = {"bigquery": "spark_sink.bigquery.sink_type:SINK", "files": "spark_sink.files.sink_type:SINK"}
+SINKS = {
+    "bigquery": "spark_sink.bigquery.sink_type:SINK",
+    "files": "spark_sink.files.sink_type:SINK",
+    "spanner": "spark_sink.spanner.sink_type:SINK",
+    "tables": "spark_sink.tables.sink_type:SINK",
+}
 """The entry point of each built-in sink, by its name."""

@@ -191,7 +191,9 @@ def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[
     need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
-        spark = session(config.spark, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
+        options = dict(spark_sink_type(config).spark_options(config.sink, config.spark))
+        spark_config = config.spark.model_copy(update={"config": options})
+        spark = session(spark_config, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
         stack.callback(stop_session, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(Event.SIGNAL))

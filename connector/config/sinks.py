@@ -106,6 +106,7 @@ class WatchedStream:
         default_schema: the name that events give the unnamed schema.
         tables: the watched tables that the configuration keeps.
         completes_rows: whether the columns that an update does not name are read (``source.complete_rows``).
+        is_backfilled: whether every row is delivered first (``source.backfill``).
     """
 
     name: str
@@ -114,6 +115,7 @@ class WatchedStream:
     default_schema: str
     tables: tuple[TableSchema, ...] = ()
     completes_rows: bool = False
+    is_backfilled: bool = False
 
 
 class SinkType(ABC, Generic[C]):

@@ -149,6 +149,18 @@ def _kind(node: Mapping[str, object]) -> ColumnKind:
     return _KINDS.get((code, annotation)) or _KINDS.get((code, ""), ColumnKind.UNKNOWN)
 
 
+def type_code(type_json: str) -> str:
+    """The code of a type object, such as ``INT64`` or ``ARRAY<STRING>``.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    node = orjson.loads(type_json)
+    if node.get("code") != "ARRAY":
+        return str(node.get("code"))
+    return f"ARRAY<{node.get('array_element_type', {}).get('code')}>"
+
+
 class Layout(Enum):
     """How a sink holds the values of a column."""
 

@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 
 from connector.config.sections import SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
+from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import SpannerCdcError
 from connector.storage.locations import with_extra
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.pacing.costs import Load, notes
 from spark_sink.bigquery.tables.table import (
     SCHEMA_IN_DATASET,
-    WHOLE_ROWS,
     BigQueryTable,
     BigQueryTarget,
     bigquery_table,

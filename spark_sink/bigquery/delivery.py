@@ -18,14 +18,13 @@ from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import SECOND
-from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.merging.loads import from_text
-from spark_sink.bigquery.merging.staged import StagedRows, stream_spool
+from spark_sink.bigquery.merging.staged import StagedRows
 from spark_sink.bigquery.pacing.pace import loaded, release
 from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
@@ -33,7 +32,8 @@ from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sink.completing.epoch_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, report
+from spark_sink.sink.delivery import Delivered, is_behind, own_checkpoint_of, report
+from spark_sink.sink.replayed_spools import stream_spool
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes of segments in a part. Loads are divided by table instead, so that each table is merged once."""
@@ -85,8 +85,7 @@ class BigQueryDelivery:
     @property
     def checkpoint(self) -> str:
         """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
-        root = checkpoint_of(self._config, self._sink)
-        return f"{root}/{self.consumer}" if self._sink.has_default_name else root
+        return own_checkpoint_of(self._config, self._sink)
 
     @property
     def source(self) -> type[DataSource]:
@@ -152,8 +151,7 @@ class BigQueryDelivery:
 
     def waiting(self) -> bool:
         """Whether an epoch that was sealed before the drain is not recorded as done."""
-        consumer = find(self._spool, self.consumer)
-        return (consumer.epoch if consumer else self._spool.floor() - 1) < last_of(self._spool, self._last)
+        return is_behind(self._spool, self.consumer, self._last)
 
     def _paced(self, tables: int) -> list[str]:
         """The time for which the quotas make changes gather, if it changed by half or more since it was reported."""

@@ -31,7 +31,6 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
 from spark_sink.bigquery.commit_log import CommitLog
-from spark_sink.bigquery.merging.staged import stream_spool
 from spark_sink.bigquery.pacing.pace import Pace
 from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.preparing import BigQueryTables
@@ -39,6 +38,7 @@ from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASE
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.errors import SinkError
 from spark_sink.sink.completing.epoch_rows import Completion
+from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group, by_epoch, runs, tasks_of

@@ -6,10 +6,8 @@ from connector.config.sinks import WatchedStream
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import AVRO_TYPES, collisions
+from connector.envelope.envelope import WHOLE_ROWS
 from spark_sink.files.config import FilesConfig
-
-WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-"""The value capture types whose updates hold every column."""
 
 _ALTERATIONS = {
     "googlesql": "ALTER CHANGE STREAM `{}` SET OPTIONS (value_capture_type = 'NEW_ROW')",

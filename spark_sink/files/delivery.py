@@ -17,7 +17,7 @@ from spark_sink.files.plan import FileOptions, Holding, completed_rows_of
 from spark_sink.sink.completing.epoch_rows import Completion, forget_completed
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
-from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, report
+from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, new_reasons, report, stopped_of
 from spark_sink.sink.started_batches import StartedBatches
 from spark_sink.source.admission import EpochWeight
 
@@ -127,13 +127,10 @@ class FileDelivery:
 
     def _report(self, rows: Sequence[Row], refused: int, incomplete: int) -> list[str]:
         """Writes the sink's report; returns each table's new reason for rejected events."""
-        stopped = {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
         first, events = min(row.first for row in rows), sum(row.rows for row in rows)
-        report(self._spool, self.consumer, self._keeps, Delivered(first, events, refused, incomplete, stopped))
-        reasons = {row.table: row.why for row in rows if row.refused}
-        news = [f"{table}: {why}" for table, why in reasons.items() if why != self._reported.get(table)]
-        self._reported |= reasons
-        return news
+        delivered = Delivered(first, events, refused, incomplete, stopped_of(rows))
+        report(self._spool, self.consumer, self._keeps, delivered)
+        return new_reasons(rows, self._reported)
 
 
 def file_options_of(config: Config, sink: FilesConfig) -> FileOptions:

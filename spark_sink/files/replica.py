@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 from connector.config.replicas import PARTIAL, Replica, Selection, ValuePrecision
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import avro_name
-from connector.envelope.envelope import SCHEMA
+from connector.envelope.envelope import SCHEMA, WHOLE_ROWS
 from connector.envelope.source_metadata import COMPLETED
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
-from spark_sink.files.checks import WHOLE_ROWS
 from spark_sink.files.config import FilesConfig
 from spark_sink.read_back.files import files_below, is_of_opencdc, read_file, read_opencdc
 from spark_sink.sink.delivered import delivered_up_to

@@ -5,15 +5,16 @@ destination; its rows report what it wrote. What differs between destinations is
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
 from connector.config.loading import Config
 from connector.config.sinks import SinkConfig
+from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.storage.locations import absolute
@@ -119,7 +120,32 @@ def checkpoint_of(config: Config, sink: SinkConfig) -> str:
     return root if sink.has_default_name else f"{root}/sinks/{sink.name}"
 
 
+def own_checkpoint_of(config: Config, sink: SinkConfig) -> str:
+    """The checkpoint of a sink of any other type: always a folder of its own, with or without a name."""
+    root = checkpoint_of(config, sink)
+    return f"{root}/{sink.name}" if sink.has_default_name else root
+
+
 def last_of(spool: Spool, drained: int | None) -> int:
     """The last epoch to deliver: the newest, or, if the sink drains, the newest when that started."""
     latest = spool.latest()
     return latest if drained is None else min(latest, drained)
+
+
+def is_behind(spool: Spool, consumer: str, drained: int | None) -> bool:
+    """Whether an epoch up to :func:`last_of` is not recorded as done."""
+    known = find(spool, consumer)
+    return (known.epoch if known else spool.floor() - 1) < last_of(spool, drained)
+
+
+def stopped_of(rows: Sequence[Row]) -> dict[str, str]:
+    """Why each table is stopped, empty if it is not, of the tasks' rows ``table``, ``stopped`` and ``why``."""
+    return {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
+
+
+def new_reasons(rows: Sequence[Row], reported: dict[str, str]) -> list[str]:
+    """Why events were refused, for each table of the tasks' rows whose reason was not reported last; records it."""
+    reasons = {row.table: row.why for row in rows if row.refused}
+    news = [f"{table}: {why}" for table, why in reasons.items() if why != reported.get(table)]
+    reported |= reasons
+    return news

@@ -74,3 +74,9 @@ def held(spool: Spool, config: Config, taken: str) -> Iterator[ReplayedSpools]:
 def _done(spool: Spool, consumer: str) -> int:
     known = find(spool, consumer)
     return known.epoch if known else 0
+
+
+def stream_spool(spool: Spool) -> Spool:
+    """The spool of the change stream that a backfill's spool belongs to; of another spool, the spool itself."""
+    path, _, folder = spool.path.rpartition("/")[0].rpartition("/")
+    return Spool.at(path) if folder == "backfills" and spool.storage.exists("backfill.json") else spool

@@ -1,10 +1,12 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from connector.config.loading import Config
+from connector.config.sections import SparkConfig
 from connector.config.sinks import SinkConfig, SinkType, sink_type
 from spark_sink.errors import SinkError
 
@@ -36,6 +38,11 @@ class SparkSinkType(SinkType[C]):
         Raises:
             SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
         """
+
+    def spark_options(self, sink: C, spark: SparkConfig) -> Mapping[str, str]:
+        """The options of Spark's session: those of the configuration, and what the sink needs beside them."""
+        del sink
+        return spark.config
 
     def sink_of_backfill(self, sink: C) -> C:
         """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""

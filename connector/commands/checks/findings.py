@@ -81,6 +81,7 @@ def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
         stream.source.default_schema,
         tables,
         config.source.complete_rows,
+        config.source.backfill,
     )
 
 

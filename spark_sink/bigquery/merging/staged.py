@@ -131,9 +131,3 @@ class StagedRows:
             f"the backfill of table {table.source} cannot be merged: {why}",
             hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
-
-
-def stream_spool(spool: Spool) -> Spool:
-    """The spool of the change stream that a backfill's spool belongs to; of another spool, the spool itself."""
-    path, _, folder = spool.path.rpartition("/")[0].rpartition("/")
-    return Spool.at(path) if folder == "backfills" and spool.storage.exists("backfill.json") else spool

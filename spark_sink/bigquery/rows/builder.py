@@ -17,9 +17,9 @@ from connector.core.byte_columns import RowBytes, ends_of
 from connector.core.changes import Int64s
 from connector.core.column_kinds import ColumnKind
 from connector.envelope.avro_schema import AvroColumn
-from connector.envelope.envelope import DELETE
+from connector.envelope.envelope import DELETE, WHOLE_ROWS
 from spark_sink.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
-from spark_sink.bigquery.tables.table import MERGE, WHOLE_ROWS, BigQueryTable, Column, Field, Mode, no_whole_rows
+from spark_sink.bigquery.tables.table import MERGE, BigQueryTable, Column, Field, Mode, no_whole_rows
 from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add

@@ -13,6 +13,7 @@ from typing import Literal
 
 from connector.core.column_kinds import ColumnKind, Layout, SpannerType
 from connector.core.schemas import TableSchema
+from connector.envelope.envelope import WHOLE_ROWS
 from spark_sink.bigquery.tables.partition import Partition, fitted, is_named, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
@@ -267,10 +268,6 @@ def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
         if len(sources) > 1:
             both = f"the tables {' and '.join(sorted(sources))} would both be {dataset}.{name} in BigQuery"
             yield f"{both}: {SEPARATE_NAMES}"
-
-
-WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-"""The value capture types whose updates hold every column."""
 
 
 def errors_of_stream(
