@@ -4,21 +4,22 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: demo test test-rest test-untraced test-spark-services test-spark-sessions test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo test test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
 
 # Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
 # beside each other and the rest. They print what they found when they have ended.
-SERVICES := tests/spark_sink/backfill tests/spark_sink/files tests/integration/bigquery
+SERVICES := tests/spark_sink/backfill tests/spark_sink/files
+DATABASES := tests/integration/bigquery tests/spark_sink/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# ALSO=test-lower-bounds runs that beside them, as CI does.
-# COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Untraced are tests that measure processor time, that are
+# ALSO="test-lakehouse test-lower-bounds" runs those beside them, as CI does.
+# COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
-UNTRACED := tests/benchmarks tests/faults tests/integration tests/packaging tests/peers tests/property tests/soak \
-  tests/connector/spool/test_summaries.py
+COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
+RANDOM := tests/peers tests/property tests/soak tests/connector/spool/test_summaries.py
 SNIPPETS := $(VENV)/snippets
 SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
 
@@ -29,22 +30,47 @@ else
 PYTEST := -m pytest
 endif
 
-test: lint
+test: lint $(VENV)/spark-classes.jsa
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=3 test-rest test-spark-services test-spark-sessions test-untraced test-snippets $(ALSO)
+	@$(MAKE) --no-print-directory --jobs=3 test-spark-sessions test-rest test-spark-services test-commands test-spark-databases test-random \
+	  $(ALSO) test-snippets
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
+# Spark starts twice as fast with its classes in an archive.
+$(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
+	@$(BIN)/python -m tests.java
+
 test-rest:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(UNTRACED) $(SHOWN))
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN))
 
 test-spark-services:
 	@$(BIN)/python $(PYTEST) $(SERVICES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
-test-spark-sessions:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES)) tests/spark_sink >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+test-spark-databases:
+	@$(BIN)/python $(PYTEST) $(DATABASES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
-test-untraced:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(UNTRACED) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+test-spark-sessions:
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-commands:
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+test-random:
+	@$(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+
+# Delta and Iceberg, on the newest PySpark that both have a library for; Spark takes the libraries from Maven Central.
+LAKEHOUSE := $(VENV)/lakehouse
+
+test-lakehouse: $(LAKEHOUSE)/.installed
+	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) tests/spark_sink/tables >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+
+$(LAKEHOUSE)/.installed: pyproject.toml
+	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
+	@$(PYTHON) -m venv --clear $(LAKEHOUSE)
+	@$(LAKEHOUSE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==4.1.*"
+	@touch $@
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
@@ -55,8 +81,6 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check comm
   $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_errors bigquery/tables/test_names bigquery/rows/test_builder \
     encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch source/test_old_spark \
     source/test_stream))
-
-LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \

@@ -53,6 +53,10 @@ SOURCE_METADATA = pa.struct(
     ]
 )
 
+WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+"""The value capture types of which every update has all columns
+(https://cloud.google.com/spanner/docs/change-streams#value-capture-type)."""
+
 SCHEMA = pa.schema(
     [
         pa.field("stream_name", _STRING),

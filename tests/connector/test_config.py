@@ -80,7 +80,9 @@ def test_a_bigquery_sink_needs_a_dataset_and_merges_by_default() -> None:
 
 
 def test_an_unknown_sink_is_rejected_with_the_list_of_registered_ones() -> None:
-    assert errors(source=SOURCE, sink={"type": "kafka"}) == ["sink.type: 'kafka' is none of files, bigquery"]
+    assert errors(source=SOURCE, sink={"type": "kafka"}) == [
+        "sink.type: 'kafka' is none of files, bigquery, spanner, tables"
+    ]
 
 
 def test_bigquery_takes_the_datastream_envelope_only() -> None:

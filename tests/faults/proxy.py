@@ -106,13 +106,15 @@ class Proxy:
     def unary(self, call: Call, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Forwards a call with one response."""
         fault = self._fault_of(call)
-        if fault is not None:
+        if fault is not None and not fault.after:
             self._inject(fault, context)
         try:
             answer: bytes = self._upstream.unary_unary(call.method)(request, metadata=_headers(context))
         except grpc.RpcError as error:
             context.abort(error.code(), error.details() or "")
             raise
+        if fault is not None and fault.after:
+            self._inject(fault, context)  # the call took effect, and its answer is lost
         return answer
 
     def stream(self, call: Call, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:

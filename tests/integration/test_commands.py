@@ -54,10 +54,11 @@ def test_discover_reports_streams_with_their_options_tables_columns_and_keys(
     first = {"column": "InvoiceId", "dataType": key, "isPrimaryKey": True, "ordinalPosition": 1}
     assert invoices["columns"][0] == first
     columns = {column["name"]: column for table in stream["tables"] for column in table["columns"]}
-    assert columns["InvoiceId"]["sinks"] == {"jsonl": "number", "avro": "long", "bigquery": "INT64"}
+    in_sinks = {"jsonl": "number", "avro": "long", "bigquery": "INT64", "spanner": "INT64", "tables": "bigint"}
+    assert columns["InvoiceId"]["sinks"] == in_sinks
     assert all(column["data_type"] and column["unified_type"] for column in columns.values())
     text = run("discover", *options(sample)).out.decode()
-    assert re.search(rf"^    InvoiceId\* +{key} +long +number +long +INT64$", text, re.MULTILINE)
+    assert re.search(rf"^    InvoiceId\* +{key} +long +number +long +INT64 +INT64 +bigint$", text, re.MULTILINE)
 
 
 def test_spool_reports_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:

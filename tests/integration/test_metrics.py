@@ -87,7 +87,7 @@ def test_every_metric_that_a_run_can_move_moves_in_a_run(tmp_path: Path) -> None
             changing = DOCUMENTED - constant
             expected = DOCUMENTED - ELSEWHERE.keys()
             try:
-                daemon.until(all_moved, "every metric has moved", timeout=60)
+                daemon.until(all_moved, "every metric has moved", timeout=180)
             except AssertionError:
                 raise AssertionError(f"not moved: {sorted(expected - moved)}\n{daemon.said}") from None
             assert daemon.stop(timeout=60).code == 0, daemon.said

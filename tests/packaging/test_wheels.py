@@ -94,7 +94,7 @@ def test_the_command_runs_from_the_wheel_outside_of_the_clone(wheels: Wheels) ->
     assert python(wheels, SINKS, paths=(wheels.service,)).split() == [
         str(wheels.service / "connector" / "__init__.py"),
         str(wheels.service / "spark_sink" / "__init__.py"),
-        *("bigquery", "files"),
+        *("bigquery", "files", "spanner", "tables"),
     ]
 
 

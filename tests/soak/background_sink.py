@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from connector.config import Config, SparkConfig
 from spark_sink.run import Event, Events, Sink, delivery_of
 from spark_sink.session import session
+from tests.java import java_options
 
 _HURRY = {
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "JDK_JAVA_OPTIONS": java_options(),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "GRPC_ENABLE_FORK_SUPPORT": "0",
 }

@@ -59,6 +59,19 @@ def is_reader(process: int) -> bool:
     return "tests.soak.faults.reader" in command(process)
 
 
+def victims_of(service: int) -> dict[str, list[int]]:
+    """The processes of a service by what they are, where there are any: all, the sink's driver, JVM, workers."""
+    tree = process_tree(service)
+    drivers = [process for process in tree if " spark_sink " in command(process) and not is_worker(process)]
+    found = {
+        "service": tree,
+        "driver": [below for driver in drivers for below in process_tree(driver)],
+        "JVM": [process for process in tree if is_jvm(process)],
+        "worker": [process for process in tree if is_worker(process)],
+    }
+    return {name: processes for name, processes in found.items() if processes}
+
+
 def kill(processes: list[int]) -> int:
     """Sends SIGKILL to each process; returns how many were alive."""
     killed = 0

@@ -22,7 +22,7 @@ from spark_sink.encoding.file_format import Series
 from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.read_back.avro import avro_events
 from spark_sink.read_back.files import json_lines
-from spark_sink.source.typed import SPARK_TYPES
+from spark_sink.source.known_tables import SPARK_TYPES
 from tests.connector.builders import column, record
 from tests.spark_sink.column_types import TYPE_OBJECTS, VALUES
 

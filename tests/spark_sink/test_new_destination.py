@@ -94,7 +94,9 @@ def test_options_of_a_registered_sink_are_checked_with_all_others(
     error = errors_of(configured(tmp_path, "{type: sqlite, file: x}\nenvelope: {format: xml}"))
     for part in ("envelope.format: ", "sink.path: is needed", "sink.file: there is no such option"):
         assert part in error
-    assert "sink.type: 'oracle' is none of files, bigquery, sqlite" in errors_of(configured(tmp_path, "{type: oracle}"))
+    assert "sink.type: 'oracle' is none of files, bigquery, spanner, sqlite, tables" in errors_of(
+        configured(tmp_path, "{type: oracle}")
+    )
 
 
 def test_a_sink_whose_package_is_broken_is_refused_and_does_not_disturb_others(

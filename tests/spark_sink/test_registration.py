@@ -37,7 +37,7 @@ def test_code_that_is_not_installed_finds_the_built_in_sinks() -> None:
         "print(sink_names(), sink_type('files').config_type.__name__)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert done.stdout == "['files', 'bigquery'] FilesConfig\n"
+    assert done.stdout == "['files', 'bigquery', 'spanner', 'tables'] FilesConfig\n"
 
 
 def test_importing_the_connector_imports_no_sink() -> None:

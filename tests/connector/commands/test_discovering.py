@@ -63,10 +63,10 @@ def test_people_see_each_column_with_its_type_everywhere() -> None:
     assert streams_text([described(SHOP, GOOGLESQL, sinks())]).splitlines() == [
         "Everything  googlesql  NEW_ROW  retention 24h  IMMUTABLE_KEY_RANGE",
         "  shop.Orders",
-        "    column  Spanner             unified type     jsonl           avro     bigquery",
-        "    Id*     INT64               long             number          long     INT64",
-        "    Tags    ARRAY<STRING(MAX)>  array of string  array: text     json     ARRAY<STRING>",
-        "    Price   NUMERIC             decimal(38, 9)   text of digits  decimal  NUMERIC",
+        "    column  Spanner             unified type     jsonl           avro     bigquery       spanner        tables",  # noqa: E501
+        "    Id*     INT64               long             number          long     INT64          INT64          bigint",  # noqa: E501
+        "    Tags    ARRAY<STRING(MAX)>  array of string  array: text     json     ARRAY<STRING>  ARRAY<STRING>  array<string>",  # noqa: E501
+        "    Price   NUMERIC             decimal(38, 9)   text of digits  decimal  NUMERIC        NUMERIC        decimal(38,9)",  # noqa: E501
     ]
 
 
@@ -84,7 +84,7 @@ def test_every_type_is_described_in_every_sink(entry: TypeEntry) -> None:
         text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
         table = only(described(stream(TableSchema.of("T", [ID, ColumnType("C", text, False, 2)])), GOOGLESQL, sinks()))
         _, column = table["columns"]
-        assert column["sinks"].keys() == {"jsonl", "avro", "bigquery"}
+        assert column["sinks"].keys() == {"jsonl", "avro", "bigquery", "spanner", "tables"}
         assert all(column["sinks"].values())
         assert unified_text(unified_type(text))
 

@@ -16,6 +16,7 @@ from emulator.demo.plain_stream import committed_identity
 from emulator.demo.skipped import Judgement, Skip
 from emulator.demo.verdict import Delivered, compare
 from emulator.workload.tables import Dialect
+from tests.java import java_options
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_SDK_FOLDERS = """
@@ -34,7 +35,7 @@ def hidden(folder: Path) -> dict[str, str]:
         (folder / name).chmod(0o755)
     env = {name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"}
     paths = {"PATH": f"{folder}{os.pathsep}{env['PATH']}", "CLOUDSDK_ROOT_DIR": str(folder)}
-    java = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    java = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": java_options()}
     return env | paths | java | {"DOCKER_HOST": f"unix://{folder}/none.sock"}
 
 

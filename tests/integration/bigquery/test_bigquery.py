@@ -45,6 +45,7 @@ from tests.integration.bigquery.tables import (
 from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
+from tests.java import java_options
 from tests.local_bigquery import local_bigquery as local_bigquery
 
 pytestmark = pytest.mark.emulator
@@ -114,7 +115,7 @@ def bigquery_double() -> Iterator[BigQueryDouble]:
 @pytest.fixture(autouse=True)
 def _quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts twice as fast
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", java_options())
 
 
 @pytest.fixture
