@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
 from spark_sink.sink.started_batches import StartedBatch, StartedBatches
-from spark_sink.source.admission import EpochWeight, Group
+from spark_sink.source.admission import EpochWeight, Group, by_epoch
 from spark_sink.source.epoch_stream import EpochStreamReader
 from spark_sink.source.offsets import Offset
 from spark_sink.source.read_limits import ReadLimit, ReadMaxBytes
@@ -107,8 +107,8 @@ class SinkStreamReader(EpochStreamReader):
         return f"{forget} and remove its checkpoint: {begins_at(self._spool, self._spool.floor() - 1, done)}"
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """The epochs that can be written now, in groups that are written together."""
-        raise NotImplementedError
+        """The epochs that can be written now, in groups that are written together; here each epoch by itself."""
+        return by_epoch(epochs)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """What is ready; a started batch is repeated as it was."""

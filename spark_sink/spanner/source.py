@@ -24,7 +24,6 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.sink_stream import SinkStreamReader
-from spark_sink.source.admission import EpochWeight, Group, by_epoch
 from spark_sink.source.data_source import existing
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.changes import changes_of, events_at
@@ -116,10 +115,6 @@ class SpannerSinkReader(SinkStreamReader):
         super().__init__(spool, consumer, applying, batch_bytes=_BATCH_BYTES)
         self._place = place
         self._applying = applying
-
-    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Every epoch."""
-        return by_epoch(epochs)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """One task."""

@@ -9,7 +9,6 @@ from pyspark.sql.types import StructType
 
 from connector.spool.manifest import Manifest
 from spark_sink.sink.sink_stream import SinkStreamReader
-from spark_sink.source.admission import EpochWeight, Group, by_epoch
 from spark_sink.source.data_source import existing, planned, read
 from spark_sink.source.event_columns import of_spool
 from spark_sink.source.options import SourceOptions
@@ -55,10 +54,6 @@ class TablesReader(SinkStreamReader):
     def __init__(self, spool: str, consumer: str, cores: int) -> None:
         super().__init__(spool, consumer, _PINNED, batch_bytes=_BATCH_BYTES)
         self._cores = cores
-
-    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
-        """Every epoch."""
-        return by_epoch(epochs)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """The tasks for these epochs."""

@@ -4,12 +4,10 @@ A key's `Count` never decreases in the database (`tables`), so a table that show
 that was deleted as it was before, was changed by something older than what it had.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle
-from typing import Self
 
+from tests.background_thread import BackgroundThread
 from tests.spark_sink.backfill.campaign.tables import Key, tables
 
 
@@ -41,7 +39,7 @@ class Observations:
         return back
 
 
-class Observer:
+class Observer(BackgroundThread):
     """Looks at one table after the other in a thread, for as long as the context is open.
 
     Args:
@@ -53,12 +51,10 @@ class Observer:
     """
 
     def __init__(self, counts: Callable[[str], dict[Key, int]], pause: float = 0.5) -> None:
+        super().__init__()
         self._counts = counts
         self._pause = pause
         self._seen = {table: Observations() for table in tables()}
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="observer")
-        self._looking: Future[None] | None = None
         self.looks = 0
         self.back: list[str] = []
 
@@ -66,16 +62,6 @@ class Observer:
     def rows(self) -> int:
         """How many rows all looks have seen."""
         return sum(seen.rows for seen in self._seen.values())
-
-    def __enter__(self) -> Self:
-        self._looking = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._stop.set()
-        self._thread.shutdown()
-        if self._looking is not None and args[0] is None:
-            self._looking.result()
 
     def _run(self) -> None:
         for table in cycle(tables()):

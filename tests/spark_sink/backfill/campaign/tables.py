@@ -4,17 +4,16 @@ Each write has a number of its own, in the order of the commits, and a written r
 `Count` never decreases. Rows that are there from the beginning have smaller ones.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
-from typing import Self
 
 from google.cloud.spanner_v1.batch import Batch
 from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.keyset import KeySet
 from google.protobuf.timestamp_pb2 import Timestamp
 from proto.datetime_helpers import DatetimeWithNanoseconds
+
+from tests.background_thread import BackgroundThread
 
 PARENTS = 5
 _CHUNK = 2000
@@ -83,7 +82,7 @@ def _key(table: str, index: int) -> Key:
     return (index,) if table.startswith("Parent") else (index, index % _LINES)
 
 
-class Load:
+class Load(BackgroundThread):
     """Inserts, updates and deletes rows in a thread, for as long as the context is open; its error is raised then.
 
     Args:
@@ -105,30 +104,18 @@ class Load:
         parents: int = PARENTS,
         writes: int = 0,
     ) -> None:
+        super().__init__()
         self._database = database
         self._wanted = writes
         self._parents = parents
         self._each = rows // len(tables(parents))
         self._random = random
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._loading: Future[None] | None = None
         self._without_parent: set[tuple[str, int]] = set()
         self._number = self._loaded = rows
         self._parent = 0
         self._sizes = sizes
         self.transactions = 0
         self.writes = 0
-
-    def __enter__(self) -> Self:
-        self._loading = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._stop.set()
-        self._thread.shutdown()
-        if self._loading is not None and args[0] is None:
-            self._loading.result()
 
     def _pause(self) -> float:
         if not self._wanted:

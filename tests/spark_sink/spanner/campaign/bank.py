@@ -4,16 +4,15 @@ Writes of a kind to a table follow each other, so that they share a record: an e
 that its change stream has.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
-from typing import Self
 
 from google.api_core.exceptions import Aborted
 from google.cloud.spanner_v1.batch import Batch
 from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.keyset import KeySet
+
+from tests.background_thread import BackgroundThread
 
 TOTAL = 1_000_000
 _SIZES = (1, 2, 10, 100, 500, 1000)
@@ -57,7 +56,7 @@ PROOF = {
 Rows = dict[tuple[str, tuple[int, ...]], tuple[int, ...]]
 
 
-class Bank:
+class Bank(BackgroundThread):
     """Moves money in a thread, for as long as the context is open; its error is raised then.
 
     Args:
@@ -72,15 +71,13 @@ class Bank:
     """
 
     def __init__(self, database: Database, accounts: int, mods: int, random: Random) -> None:
+        super().__init__()
         self._database = database
         self._wanted = mods
         self._random = random
         self._accounts = dict.fromkeys(range(accounts), 0)
         self._pockets: dict[tuple[int, int], int] = {}
         self._stored: dict[str, set[tuple[int, ...]]] = {"Accounts": set(), "Pockets": set()}
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bank")
-        self._running: Future[None] | None = None
         self.number = 0
         self.mods = 0
 
@@ -94,19 +91,6 @@ class Bank:
             self._stored["Accounts"] = {(key,) for key in self._accounts}
             batch.insert("Latest", TABLES["Latest"], [(1, 1)])
         self.mods = len(self._accounts) + 1
-
-    def __enter__(self) -> Self:
-        self._running = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._stop.set()
-        self._thread.shutdown()
-        if self._running is not None and args[0] is None:
-            self._running.result()
-
-    def is_running(self) -> bool:
-        return self._running is not None and not self._running.done()
 
     def _run(self) -> None:
         while not self._stop.wait(_PAUSE if self.mods < self._wanted else _LONG_PAUSE):
@@ -205,7 +189,7 @@ def rows_of(database: Database) -> Rows:
     return found
 
 
-class Observer:
+class Observer(BackgroundThread):
     """Looks at the destination all the time, in a thread, for as long as the context is open.
 
     Attributes:
@@ -215,6 +199,7 @@ class Observer:
     """
 
     def __init__(self, database: Database, dialect: str) -> None:
+        super().__init__()
         self._database = database
         quote = "`" if dialect == "googlesql" else '"'
 
@@ -226,23 +211,10 @@ class Observer:
         )
         selected = [of("Accounts", balance), of("Pockets", balance), of("Latest", number), of("Accounts", number)]
         self._sql = f"SELECT {', '.join(selected)}"
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="observer")
-        self._running: Future[None] | None = None
         self.looks = 0
         self.numbers: set[int] = set()
         self.halves: list[str] = []
         self.back: list[tuple[int, int]] = []
-
-    def __enter__(self) -> Self:
-        self._running = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._stop.set()
-        self._thread.shutdown()
-        if self._running is not None and args[0] is None:
-            self._running.result()
 
     def _run(self) -> None:
         last = 0

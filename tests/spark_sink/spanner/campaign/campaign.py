@@ -8,12 +8,11 @@ from random import Random
 
 import grpc
 import orjson
-import yaml
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase
 from tests.faults.proxy import Call, CallFault, proxied
-from tests.integration.commands import Background, run
+from tests.integration.commands import Background, configuration, run
 from tests.soak.process_tree import kill, process_tree, victims_of
 from tests.spark_sink.backfill.campaign.campaign import report
 from tests.spark_sink.spanner.campaign.bank import DDL, PROOF, Bank, Observer, rows_of
@@ -140,35 +139,25 @@ class Campaign:
 
     def _service(self, host: str, start: str, end: str | None) -> Background:
         self._starts += 1
-        source = self._source
-        node = {
-            "source": {
-                "project": source.project,
-                "instance": source.instance,
-                "database": source.database_id,
-                "change_stream": source.change_stream,
-                "emulator_host": source.host,
-                "start": start,
-                "tables": {"include": ["Accounts", "Pockets", "Latest"]},
-                **({"end": end} if end else {}),
-            },
-            "spool": {"path": str(self._folder / "spool")},
-            "sink": {
+        tables = {"include": ["Accounts", "Pockets", "Latest"]}
+        path = configuration(
+            self._folder,
+            self._source,
+            source={"start": start, "tables": tables, **({"end": end} if end else {})},
+            spool={"seal_interval": "1s"},
+            sink={
                 "type": "spanner",
                 "database": self._replica.database_id,
                 "emulator_host": host,
                 "mode": self._mode,
                 "dead_letters": str(self._folder / "dead"),
             },
-            "spark": {
+            spark={
                 "master": "local[2]",
                 "checkpoint": str(self._folder / "checkpoint"),
                 "config": {"spark.driver.memory": "768m"},
             },
-            "status": {"port": 0},
-        }
-        path = self._folder / "config.yaml"
-        path.write_text(yaml.safe_dump(node))
+        )
         return Background("run", path, log=self._folder / f"run-{self._starts}.log")
 
     def _position(self) -> tuple[int, int]:

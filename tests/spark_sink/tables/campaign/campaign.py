@@ -8,14 +8,13 @@ import time
 from pathlib import Path
 from random import Random
 
-import yaml
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
 from connector.core.timestamps import format_rfc3339, parse
 from connector.spool.consumers import find, register
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
-from tests.integration.commands import Background
+from tests.integration.commands import Background, configuration
 from tests.soak.process_tree import kill, process_tree, victims_of
 from tests.spark_sink.backfill.campaign.campaign import report
 from tests.spark_sink.backfill.campaign.differences import Traces, differing
@@ -129,30 +128,19 @@ class Campaign:
         time.sleep(self._random.uniform(0, 2))  # what is left of the sink may still commit
 
     def _config(self, start: str) -> Path:
-        sample = self._sample
-        node = {
-            "source": {
-                "project": sample.project,
-                "instance": sample.instance,
-                "database": sample.database_id,
-                "change_stream": sample.change_stream,
-                "emulator_host": sample.host,
-                "start": start,
-                "tables": {"include": ["Parent*", "Child*"]},
-            },
-            "spool": {"path": str(self._folder / "spool")},
-            "sink": self._lake.sink(),
-            "spark": {
+        return configuration(
+            self._folder,
+            self._sample,
+            source={"start": start, "tables": {"include": ["Parent*", "Child*"]}},
+            spool={"seal_interval": "1s"},
+            sink=self._lake.sink(),
+            spark={
                 "master": "local[2]",
                 "checkpoint": str(self._folder / "checkpoint"),
                 "trigger": "5s",
                 "config": {"spark.driver.memory": "1g"},
             },
-            "status": {"port": 0},
-        }
-        path = self._folder / "config.yaml"
-        path.write_text(yaml.safe_dump(node))
-        return path
+        )
 
     def _watermark(self) -> int:
         latest = self._spool.latest()
