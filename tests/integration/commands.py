@@ -22,6 +22,9 @@ from emulator import SampleDatabase
 COMMAND = (sys.executable, "-m", "connector")
 Section = dict[str, object]
 
+PATIENCE = 120.0
+"""Seconds for which a test waits before it fails: far more than anything takes, also on a busy machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -54,7 +57,7 @@ def environment(host: str | None) -> dict[str, str]:
     return env | ({"SPANNER_EMULATOR_HOST": host} if host else {})
 
 
-def run(*arguments: str | Path, host: str | None = None, timeout: float = 60, folder: Path | None = None) -> Done:
+def run(*arguments: str | Path, host: str | None = None, timeout: float = PATIENCE, folder: Path | None = None) -> Done:
     """Runs a command to its end; in a folder, as the installed program does, which imports nothing from there."""
     command = COMMAND if folder is None else (sys.executable, "-P", *COMMAND[1:])
     done = subprocess.run(
@@ -76,7 +79,7 @@ def options(sample: SampleDatabase) -> list[str]:
     ]
 
 
-def tail(sample: SampleDatabase, *more: str, stream: str | None = None, timeout: float = 60) -> Done:
+def tail(sample: SampleDatabase, *more: str, stream: str | None = None, timeout: float = PATIENCE) -> Done:
     """Runs `tail` on a sample database to its end."""
     return run("tail", *options(sample), "--change-stream", stream or sample.change_stream, *more, timeout=timeout)
 
@@ -138,11 +141,11 @@ class Background:
         """What the command has written to stderr."""
         return self.log.read_text()
 
-    def await_log(self, text: str, *, timeout: float = 30) -> None:
+    def await_log(self, text: str, *, timeout: float = PATIENCE) -> None:
         """Waits until the log has `text`."""
         self.until(lambda: text in self.said, f"{text!r} in the log", timeout=timeout)
 
-    def until(self, condition: Callable[[], bool], what: str, *, timeout: float = 30) -> None:
+    def until(self, condition: Callable[[], bool], what: str, *, timeout: float = PATIENCE) -> None:
         """Waits for a condition while the command runs."""
         until(lambda: condition() or self.process.poll() is not None, what, timeout=timeout, more=lambda: self.said)
         assert condition(), f"the command ended with {self.process.poll()} before {what}: {self.said}"
@@ -151,7 +154,7 @@ class Background:
         """Sends a signal."""
         self.process.send_signal(number)
 
-    def wait(self, *, timeout: float = 60) -> Done:
+    def wait(self, *, timeout: float = PATIENCE) -> Done:
         """Waits for the command's end."""
         try:
             code = self.process.wait(timeout=timeout)
@@ -159,7 +162,7 @@ class Background:
             raise AssertionError(f"the command did not end in {timeout} s: {self.said}") from None
         return Done(code, b"", self.said)
 
-    def stop(self, number: Signals = SIGTERM, *, timeout: float = 30) -> Done:
+    def stop(self, number: Signals = SIGTERM, *, timeout: float = PATIENCE) -> Done:
         """Sends a signal and waits for the end."""
         self.signal(number)
         return self.wait(timeout=timeout)
@@ -186,7 +189,7 @@ def reading(
 
 
 def until(
-    condition: Callable[[], bool], what: str, *, timeout: float = 30, more: Callable[[], str] = lambda: ""
+    condition: Callable[[], bool], what: str, *, timeout: float = PATIENCE, more: Callable[[], str] = lambda: ""
 ) -> None:
     """Waits for a condition; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
