@@ -15,12 +15,20 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
 
 
-@pytest.mark.parametrize("name", ["files", "bigquery"])
+@pytest.mark.parametrize("name", SINKS)
 def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) -> None:
     code = (
         "import sys\nfrom connector.config.sinks import sink_type\n"
         f"sink_type({name!r})\nprint([module for module in {HEAVY} if module in sys.modules])"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["source.data_source", "files.source", "tables.source"])
+def test_a_process_of_spark_that_reads_a_spool_does_not_wait_for_spanners_client(module: str) -> None:
+    clients = ("grpc", "google.cloud.spanner_v1", "google.cloud.bigquery")
+    code = f"import sys\nimport spark_sink.{module}\nprint([name for name in {clients} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -15,7 +15,6 @@ from connector.config.sections import SourceConfig
 from connector.core.column_kinds import SpannerType
 from connector.errors import NoSuchTableError, VersionRetentionError
 from connector.snapshot.queries import TableQuery
-from connector.snapshot.reading import read_keys
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from connector.storage.store import contents
@@ -203,6 +202,8 @@ class SpannerRows:
         return True
 
     def _rows(self, read: Read, columns: tuple[str, ...], keys: tuple[str, ...]) -> dict[Key, Values]:
+        from connector.snapshot.reading import read_keys  # Spanner's client takes longer to load than all else together
+
         rows: dict[Key, Values] = {}
         kinds: Kinds = {}
         query = TableQuery(read.table, (*read.key_columns, *columns))

@@ -12,8 +12,8 @@ from connector.config.sections import SourceConfig
 from connector.core.column_kinds import ColumnKind
 from connector.core.records import ColumnType
 from connector.errors import SpannerCdcError
+from connector.snapshot import reading
 from connector.snapshot.row_block import RowBlock
-from spark_sink.sink.completing import epoch_rows
 from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
 from spark_sink.sink.completing.row_keys import row_key
 from spark_sink.sink.completing.whole_rows import Read
@@ -82,7 +82,7 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, kind: ColumnKind, found: list[str],
     def read_keys(*_: object, **__: object) -> Iterator[RowBlock]:
         yield RowBlock([column], [encoded(one) for one in found])
 
-    monkeypatch.setattr(epoch_rows, "read_keys", read_keys)
+    monkeypatch.setattr(reading, "read_keys", read_keys)
     source = SourceConfig(project="p", instance="in", database="d", change_stream="E")
     needed = {"project", "instance", "database", "change_stream"}
     rows = SpannerRows(Completion(source.model_dump_json(include=needed), ""))

@@ -6,8 +6,8 @@ import pytest
 
 from connector.config import SourceConfig
 from connector.errors import NoSuchTableError, SpannerCdcError, UnreachableError, VersionRetentionError
+from connector.snapshot import reading
 from connector.snapshot.queries import TableQuery
-from spark_sink.sink.completing import epoch_rows
 from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
 from spark_sink.sink.completing.whole_rows import Found, Read
 
@@ -44,7 +44,7 @@ class Spanner:
 
 
 def reads(monkeypatch: pytest.MonkeyPatch, spanner: Spanner, *at: int) -> list[Found]:
-    monkeypatch.setattr(epoch_rows, "read_keys", spanner.read_keys)
+    monkeypatch.setattr(reading, "read_keys", spanner.read_keys)
     completion = Completion.of(SOURCE)
     assert completion is not None
     rows = SpannerRows(completion)
