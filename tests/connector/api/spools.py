@@ -14,10 +14,16 @@ from tests.connector.api.streams import drawn, serving, settings
 SCENARIO = drawn(seed=5)
 
 
+_RUNS = 12
+
+
 def written_by_the_daemon(path: Path) -> Path:
-    """Reads the whole scenario into a spool."""
+    """Reads the whole scenario into a spool, in so many runs that it has many epochs also on a slow machine."""
+    history = SCENARIO.history
     with serving(SCENARIO) as server:
-        return read_into(path, server)
+        for run in range(1, _RUNS + 1):
+            read_into(path, server, end=history.origin + (history.horizon - history.origin) * run // _RUNS)
+    return path
 
 
 def read_into(
