@@ -35,11 +35,11 @@ from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.telemetry.spans import span
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
-from spark_sink.registration import cores_of, with_cores
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.sink.beginning import PROGRAM, begin
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
+from spark_sink.source.cores import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to commit a finished micro-batch; without the commit it is redelivered."""

@@ -26,8 +26,8 @@ from connector.spool.reading import Spool
 from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
 from spark_sink.backfill.planning import TablePlans
 from spark_sink.errors import clear_line, is_own
-from spark_sink.registration import cores_of
 from spark_sink.run import say
+from spark_sink.source.cores import cores_of
 
 _POLL = 0.25
 """Seconds between two looks at what was delivered."""

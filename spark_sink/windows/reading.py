@@ -25,7 +25,7 @@ from connector.log import Log
 from connector.spanner.clock import SpannerClock
 from connector.spanner.discovery import current_timestamp
 from connector.windows.task import WindowSetup
-from spark_sink.registration import cores_of
+from spark_sink.source.cores import cores_of
 from spark_sink.windows.job import ReadWindow, WindowJob
 from spark_sink.windows.running import result_or_stop
 from spark_sink.windows.segments import WriterSetup
