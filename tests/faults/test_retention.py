@@ -31,7 +31,7 @@ def retained_from(earliest: str, **options: object) -> CallFault:
     return CallFault(grpc.StatusCode.OUT_OF_RANGE, message, times=1000, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+@pytest.mark.parametrize("dialect", ["googlesql", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_range_lost_while_the_daemon_was_down_is_reported_and_a_gap_lets_it_continue(
     dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:

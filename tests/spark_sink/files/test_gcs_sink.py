@@ -66,6 +66,7 @@ def test_events_are_read_from_a_bucket_as_a_batch_and_as_a_stream(spool: SpoolMa
     assert consumers.find(spool.spool, "default") is not None
 
 
+@pytest.mark.slow
 def test_a_sink_that_is_killed_leaves_the_same_objects_with_the_same_bytes(
     cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path
 ) -> None:

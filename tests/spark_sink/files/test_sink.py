@@ -256,6 +256,7 @@ def test_a_spool_of_another_stream_is_refused_and_not_touched(spool: SpoolMaker,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written_twice(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
