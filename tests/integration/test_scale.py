@@ -10,7 +10,7 @@ from emulator.scenario.history import PartitionMode
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow)])
 def test_hundreds_of_partitions_that_split_and_merge_are_read_to_the_last_mod(
     mode: PartitionMode, tmp_path: Path
 ) -> None:

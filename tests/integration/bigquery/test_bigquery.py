@@ -288,8 +288,8 @@ def print_counts(mode: str, dialect: Dialect, did: Did, began: float) -> None:
     ("mode", "dialect", "victim"),
     [
         ("merge", "googlesql", Victim.SPARK),
-        ("merge-load", "postgresql", Victim.SERVICE),
-        ("append-only", "googlesql", Victim.SINK),
+        pytest.param("merge-load", "postgresql", Victim.SERVICE, marks=pytest.mark.slow),
+        pytest.param("append-only", "googlesql", Victim.SINK, marks=pytest.mark.slow),
     ],
 )
 def test_what_was_committed_is_in_bigquery_once_though_the_sink_is_killed(

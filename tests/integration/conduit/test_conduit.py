@@ -1,6 +1,7 @@
 """The plugin under Conduit's own code: its client of the connector protocol, and Conduit as a whole.
 
-Both are in Go, and are built from published modules: where there is no Go, or no way to those, they are skipped.
+Both are in Go, and are built from published modules, which takes minutes: where there is no Go, or no way to those,
+they are skipped. `test_serve.py` speaks the same protocol from Python.
 """
 
 import os
@@ -22,6 +23,8 @@ from tests.integration.conduit.conduit_pipeline import Conduit, build_conduit, c
 from tests.integration.conduit.go_host import Host, Message, build_host, go
 from tests.integration.conduit.plugins import plugin_at, settings_of
 from tests.integration.conduit.scripted import drawn, records_after
+
+pytestmark = pytest.mark.slow
 
 
 def built(build: Callable[[Path], Path], folder: Path) -> Path:
@@ -96,7 +99,6 @@ _SECONDS = 180
 _KILLS = 8
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", get_args(PartitionMode))
 def test_a_pipeline_loses_nothing_while_conduit_and_the_plugin_are_killed(mode: PartitionMode, tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
 """The pure core is compared with the model. For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property``."""
 
-import os
 from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from tests.property.effort import EXAMPLES, SHARE
 from tests.property.reading.change_stream import HistoryOptions
 from tests.property.reading.mutants import MUTANTS
 from tests.property.reading.reading import MutableReading, Reading, Roughness
-
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
 histories = st.builds(
     HistoryOptions,
@@ -30,7 +28,7 @@ roughness = st.builds(
     steps=st.sampled_from((0, 100, 400, 1200)),
 )
 thorough = settings(
-    max_examples=EXAMPLES or 3000,
+    max_examples=EXAMPLES or round(3000 * SHARE),
     deadline=None,
     print_blob=True,
     derandomize=not EXAMPLES,

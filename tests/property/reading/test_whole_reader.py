@@ -55,7 +55,7 @@ def counted(counts: Counter[str]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow)])
 def test_thousands_of_partitions_that_split_and_merge_are_read_through_faults_and_crashes(mode: PartitionMode) -> None:
     scenario = steady(
         7,

@@ -61,7 +61,7 @@ def test_tables_are_created_and_equal_those_of_the_source(
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["rows", "transactions"])
+@pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
 def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
     database: MakeDatabase, tmp_path: Path, mode: str
 ) -> None:

@@ -18,10 +18,10 @@ from tests.spark_sink.spools import START, SpoolMaker, record
 from tests.spark_sink.tables.histories import COLUMNS, History, Row, as_text
 from tests.spark_sink.tables.reading import commits, epochs, rows_of, target
 
-CAPTURES = ["NEW_ROW", "OLD_AND_NEW_VALUES"]
+_CAPTURES = pytest.mark.parametrize("capture", ["NEW_ROW", pytest.param("OLD_AND_NEW_VALUES", marks=pytest.mark.slow)])
 
 
-@pytest.mark.parametrize("capture", CAPTURES)
+@_CAPTURES
 def test_a_merged_table_has_the_rows_of_spanner_whatever_is_repeated(
     lake: SparkSession, merging_format: Format, capture: str, tmp_path: Path
 ) -> None:
@@ -46,7 +46,7 @@ def test_a_merged_table_has_the_rows_of_spanner_whatever_is_repeated(
     assert rows_of(lake, target(path, merging_format), "_is_deleted") == {}
 
 
-@pytest.mark.parametrize("capture", [CAPTURES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in CAPTURES[1:])])
+@_CAPTURES
 def test_deleted_rows_are_kept_with_their_last_values_if_asked(
     lake: SparkSession, merging_format: Format, capture: str, tmp_path: Path
 ) -> None:
