@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 
+# Tests start thousands of processes, which must not compile what they import each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
@@ -70,7 +73,7 @@ test-lakehouse: $(LAKEHOUSE)/.installed
 $(LAKEHOUSE)/.installed: pyproject.toml
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
 	@$(PYTHON) -m venv --clear $(LAKEHOUSE)
-	@$(LAKEHOUSE)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[dev]" "pyspark==4.1.*"
+	@$(LAKEHOUSE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==4.1.*"
 	@touch $@
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
@@ -91,7 +94,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
-	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $(OLDEST)/requirements.txt --editable .
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
 
 # The source's tests on every PySpark that it supports: VERSIONS="4.1" for one. CI runs the newest, and parts on the oldest.
@@ -101,7 +104,7 @@ test-spark-versions: setup
 	@set -e; for version in $(VERSIONS); do \
 	  venv=$(VENV)/pyspark-$$version; \
 	  [ -e $$venv/.installed ] || { echo "Installing PySpark $$version..."; $(PYTHON) -m venv --clear $$venv; \
-	    $$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[dev]" "pyspark==$$version.*"; \
+	    $$venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
 	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
@@ -110,7 +113,7 @@ test-spark-versions: setup
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
-	@$(SNIPPETS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
+	@$(SNIPPETS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
 	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 lint: setup
@@ -158,11 +161,11 @@ $(VENV)/.installed: pyproject.toml
 	  { echo "Python 3.11 or newer is needed: run make PYTHON=python3.11 (this is $$($(PYTHON) --version))."; exit 1; }
 	@echo "Installing into $(VENV) (a minute or two the first time)..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[bench]" && touch $@ || \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]" && touch $@ || \
 	  echo "matplotlib could not be installed: there will be no plot"
 
 clean:
