@@ -116,7 +116,7 @@ def serving(load: Load, origin: int) -> Iterator[tuple[str, str, int, int, int]]
 
 
 def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None = None) -> Cost:
-    """Reads the load into a spool in `folder`, to its end or for `stop_after` seconds.
+    """Reads the load into a spool in `folder`, to its end, or for `stop_after` seconds from its first watermark.
 
     Raises:
         RuntimeError: the reader failed, or did not read exactly the committed mods.
@@ -151,18 +151,21 @@ def _watch(
     lags: list[float] = []
     steps: list[float] = []
     watermark, moved, peak, cpu, most, caught_up = 0, started, 0, 0.0, 0, False
+    stops_at: float | None = None
     churn: dict[str, int] = {}
     while process.poll() is None:
         now = time.monotonic()
-        if stop_after is not None and now - started > stop_after:
+        if stops_at is not None and now > stops_at:
             process.terminate()
-            stop_after = None
+            stops_at, stop_after = None, None
         found = _usage(process.pid)
         peak, cpu = (max(peak, found[0]), found[1]) if found else (peak, cpu)
         status = status_page(folder / "read.log")
         found_at = status.get("watermark")
         if found_at:
             at = parse(str(found_at))
+            if stops_at is None and stop_after is not None:
+                stops_at = now + stop_after
             if at > watermark:
                 steps.append(now - moved)
                 watermark, moved = at, now
