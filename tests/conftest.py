@@ -1,11 +1,6 @@
 """Settings of all tests. Campaigns, which are marked slow, run only with `pytest --run-slow`."""
 
-import os
 import signal
-
-# Spark's session forks to start its JVM. gRPC's fork handlers crash the child if the process has an open Spanner
-# client. Without the handlers the child reaches its exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import pytest
 
