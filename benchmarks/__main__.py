@@ -19,6 +19,7 @@ from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import FailedError
+from benchmarks.spanner_sink import spool_to_spanner
 from connector.process import cores
 
 FOLDER = Path(__file__).parent
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "seal-to-sink": latency.seal_to_sink,
     "snapshot-read": snapshot.read,
     "merge-into": merge_into,
+    "spool-to-spanner": spool_to_spanner,
     "memory": memory.growth,
 }
 

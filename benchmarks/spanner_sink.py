@@ -1,0 +1,134 @@
+"""Measures the Spanner sink against plain writes of the same rows by google-cloud-spanner, into the official emulator.
+
+Half of an epoch's changes update rows that are there. Neither side starts Spark: the sink's one task is what is
+measured. The plain writes are of one thread, with as many cells a commit as the sink's, without merging rows, without
+bookkeeping. The first epoch creates the rows and does not count.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import orjson
+from google.cloud.spanner_v1.database import Database
+
+from benchmarks.lakehouse.epochs import TABLE, seal_epochs
+from benchmarks.measure.result import Result
+from benchmarks.measure.size import Size
+from benchmarks.measure.subject import subject
+from connector.spool.reading import Spool
+from emulator import EmulatorNotFoundError, SampleDatabase, find_or_start
+from emulator.official.connection import connect
+from spark_sink.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.spanner.creation import prepare
+from spark_sink.spanner.mutations import CELLS
+from spark_sink.spanner.source import EpochsToApply, SpannerPlace, applied
+from spark_sink.spanner.writer import MOST_CHANGES
+
+_WARM_UP = 1
+_TABLE = "Performers"
+"""The sample database has a table with the other name."""
+
+_COLUMNS = {
+    "googlesql": {
+        "Id": "INT64 NOT NULL",
+        "Name": "STRING(MAX)",
+        "Age": "INT64",
+        "Score": "FLOAT64",
+        "Born": "DATE",
+        "Changed": "TIMESTAMP",
+    },
+    "postgresql": {
+        "Id": "bigint NOT NULL",
+        "Name": "varchar",
+        "Age": "bigint",
+        "Score": "double precision",
+        "Born": "date",
+        "Changed": "timestamptz",
+    },
+}
+"""Of the table, by the dialect."""
+
+
+def spool_to_spanner(size: Size) -> Iterator[Result]:
+    """Both dialects and modes."""
+    try:
+        with find_or_start() as emulator:
+            for dialect in size.dialects:
+                for mode in MOST_CHANGES:
+                    yield _compared(emulator.host, dialect, mode, size)
+    except EmulatorNotFoundError:
+        return
+
+
+def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
+    epochs = size.rounds + _WARM_UP
+    rounds = []
+    with (
+        _database(host, dialect) as target,
+        _database(host, dialect) as other,
+        tempfile.TemporaryDirectory() as folder,
+        subject() as sink,
+        subject() as plain,
+    ):
+        seal_epochs(f"{folder}/spool", epochs, size.mods)
+        prepare(target, None)
+        for epoch in range(1, epochs + 1):
+            found = sink.run(apply, folder, target, mode, epoch)
+            assert found.events == size.mods, f"{size.mods} changes are in the epoch, {found.events} were applied"
+            rounds.append((found, plain.run(write, folder, other, epoch)))
+    return Result.compared("spool-to-spanner", dialect, mode, rounds[_WARM_UP:], {})
+
+
+@contextmanager
+def _database(host: str, dialect: str) -> Iterator[Target]:
+    """A database with the table, without a change stream."""
+    sample = SampleDatabase.create(host, dialect=dialect)
+    quote = '"' if dialect == "postgresql" else "`"
+    columns = ", ".join(f"{quote}{name}{quote} {kind}" for name, kind in _COLUMNS[dialect].items())
+    key = ', PRIMARY KEY ("Id"))' if dialect == "postgresql" else ") PRIMARY KEY (Id)"
+    try:
+        sample.run_ddl(
+            f"DROP CHANGE STREAM {quote}{sample.change_stream}{quote}",
+            f"CREATE TABLE {quote}{_TABLE}{quote} ({columns}{key}",
+        )
+        yield Target(sample.project, sample.instance, sample.database_id, None, host)
+    finally:
+        sample.drop()
+
+
+def apply(folder: str, target: Target, mode: str, epoch: int) -> int:
+    """Applies an epoch by the sink; returns its events."""
+    spool = Spool.at(f"{folder}/spool")
+    applying = Applying.of(
+        SpannerConfig.model_validate({"database": target.database, "mode": mode, "tables": {TABLE: _TABLE}})
+    )
+    place = SpannerPlace(target, "benchmark", f"{folder}/dead-letters")
+    part = EpochsToApply(spool.path, "spanner", place, applying, (spool.manifest(epoch),))
+    return sum(sum(written.applied.values()) for written in applied(part))
+
+
+def write(folder: str, target: Target, epoch: int) -> int:
+    """Writes the rows of an epoch by the library; returns how many."""
+    spool = Spool.at(f"{folder}/spool")
+    database = _connected(target)
+    columns = tuple(_COLUMNS["googlesql"])
+    written = 0
+    for file in spool.manifest(epoch).files:
+        for events in spool.batches(file):
+            payloads = map(orjson.loads, events.column("payload").to_pylist())
+            rows = [[payload[name] for name in columns] for payload in payloads]
+            for first in range(0, len(rows), CELLS // len(columns)):
+                with database.batch() as batch:
+                    batch.insert_or_update(_TABLE, columns, rows[first : first + CELLS // len(columns)])
+            written += len(rows)
+    return written
+
+
+@cache
+def _connected(target: Target) -> Database:
+    assert target.emulator_host is not None
+    client = connect(target.emulator_host, target.project)
+    database: Database = client.instance(target.instance).database(target.database)
+    return database
