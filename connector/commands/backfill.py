@@ -32,6 +32,7 @@ from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
 from connector.spanner.discovery import MetadataAsOf, current_timestamp, find_change_stream
+from connector.spanner.relations import Relations, relations_of
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
@@ -122,18 +123,21 @@ class Requests:
     Attributes:
         clock: Spanner's clock, nanoseconds since the epoch.
         tables: the watched tables as of a timestamp.
+        relations: which tables are to be read before which.
     """
 
     clock: Callable[[], int]
     tables: Callable[[int], Sequence[TableSchema]]
+    relations: Callable[[], Relations]
 
     @classmethod
     def of(cls, stream: OpenStream) -> Self:
         """Those of a stream."""
-        loop = asyncio.get_running_loop()
+        loop, client = asyncio.get_running_loop(), stream.client
         return cls(
-            lambda: asyncio.run_coroutine_threadsafe(current_timestamp(stream.client), loop).result(),
+            lambda: asyncio.run_coroutine_threadsafe(current_timestamp(client), loop).result(),
             lambda timestamp: asyncio.run_coroutine_threadsafe(_tables_as_of(stream, timestamp), loop).result(),
+            lambda: asyncio.run_coroutine_threadsafe(relations_of(client, stream.dialect), loop).result(),
         )
 
 
@@ -247,10 +251,11 @@ def _recorded(
             return least
         return max(start_after(requests.clock()) - 1, least)
 
+    by_name = {table.table: table for table in tables}
     document = record(
         spool,
         header,
-        tables,
+        [by_name[name] for name in requests.relations().parents_first(by_name)],
         timestamp=timestamp,
         as_of=requests.tables,
         after=after,
@@ -387,12 +392,10 @@ async def delivered(
         _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
 
 
-def log_failure(error: BaseException) -> None:
-    """Logs the error of a backfill beside a stream, which continues: its changes are retained for a limited time."""
-    _log.error(
-        "the backfill has ended with an error; the stream continues, and a restart continues the backfill",
-        error=error,
-    )
+def log_failure(error: BaseException, *, stream_continues: bool = True) -> None:
+    """Logs the error of a backfill beside a stream: its changes are retained for a limited time."""
+    stream = "the stream continues" if stream_continues else "the sink delivers no changes before it is done"
+    _log.error(f"the backfill has ended with an error; {stream}, and a restart continues the backfill", error=error)
 
 
 def _lost(one: RecordedBackfill) -> DataLostError:

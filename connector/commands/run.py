@@ -1,6 +1,7 @@
 """``spanner-cdc run``: the daemon and the Spark sink of a configuration, and its backfill, as one service."""
 
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.log import Log, format_arguments
@@ -49,7 +51,8 @@ async def run(
         patience: with a sink that makes no progress.
 
     Raises:
-        SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed.
+        SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed. Where the sink
+            waits for the backfill, its error ends the others.
     """
     if config.source.reader == "executors":
         await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
@@ -94,12 +97,15 @@ async def run(
         ),
         name="daemon",
     )
-    filling.add_done_callback(_log_failure)
+    waits = sink_type(config.sink.type).waits_for_backfill
+    filling.add_done_callback(functools.partial(_log_failure, stop=stop if waits else None))
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             stop.request()
         elif reading.exception() is None:
+            if waits and due.done():
+                await asyncio.wait({writing, filling}, return_when=asyncio.FIRST_COMPLETED)
             _log.info("the daemon is done; the sink delivers what is left")
         await reading
     except asyncio.CancelledError:
@@ -177,6 +183,9 @@ def _sink(
     )
 
 
-def _log_failure(task: "asyncio.Task[None]") -> None:
+def _log_failure(task: "asyncio.Task[None]", *, stop: Stop | None) -> None:
+    """Logs the error of a backfill; with `stop`, that ends everything: the sink waits for the backfill."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log_failure(error)
+        log_failure(error, stream_continues=stop is None)
+        if stop is not None:
+            stop.request()

@@ -128,6 +128,9 @@ class SinkType(ABC, Generic[C]):
         config_type: the model of the section ``sink``.
     """
 
+    waits_for_backfill = False
+    """Whether changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
+
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
 

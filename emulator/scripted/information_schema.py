@@ -41,7 +41,14 @@ _TABLES = {
     " spanner_type is_generated generation_expression is_stored spanner_state",
     "index_columns": "table_catalog table_schema table_name index_name index_type column_name ordinal_position"
     " column_ordering is_nullable spanner_type",
+    "table_constraints": "constraint_catalog constraint_schema constraint_name table_catalog table_schema table_name"
+    " constraint_type is_deferrable initially_deferred enforced",
+    "constraint_table_usage": "table_catalog table_schema table_name constraint_catalog constraint_schema"
+    " constraint_name",
+    "referential_constraints": "constraint_catalog constraint_schema constraint_name unique_constraint_catalog"
+    " unique_constraint_schema unique_constraint_name match_option update_rule delete_rule spanner_state",
 }
+"""The last three are empty: a scripted database has no foreign keys."""
 
 Cell = str | int | None
 

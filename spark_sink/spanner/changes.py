@@ -64,6 +64,6 @@ def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
             payload,
             timestamp,
             sequence,
-            f"{timestamp} {transaction}",
+            f"{timestamp} {place if transaction is None else transaction}",  # a row of a backfill is one of its own
             (epoch, place),
         )

@@ -13,11 +13,6 @@ Mode = Literal["rows", "transactions"]
 
 _LONGEST_TAG = 50
 
-NO_BACKFILL = (
-    "sink spanner takes no backfill: begin with a copy of the database (a restored backup, or an import) and set"
-    " source.start to the copy's version time"
-)
-
 
 class SpannerConfig(SinkConfig):
     """Another Spanner database, of either dialect."""

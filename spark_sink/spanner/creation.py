@@ -13,7 +13,7 @@ from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import ADMIN
 from spark_sink.errors import SinkError
 from spark_sink.spanner.config import Target
-from spark_sink.spanner.destination_tables import destination_at
+from spark_sink.spanner.destination_tables import Destination, destination_at
 from spark_sink.spanner.progress import DDL, TABLE
 
 _TIMEOUT = 300.0
@@ -30,15 +30,20 @@ _DELETION_POLICY = re.compile(
 """Rows leave the destination when they leave the source."""
 
 
-def prepare(target: Target, emulator_host: str | None) -> None:
-    """Creates the bookkeeping table, if it is missing.
+def prepare(target: Target, emulator_host: str | None) -> Destination:
+    """Creates the bookkeeping table, if it is missing; returns what is there otherwise.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
     found = asyncio.run(destination_at(target, emulator_host))
     if TABLE not in found.tables:
-        _update(target, emulator_host, [DDL[found.dialect.name]])
+        try:
+            _update(target, emulator_host, [DDL[found.dialect.name]])
+        except SinkError:
+            if TABLE not in asyncio.run(destination_at(target, emulator_host)).tables:
+                raise  # else the sink of the stream, or of a backfill beside it, has created it meanwhile
+    return found
 
 
 def create_missing(

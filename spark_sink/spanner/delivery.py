@@ -1,11 +1,13 @@
 """Delivers into another Spanner database: configures :mod:`spark_sink.spanner.source` and reports what it wrote."""
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSource
 
+from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.reading import Spool
@@ -14,9 +16,15 @@ from spark_sink.errors import SinkError
 from spark_sink.sink.delivery import Delivered, is_behind, new_reasons, own_checkpoint_of, report, stopped_of
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.source.known_tables import KnownTables
-from spark_sink.spanner.config import NO_BACKFILL, Applying, SpannerConfig, Target
+from spark_sink.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.spanner.creation import create_missing, prepare
-from spark_sink.spanner.destination_tables import EMULATOR_HOST
+from spark_sink.spanner.destination_tables import (
+    EMULATOR_HOST,
+    IN_ORDER,
+    Destination,
+    circular_references,
+    destination_at,
+)
 from spark_sink.spanner.source import SpannerPlace, SpannerSinkSource
 
 
@@ -31,7 +39,7 @@ class SpannerDelivery:
         consumer: the sink's name.
 
     Raises:
-        SpannerCdcError: the database cannot be used, or the spool is a backfill's.
+        SpannerCdcError: the database cannot be used, or cannot take the backfill whose spool it is.
     """
 
     def __init__(self, config: Config, sink: SpannerConfig) -> None:
@@ -41,8 +49,7 @@ class SpannerDelivery:
         self._target = Target.of(sink, config.source)
         self._applying = Applying.of(sink)
         self._spool = Spool.at(absolute(config.spool.path))
-        if stream_spool(self._spool) is not self._spool:
-            raise SinkError(NO_BACKFILL)
+        self._is_of_backfill = stream_spool(self._spool) is not self._spool
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._emulator_host = os.environ.get(EMULATOR_HOST)
@@ -50,7 +57,7 @@ class SpannerDelivery:
         self._created: frozenset[str] = frozenset()
         self._reported: dict[str, str] = {}
         self._last: int | None = None
-        prepare(self._target, self._emulator_host)
+        self._check_order(prepare(self._target, self._emulator_host))
 
     @property
     def destination(self) -> str:
@@ -94,7 +101,9 @@ class SpannerDelivery:
         self._last = self._spool.latest()
 
     def waiting(self) -> bool:
-        """Whether an epoch that was sealed before the drain is not recorded as done."""
+        """Whether an epoch that was sealed before the drain is not recorded as done, and does not wait for more."""
+        if not self._is_of_backfill and unfinished_tables(self._spool):
+            return False
         return is_behind(self._spool, self.consumer, self._last)
 
     def _create(self) -> list[str]:
@@ -104,8 +113,22 @@ class SpannerDelivery:
         if not wanted:
             return []
         created = create_missing(wanted, self._config.source, self._target, self._emulator_host)
+        if created:
+            self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
         self._created = names
         return created
+
+    def _check_order(self, there: Destination) -> None:
+        """Checks that a backfill's rows, which are read table by table, can be written in that order.
+
+        Raises:
+            SinkError: a row may refer to one that comes later.
+        """
+        if not self._is_of_backfill:
+            return
+        written = {self._applying.table(name) for name in KnownTables(self._spool).names()}
+        for why in circular_references(there.relations, written):
+            raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")
 
     def _report(self, rows: Sequence[Row], events: int, refused: int) -> list[str]:
         """Writes the sink's report; returns each table's new reason for rejected events."""

@@ -15,7 +15,7 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
 from spark_sink.errors import SinkError
 from spark_sink.sink.sink_type import SparkSinkType
-from spark_sink.spanner.config import NO_BACKFILL, Applying, SpannerConfig, Target
+from spark_sink.spanner.config import Applying, SpannerConfig, Target
 
 if TYPE_CHECKING:
     from spark_sink.sink.dead_letters import Replay
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 class SpannerSink(SparkSinkType[SpannerConfig]):
     """Another Spanner database."""
+
+    waits_for_backfill = True
 
     def check_options(self, sink: SpannerConfig, envelope: EnvelopeConfig) -> None:
         """Checks that the envelope is Datastream's."""
@@ -36,27 +38,23 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         return {"sink.database": Target.of(sink, source).path, "sink.mode": sink.mode}
 
     def stream_decides(self, sink: SpannerConfig) -> bool:
-        """A backfill is refused."""
+        """Completed rows are refused."""
         return True
 
     def stream_errors(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
-        """A backfill, and completed rows."""
-        found = []
-        if stream.is_backfilled:
-            found.append(f"source.backfill: {NO_BACKFILL}")
-        if stream.completes_rows:
-            found.append(
-                "source.complete_rows: sink spanner needs no whole rows: it leaves a column that was not captured as"
-                " it is"
-            )
-        return found
+        """Completed rows."""
+        if not stream.completes_rows:
+            return []
+        return [
+            "source.complete_rows: sink spanner needs no whole rows: it leaves a column that was not captured as it is"
+        ]
 
     def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         """The tables and columns that the destination lacks; and that it is not the source."""
         target = Target.of(sink, source)
         if target.path == Target(source.project, source.instance, source.database, None, None).path:
             return [f"sink.database: {target.path} is the source itself: name another database"]
-        from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
+        from spark_sink.spanner.destination_tables import EMULATOR_HOST, IN_ORDER, circular_references, destination_at
         from spark_sink.spanner.planning import Planner
 
         try:
@@ -68,23 +66,31 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         applying = Applying.of(sink)
         tables = stream.tables if stream else ()
         planner = Planner(applying, found.tables, {table.table: table.primary_keys for table in tables})
-        return [
+        errors = [
             f"sink.database: {why}"
             for table in tables
             if not (sink.create_tables and applying.table(table.table) not in found.tables)
             if (why := planner.why_not(table.table, [column.name for column in table.columns]))
         ]
+        if stream is not None and stream.is_backfilled:
+            names = {applying.table(table.table) for table in tables}
+            errors += [f"source.backfill: {why}; {IN_ORDER}" for why in circular_references(found.relations, names)]
+        return errors
 
     def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
         """That a row must be there before a change stream that captures only changes can update it."""
-        if stream.value_capture_type in WHOLE_ROWS:
+        if stream.value_capture_type in WHOLE_ROWS or stream.is_backfilled:
             return []
-        what = "an UPDATE of a row that the destination lacks becomes a dead letter: begin with a copy of the database"
+        what = "an UPDATE of a row that the destination lacks becomes a dead letter: begin with a backfill or a copy"
         return [f"source.change_stream: {stream.name} captures {stream.value_capture_type}: {what}"]
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
         """By their type codes, which both dialects share: a value is written as it is."""
         return {"spanner": {column.name: type_code(column.type) for column in table.columns}}
+
+    def sink_of_backfill(self, sink: SpannerConfig) -> SpannerConfig:
+        """By rows: they are of no transaction."""
+        return sink.model_copy(update={"mode": "rows"})
 
     def delivery(self, config: Config, sink: SpannerConfig) -> "Delivery":
         """Writes mutations."""

@@ -24,8 +24,10 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.sink_stream import SinkStreamReader
+from spark_sink.source.admission import EpochWeight, Group
 from spark_sink.source.data_source import existing
 from spark_sink.source.known_tables import KnownTables
+from spark_sink.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.spanner.changes import changes_of, events_at
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
@@ -115,11 +117,21 @@ class SpannerSinkReader(SinkStreamReader):
         super().__init__(spool, consumer, applying, batch_bytes=_BATCH_BYTES)
         self._place = place
         self._applying = applying
+        self._backfills = AwaitedBackfills.of(self._spool)
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """All epochs, or none while a backfill is not done: its rows would overwrite what later changes have written.
+
+        A backfill that is recorded after this look has a timestamp after these epochs.
+        """
+        return [] if self._backfills is not None and self._backfills.are_awaited() else super().ready(epochs)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
-        """One task."""
-        applying = Applying.from_text(pinned or self._applying)
-        return [EpochsToApply(self._spool.path, self._consumer, self._place, applying, tuple(epochs))]
+        """One task; none without epochs, as in the first micro-batch of a query that finds nothing new."""
+        applying, manifests = Applying.from_text(pinned or self._applying), tuple(epochs)
+        if not manifests:
+            return []
+        return [EpochsToApply(self._spool.path, self._consumer, self._place, applying, manifests)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Applies the epochs of the task and reports each unit."""

@@ -28,6 +28,7 @@ from connector.commands.checks.needs import sections_of
 from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
+from connector.config.sinks import sink_type
 from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
 from connector.output import lines_of_json
 from connector.process import collect_rarely
@@ -122,7 +123,7 @@ def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, 
 async def _delivered(
     config: Config, path: Path, stop: Stop, document: Backfill, metrics: ReaderMetrics, *, verbose: bool
 ) -> None:
-    """Runs the process of a backfill; logs its error when it happens, because the stream continues."""
+    """Runs the process of a backfill; logs its error when it happens, and stops if the sink waits for the backfill."""
     try:
         await delivered(
             config,
@@ -135,7 +136,10 @@ async def _delivered(
             metrics=metrics,
         )
     except Exception as error:
-        log_failure(error)
+        waits = sink_type(config.sink.type).waits_for_backfill
+        log_failure(error, stream_continues=not waits)
+        if waits:
+            stop.request()
         raise
 
 
@@ -214,6 +218,8 @@ class _Reading:
                 task.cancel()
             await asyncio.gather(*filling, return_exceptions=True)
             raise
+        if sink_type(self._config.sink.type).waits_for_backfill:
+            await asyncio.gather(*filling)
         self._has_read = True
         self.events.put(Event.INPUT_ENDED)
         await asyncio.gather(*filling)

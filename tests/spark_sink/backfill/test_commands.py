@@ -21,6 +21,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import VersionRetentionError
 from connector.log import Log
 from connector.reader.change_stream import opened
+from connector.spanner.relations import Relations
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
 from connector.spool.gaps import GapRecord, _Gaps
@@ -140,7 +141,8 @@ async def due(
     table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
     async with opened(source, emulator_host=host, started=True) as stream:
-        requests = Requests(lambda: stream.now, lambda _: stream.stream.tables)
+        no_relations = Relations((), {}, frozenset(), {}, frozenset())
+        requests = Requests(lambda: stream.now, lambda _: stream.stream.tables, lambda: no_relations)
         return due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)
 
 

@@ -4,8 +4,8 @@ import grpc
 import pytest
 
 from connector.spanner.errors import Action, CallError
+from connector.spanner.relations import depths_of
 from spark_sink.spanner.creation import statements_of
-from spark_sink.spanner.destination_tables import depths_of
 from spark_sink.spanner.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
 from spark_sink.spanner.row_merger import MergedRow
 from spark_sink.spanner.transactions import RefusedError, is_of_the_transaction

@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 import pytest
-from google.cloud.spanner_v1.keyset import KeySet
 
 from connector.core.timestamps import format_rfc3339
 from emulator import SampleDatabase, Workload
@@ -12,19 +11,7 @@ from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.spanner.campaign.bank import DDL
 from tests.spark_sink.spanner.campaign.campaign import Campaign
-
-SPARK = {"master": "local[2]", "config": {"spark.driver.memory": "768m"}, "trigger": "100ms"}
-
-
-def rows_of(sample: SampleDatabase) -> dict[str, list[str]]:
-    """Every row of a sample database's tables, as text: NaN is not equal to itself."""
-    with sample.database.snapshot(multi_use=True) as snapshot:
-        return {
-            table.name: sorted(
-                map(repr, snapshot.read(table.name, [column.name for column in table.columns], KeySet(all_=True)))
-            )
-            for table in sample.tables
-        }
+from tests.spark_sink.spanner.samples import SPARK, empty, rows_of
 
 
 def config_of(folder: Path, source: SampleDatabase, start: str, end: str | None, **sink: object) -> Path:
@@ -43,10 +30,7 @@ def test_tables_are_created_and_equal_those_of_the_source(
     """All types of columns, interleaved tables, inserts, updates and deletes; the destination begins empty."""
     source = database(dialect=dialect, value_capture_type="NEW_ROW" if mode == "rows" else "OLD_AND_NEW_VALUES")
     replica = database(dialect=dialect)
-    quote = "`" if dialect == "googlesql" else '"'
-    stream = f"{quote}{replica.change_stream}{quote}"
-    dropped = [f"DROP TABLE {quote}{table.name}{quote}" for table in reversed(replica.tables)]
-    replica.run_ddl(f"DROP CHANGE STREAM {stream}", *dropped)
+    empty(replica)
     start = format_rfc3339(time.time_ns())
     workload = Workload(source, seed=3, average_size=8)
     workload.run(mods=500)
@@ -79,7 +63,7 @@ def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
         ({"database": "d", "transaction_tag": ""}, {}, "sink.transaction_tag: '' is not a valid tag"),
         ({"database": "no-such-database"}, {}, "sink.database: database not found"),
         ({"database": "no-such-database"}, {}, "Check sink.project, sink.instance and sink.database"),
-        ({"database": "sample"}, {"backfill": True, "start": "now"}, "source.backfill: sink spanner takes no backfill"),
+        ({"database": "sample"}, {"complete_rows": True}, "source.complete_rows: sink spanner needs no whole rows"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_before_anything_starts(
