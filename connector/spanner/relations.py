@@ -35,6 +35,10 @@ class Relations:
         depths = self.depths()
         return sorted(tables, key=lambda table: depths.get(table, 0))
 
+    def with_ancestors(self, tables: Iterable[str]) -> set[str]:
+        """Tables, and those that they are interleaved in."""
+        return _reached(tables, {table: [parent] for table, parent in self.interleaved.items()})
+
     def circular(self) -> list[str]:
         """The tables that refer to themselves by foreign keys, also by way of other tables or of interleaving.
 

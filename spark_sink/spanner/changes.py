@@ -28,11 +28,31 @@ def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Ite
             first += rows.num_rows
 
 
-def events_at(spool: Spool, epoch: Manifest, places: Sequence[int]) -> pa.RecordBatch:
-    """The events of an epoch at places within it, in ascending order, of which there is at least one."""
-    table = pa.Table.from_batches(list(_batches(spool, epoch)))
-    (rows,) = table.take(pa.array(places)).combine_chunks().to_batches()
-    return rows
+class EventsByPlace:
+    """The events of epochs by their places. Those of one epoch are kept, for many of them may be needed one by one.
+
+    Args:
+        spool: the spool.
+        epochs: the epochs.
+    """
+
+    def __init__(self, spool: Spool, epochs: Iterable[Manifest]) -> None:
+        self._spool = spool
+        self._epochs = {epoch.epoch: epoch for epoch in epochs}
+        self._kept = 0
+        self._table: pa.Table | None = None
+
+    def at(self, epoch: int, places: Sequence[int]) -> pa.RecordBatch:
+        """The events of an epoch at places within it, in ascending order, of which there is at least one.
+
+        Raises:
+            SpoolError: a segment cannot be read.
+        """
+        if self._table is None or self._kept != epoch:
+            self._table = pa.Table.from_batches(list(_batches(self._spool, self._epochs[epoch])))
+            self._kept = epoch
+        (rows,) = self._table.take(pa.array(places)).combine_chunks().to_batches()
+        return rows
 
 
 def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:

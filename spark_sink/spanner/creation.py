@@ -1,28 +1,33 @@
-"""What the sink creates in the destination: its bookkeeping table, and by option the tables that are missing."""
+"""What the sink creates in the destination: its bookkeeping table, and by option tables and columns that it lacks."""
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 
-from google.api_core.exceptions import GoogleAPICallError
+from google.api_core.exceptions import Forbidden, GoogleAPICallError
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
 
+from connector.core.dialects import Dialect
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
-from connector.spanner.client import ADMIN
+from connector.spanner.client import ADMIN, SpannerClient
+from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.destination_tables import Destination, destination_at
-from spark_sink.spanner.progress import DDL, TABLE
+from spark_sink.spanner.progress import DDL, IDENTITY, TABLE, WIDENING
 
 _TIMEOUT = 300.0
 
-_CREATED = re.compile(
-    r"\s*CREATE\s+(TABLE|SCHEMA)\s+(?:IF\s+NOT\s+EXISTS\s+)?((?:[`\"]?[\w$]+[`\"]?\.?)+)", re.IGNORECASE
+_NAME = r"((?:[`\"]?[\w$]+[`\"]?\.?)+)"
+_CREATED = re.compile(rf"\s*CREATE\s+(TABLE|SCHEMA|SEQUENCE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}", re.IGNORECASE)
+_FOREIGN_KEY = re.compile(
+    rf",\s*((?:CONSTRAINT\s+\S+\s+)?FOREIGN\s+KEY\s*\([^)]*\)\s*REFERENCES\s+{_NAME}\s*\([^)]*\)"
+    r"(?:\s+ON\s+DELETE\s+(?:CASCADE|NO\s+ACTION))?(?:\s+(?:NOT\s+)?ENFORCED)?)",
+    re.IGNORECASE,
 )
-
-
 _DELETION_POLICY = re.compile(
     r",\s*ROW\s+DELETION\s+POLICY\s*\(\s*OLDER_THAN\s*\([^)]*\)\s*\)|\s+TTL\s+INTERVAL\s+'[^']*'\s+ON\s+(?:\"[^\"]+\"|\w+)",
     re.IGNORECASE,
@@ -31,61 +36,145 @@ _DELETION_POLICY = re.compile(
 
 
 def prepare(target: Target, emulator_host: str | None) -> Destination:
-    """Creates the bookkeeping table, if it is missing; returns what is there otherwise.
+    """Creates the bookkeeping table, if it is missing; returns what was there before.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
     found = asyncio.run(destination_at(target, emulator_host))
-    if TABLE not in found.tables:
+    own = found.tables.get(TABLE)
+    if own is None or IDENTITY not in own.columns:
         try:
-            _update(target, emulator_host, [DDL[found.dialect.name]])
+            _update(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
         except SinkError:
-            if TABLE not in asyncio.run(destination_at(target, emulator_host)).tables:
-                raise  # else the sink of the stream, or of a backfill beside it, has created it meanwhile
+            own = asyncio.run(destination_at(target, emulator_host)).tables.get(TABLE)
+            if own is None or IDENTITY not in own.columns:
+                raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
     return found
 
 
 def create_missing(
-    tables: Iterable[str], source: DatabaseAddress, target: Target, emulator_host: str | None
+    tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: Target, emulator_host: str | None
 ) -> list[str]:
-    """Creates those of the source's tables that the destination lacks, as the source's DDL has them; returns them.
+    """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
+
+    Args:
+        tables: the columns of each table, ``schema.table`` in a named schema.
+        source: where they are.
+        target: where they are created.
+        emulator_host: an emulator's address.
+
+    Returns:
+        What was created: tables, and columns as ``table.column``. What the source does not have any more is not.
 
     Raises:
         SpannerCdcError: a database cannot be reached, or refuses it.
     """
-    known = asyncio.run(destination_at(target, emulator_host)).tables
-    missing = {table for table in tables if table not in known}
-    if not missing:
+    there = asyncio.run(destination_at(target, emulator_host))
+    missing = [table for table in tables if table not in there.tables]
+    lacking = {
+        table: set(columns) - there.tables[table].columns - there.tables[table].generated
+        for table, columns in tables.items()
+        if table in there.tables
+    }
+    wanted: dict[str, list[str]] = {}
+    if missing:
+        wanted = creating(_ddl(source, emulator_host), missing, _ddl(target, emulator_host))
+    if any(lacking.values()):
+        wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
+    if not wanted:
         return []
-    wanted = list(statements_of(_ddl(source, emulator_host), missing, _ddl(target, emulator_host)))
-    if wanted:
-        _update(target, emulator_host, wanted)
-    return sorted(missing)
+    try:
+        _update(target, emulator_host, list(chain.from_iterable(wanted.values())))
+    except SinkError:
+        now = asyncio.run(destination_at(target, emulator_host)).tables
+        if not all(table in now and now[table].columns >= lacking.get(table, set()) for table in tables):
+            raise  # else another process, a backfill's beside the stream's, has done it meanwhile
+    return sorted(name for name in wanted if name)
 
 
-def statements_of(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) -> Iterator[str]:
-    """The statements of a database's DDL that create some tables, and the schemas that they are in, in order.
+def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) -> dict[str, list[str]]:
+    """The statements that create tables, by table; under an empty name what comes before and after them all.
 
-    They are without policies that delete old rows, which would delete those that the source has written again.
+    They come without policies that delete old rows, which would delete those that the source has written again. Foreign
+    keys follow once all tables are there; those to tables that the destination does not have are left out.
 
     Args:
-        ddl: the statements.
+        ddl: the statements of the database that has the tables.
         tables: names, ``schema.table`` in a named schema.
-        there: the statements of the other database, whose schemas are not created again.
+        there: the statements of the other database.
     """
-    known = {name for kind, name, _ in _created(there) if kind == "SCHEMA"}
-    schemas = {table.rpartition(".")[0] for table in tables} - known
-    for kind, name, statement in _created(ddl):
-        if name in (schemas if kind == "SCHEMA" else tables):
-            yield _DELETION_POLICY.sub("", statement)
+    statements = list(_created(ddl))
+    of_tables = {name: statement for kind, name, statement in statements if kind == "TABLE" and name in tables}
+    known = {(kind, name) for kind, name, _ in _created(there)}
+    text = "\n".join(of_tables.values())
+    used = {table.rpartition(".")[0] for table in of_tables}
+    before = [
+        statement
+        for kind, name, statement in statements
+        if (kind, name) not in known
+        if (kind == "SCHEMA" and name in used)
+        or (kind == "SEQUENCE" and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
+    ]
+    after = [
+        f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {key[1]}"  # type: ignore[index]
+        for statement in of_tables.values()
+        for key in _FOREIGN_KEY.finditer(statement)
+        if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2])) in known
+    ]
+    found = {"": before} if before else {}
+    for name, statement in of_tables.items():
+        found[name] = [_DELETION_POLICY.sub("", _FOREIGN_KEY.sub("", statement))]
+    if after:
+        found[name] = [*found[name], *after]
+    return found
+
+
+def adding(
+    types: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
+) -> dict[str, list[str]]:
+    """The statements that add columns to tables, by ``table.column``; a column whose type is not known is left out.
+
+    Args:
+        types: as the dialect spells them, by table and column.
+        columns: of each table.
+        dialect: of both databases.
+    """
+    quote = '"' if dialect.name == "postgresql" else "`"
+
+    def quoted(name: str) -> str:
+        return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+
+    return {
+        f"{table}.{column}": [f"ALTER TABLE {quoted(table)} ADD COLUMN {quote}{column}{quote} {types[table, column]}"]
+        for table, names in columns.items()
+        for column in sorted(names)
+        if (table, column) in types
+    }
 
 
 def _created(ddl: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Of each statement that creates a table or a schema its kind, the name, and the statement."""
+    """Of each statement that creates a table, a schema or a sequence its kind, the name, and the statement."""
     for statement in ddl:
         if match := _CREATED.match(statement):
-            yield match[1].upper(), re.sub(r'[`"]', "", match[2]).removeprefix("public."), statement
+            yield match[1].upper(), _plain(match[2]), statement
+
+
+def _plain(name: str) -> str:
+    """A name as change records have it."""
+    return re.sub(r'[`"]', "", name).removeprefix("public.")
+
+
+async def _column_types(address: DatabaseAddress, emulator_host: str | None) -> dict[tuple[str, str], str]:
+    host = address.emulator_host or emulator_host
+    database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
+    client = SpannerClient(database, host, address.endpoint)
+    async with client.connected():
+        dialect = await dialect_of(client)
+        rows = await client.rows(
+            "SELECT table_schema, table_name, column_name, spanner_type FROM information_schema.columns"
+        )
+    return {(dialect_name(dialect, schema, table), str(column)): str(kind) for schema, table, column, kind in rows}
 
 
 def _ddl(address: DatabaseAddress, emulator_host: str | None) -> list[str]:
@@ -100,9 +189,10 @@ def _admin(address: DatabaseAddress, emulator_host: str | None) -> Iterator[tupl
             yield DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=client.channel)), client.database
         except GoogleAPICallError as error:
             why = " ".join(str(error.message).split())
+            needs = " or give the sink roles/spanner.databaseAdmin" if isinstance(error, Forbidden) else ""
             raise SinkError(
                 f"{client.database} refuses a change of its tables ({error.code}: {why})",
-                hint="Create them by hand, or give the sink roles/spanner.databaseAdmin.",
+                hint=f"Make it by hand,{needs} and start again." if needs else "Make it by hand, and start again.",
             ) from error
 
 

@@ -54,7 +54,8 @@ class SpannerDelivery:
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._emulator_host = os.environ.get(EMULATOR_HOST)
         self._dead_letters = absolute(sink.dead_letters)
-        self._created: frozenset[str] = frozenset()
+        self._tables = KnownTables(self._spool)
+        self._created: Mapping[str, frozenset[str]] = {}
         self._reported: dict[str, str] = {}
         self._last: int | None = None
         self._check_order(prepare(self._target, self._emulator_host))
@@ -107,15 +108,24 @@ class SpannerDelivery:
         return is_behind(self._spool, self.consumer, self._last)
 
     def _create(self) -> list[str]:
-        """Creates the tables of the spool that the destination lacks; each is looked for once."""
-        names = frozenset(name for name in KnownTables(self._spool).names() if self._keeps(name))
-        wanted = names - self._created - self._sink.tables.keys()
-        if not wanted:
+        """Creates what the destination lacks of the spool's tables; each column is looked for once.
+
+        Tables and columns that have another name there are left to the user.
+        """
+        known = self._tables
+        renamed = {table for column in self._sink.columns if (table := column.rpartition(".")[0])} | {
+            *self._sink.tables
+        }
+        wanted = {
+            name: frozenset(column.name for column in known.newest(name).columns)
+            for name in known.names()
+            if self._keeps(name) and name not in renamed
+        }
+        if wanted == self._created:
             return []
         created = create_missing(wanted, self._config.source, self._target, self._emulator_host)
-        if created:
-            self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
-        self._created = names
+        self._created = wanted
+        self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
         return created
 
     def _check_order(self, there: Destination) -> None:
@@ -126,7 +136,7 @@ class SpannerDelivery:
         """
         if not self._is_of_backfill:
             return
-        written = {self._applying.table(name) for name in KnownTables(self._spool).names()}
+        written = {self._applying.table(name) for name in self._tables.names()}
         for why in circular_references(there.relations, written):
             raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")
 

@@ -27,9 +27,9 @@ class DestinationTable:
         generated: columns that cannot be written.
         required: columns that an insert must have.
         cascades_from: the table that this one is interleaved in, if its rows are deleted with their parents; or "".
-        is_referred_to: whether a foreign key refers to it. Its rows are deleted last: only when all is written does
-            nothing refer to them.
-        takes_others: whether a deleted row takes those with it that refer to it by a foreign key.
+        is_referred_to: whether a foreign key refers to it, or to a table that is interleaved in it. Its rows are
+            deleted last: only when all is written does nothing refer to them.
+        takes_others: whether a deleted row takes those with it that refer to it, or to its children, by a foreign key.
     """
 
     columns: frozenset[str]
@@ -91,7 +91,8 @@ async def _destination(client: SpannerClient) -> Destination:
             required[name].add(str(column))
     relations = await relations_of(client, dialect)
     depths = relations.depths()
-    referred_to = {table for tables in relations.references.values() for table in tables}
+    referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
+    takes_others = relations.with_ancestors(relations.takes_others)
     return Destination(
         dialect,
         relations,
@@ -104,7 +105,7 @@ async def _destination(client: SpannerClient) -> Destination:
                 frozenset(required[table]),
                 relations.interleaved[table] if table in relations.cascades else "",
                 table in referred_to,
-                table in relations.takes_others,
+                table in takes_others,
             )
             for table in relations.tables
         },

@@ -27,6 +27,9 @@ DELETE, WRITE, UPDATE = "delete", "insert_or_update", "update"
 CELLS = 20_000
 """Cells of a commit, a quarter of Spanner's limit of mutations: each index of a table has cells of its own."""
 
+MOST_CELLS = 80_000
+"""Spanner's limit of mutations (https://cloud.google.com/spanner/quotas)."""
+
 BYTES = 4_000_000
 """Characters of the payloads of a commit; Spanner takes 100 MB, and is slow with large ones."""
 

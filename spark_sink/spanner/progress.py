@@ -6,8 +6,9 @@ it counts, and what was committed without it is committed once more, with the sa
 first; every transaction reads it, so that none of another process can take effect later.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -23,17 +24,27 @@ TABLE = "spanner_cdc_progress"
 DDL = {
     "googlesql": (
         f"CREATE TABLE {TABLE} (sink STRING(MAX) NOT NULL, owner STRING(MAX) NOT NULL, epoch INT64 NOT NULL,"
-        " events INT64 NOT NULL, updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true)) PRIMARY KEY (sink)"
+        " events INT64 NOT NULL, updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true),"
+        " epoch_identity STRING(MAX)) PRIMARY KEY (sink)"
     ),
     "postgresql": (
         f"CREATE TABLE {TABLE} (sink varchar NOT NULL PRIMARY KEY, owner varchar NOT NULL, epoch bigint NOT NULL,"
-        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL)"
+        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL, epoch_identity varchar)"
     ),
 }
 """By the dialect's name."""
 
-_COLUMNS = ("sink", "owner", "epoch", "events", "updated")
-_SELECT = f"SELECT owner, epoch, events FROM {TABLE} WHERE sink = "
+WIDENING = {
+    "googlesql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity STRING(MAX)",
+    "postgresql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity varchar",
+}
+"""For a table of a version that did not have that column, by the dialect's name."""
+
+IDENTITY = "epoch_identity"
+"""Distinguishes the epoch that was applied last from one that another copy of the spool has under its number."""
+
+_COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY)
+_SELECT = f"SELECT owner, epoch, events, {IDENTITY} FROM {TABLE} WHERE sink = "
 _PARAMETERS = {"googlesql": ("@sink", "sink"), "postgresql": ("$1", "p1")}
 
 
@@ -41,6 +52,18 @@ def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
     """The statement that reads the row, and its parameters."""
     placeholder, name = _PARAMETERS[dialect]
     return _SELECT + placeholder, {name: sink}
+
+
+class Claimed(NamedTuple):
+    """How far a spool is applied, and the identity of the epoch that was applied last; empty if it is not known."""
+
+    position: Position
+    identity: str
+
+    @property
+    def epoch(self) -> int:
+        """The number of that epoch, which may be applied in part."""
+        return self.position.epoch if self.position.events else self.position.epoch - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +74,15 @@ class Progress:
         transactions: of the destination.
         sink: the row's key.
         owner: the process's id, unique.
+        identities: those of the epochs that are applied, by number.
     """
 
     transactions: Transactions
     sink: str
     owner: str
+    identities: Mapping[int, str]
 
-    def claim(self, first: Position | None) -> Position:
+    def claim(self, first: Position | None) -> Claimed:
         """Takes the row over from whoever had it; returns how far the spool is applied.
 
         Args:
@@ -66,18 +91,20 @@ class Progress:
         Raises:
             SpoolError: the row is missing.
         """
-        found: list[Position] = []
+        found: list[Claimed] = []
 
         def decide(row: Read | None) -> Sequence[Message]:
-            position = first if row is None else _position(row)
-            if position is None:
+            if row is not None:
+                found[:] = [Claimed(_position(row), row[3])]
+            elif first is not None:
+                found[:] = [Claimed(first, "")]
+            else:
                 raise SpoolError(
                     f"the destination has no row of sink {self.sink} in its table {TABLE}, though the sink has applied"
                     " changes: the destination was restored or is another one, or that row was removed",
                     hint=CONTINUES_ELSEWHERE,
                 )
-            found[:] = [position]
-            return self._written(position)
+            return self._written(*found[0])
 
         self.transactions.run(decide)
         return found[0]
@@ -112,13 +139,15 @@ class Progress:
             RefusedError: Spanner refuses them.
             SinkError: another process has taken the row over.
         """
-        written = [*mutations, *self._written(end)]
+        changes = list(mutations)
 
         def decide(row: Read | None) -> Sequence[Message]:
-            at = _position(self._checked(row))
+            row = self._checked(row)
+            at = _position(row)
             if at not in (start, end):
                 raise SinkError(f"{TABLE} of sink {self.sink} is at epoch {at.epoch}, where this sink has not been")
-            return written if at == start else ()
+            identity = self.identities.get(Claimed(end, "").epoch, row[3])
+            return [*changes, *self._written(end, identity)] if at == start else ()
 
         self.transactions.run(decide)
 
@@ -130,8 +159,8 @@ class Progress:
             )
         return row
 
-    def _written(self, at: Position) -> list[Message]:
-        values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()")
+    def _written(self, at: Position, identity: str) -> list[Message]:
+        values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
         row = MergedRow(TABLE, (self.sink,), {})
         return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
 
@@ -139,6 +168,8 @@ class Progress:
 def _position(row: Read) -> Position:
     return Position(int(row[1]), int(row[2]))
 
+
+STARTS_OVER = "give the sink another sink.name, which applies every epoch that is kept again, over what is there."
 
 CONTINUES_ELSEWHERE = (
     "Give the sink another sink.name, which delivers every epoch that is kept; or restore a newer state."

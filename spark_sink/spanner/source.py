@@ -27,12 +27,14 @@ from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.admission import EpochWeight, Group
 from spark_sink.source.data_source import existing
 from spark_sink.source.known_tables import KnownTables
+from spark_sink.source.offsets import Offset
+from spark_sink.source.spool_copies import contradiction, other_copy
 from spark_sink.spanner.awaited_backfills import AwaitedBackfills
-from spark_sink.spanner.changes import changes_of, events_at
+from spark_sink.spanner.changes import EventsByPlace, changes_of
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
 from spark_sink.spanner.planning import Planner
-from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, TABLE, Progress, select_of
+from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Claimed, Progress, select_of
 from spark_sink.spanner.transactions import Transactions
 from spark_sink.spanner.units import Position, units
 from spark_sink.spanner.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
@@ -126,6 +128,11 @@ class SpannerSinkReader(SinkStreamReader):
         """
         return [] if self._backfills is not None and self._backfills.are_awaited() else super().ready(epochs)
 
+    def start_over(self, done: Offset) -> str:
+        """The destination's own row says what is applied, so that without a checkpoint nothing would be repeated."""
+        del done
+        return STARTS_OVER
+
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """One task; none without epochs, as in the first micro-batch of a query that finds nothing new."""
         applying, manifests = Applying.from_text(pinned or self._applying), tuple(epochs)
@@ -155,18 +162,21 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
     select, parameters = select_of(found.dialect.name, sink)
     client = BlockingClient(partition.place.target, emulator_host)
     with Transactions(client, partition.place.tag, select, parameters) as transactions:
-        progress = Progress(transactions, sink, uuid4().hex)
         manifests = partition.manifests
+        identities = {manifest.epoch: manifest.identity for manifest in manifests}
+        progress = Progress(transactions, sink, uuid4().hex, identities)
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""
-        position = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
+        claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
+        _check_copy(spool, claimed)
+        position = claimed.position
         _check_continues(position, manifests[0].epoch)
         end = Position(manifests[-1].epoch + 1, 0)
         if position >= end:
             return
         known = KnownTables(spool)
         keys = {name: known.newest(name).primary_keys for name in known.names()}
-        dead_letters = DeadLetters(partition.place.dead_letters)
+        dead_letters, events = DeadLetters(partition.place.dead_letters), EventsByPlace(spool, manifests)
         mode = partition.applying.mode
         writer = UnitWriter(Planner(partition.applying, found.tables, keys), progress, partition.applying)
         try:
@@ -179,13 +189,26 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
                 most_bytes=MOST_BYTES[mode],
             ):
                 for written in writer.write(unit):
-                    _put(dead_letters, spool, partition, written.rejected)
+                    _put(dead_letters, f"{spool.header().spool_id}_{partition.consumer}", events, written.rejected)
                     yield written
                 at = unit.end
             if at != end:
                 progress.advance(at, end)
         finally:
             writer.close()
+
+
+def _check_copy(spool: Spool, claimed: Claimed) -> None:
+    """Checks that the spool has the epochs that are applied, and not others under their numbers.
+
+    Raises:
+        SpoolError: it was put back from an older copy, or was pruned before the destination was restored.
+    """
+    latest = spool.latest()
+    ends = f"it ends with epoch {latest}" if claimed.epoch > latest else ""
+    if found := ends or contradiction(spool, claimed.epoch, claimed.identity):
+        offset = Offset(claimed.epoch, at=claimed.identity)
+        raise other_copy(spool, "what the destination has applied", offset, found, STARTS_OVER)
 
 
 def _check_continues(position: Position, first: int) -> None:
@@ -202,15 +225,13 @@ def _check_continues(position: Position, first: int) -> None:
         )
 
 
-def _put(dead_letters: DeadLetters, spool: Spool, partition: EpochsToApply, rejected: list[Rejection]) -> None:
+def _put(dead_letters: DeadLetters, sink: str, events: EventsByPlace, rejected: list[Rejection]) -> None:
     """Writes rejected changes as dead letters, under names that a repeated micro-batch writes again."""
-    manifests = {manifest.epoch: manifest for manifest in partition.manifests}
     ordered = sorted(rejected, key=lambda one: (one.change.table, one.change.at))
     for (table, epoch), found in groupby(ordered, key=lambda one: (one.change.table, one.change.at[0])):
         held = list(found)
-        rows = events_at(spool, manifests[epoch], [one.change.at[1] for one in held])
-        name = f"{spool.header().spool_id}_{partition.consumer}_{epoch}_{held[0].change.at[1]}"
-        dead_letters.put(table, name, rows, [one.why for one in held])
+        rows = events.at(epoch, [one.change.at[1] for one in held])
+        dead_letters.put(table, f"{sink}_{epoch}_{held[0].change.at[1]}", rows, [one.why for one in held])
 
 
 def _rows(written: Written) -> Iterator[dict[str, object]]:

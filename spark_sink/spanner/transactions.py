@@ -54,13 +54,17 @@ _OF_THE_DATA = {
 }
 
 _OF_THE_TRANSACTION = re.compile(
-    r"invalid transaction|transaction\b.{0,80}\b(invalidated|not found|already|closed|expired|was aborted)",
+    r"invalid transaction|(\w+ ){0,2}transaction\b.{0,80}\b(invalidated|not found|already|closed|expired|was aborted)",
     re.IGNORECASE | re.DOTALL,
 )
-"""In the messages of a commit whose transaction, not its data, is refused: it is done again."""
+"""Begins the message of a commit whose transaction, not its data, is refused: it is done again. Values come later."""
+
+_OF_THE_SESSION = re.compile(r"session not found", re.IGNORECASE)
+"""Begins the message of a call whose session is gone; a row that is not found may have such a key."""
 
 _TOO_LARGE = re.compile(
-    r"too many mutations|exceeds the maximum|transaction is too large|message larger than max", re.IGNORECASE
+    r"too many mutations|transaction exceeds the maximum|transaction is too large|message larger than max",
+    re.IGNORECASE,
 )
 
 Read = list[str]
@@ -144,7 +148,10 @@ class Transactions:
                 with attempt, self._session() as session:
                     self._attempt(session, decide)
         except _RetriedError as error:
-            raise setup_error(error.found, self._client.database, WRITER) from error
+            found = error.found
+            if found.code in _OF_THE_DATA:
+                found = replace(found, message="its message may hold values")
+            raise setup_error(found, self._client.database, WRITER) from error
 
     def _attempt(self, session: str, decide: Callable[[Read | None], Sequence[Message]]) -> None:
         transaction, row = self._started(session)
@@ -213,8 +220,9 @@ class Transactions:
             answer: bytes = call(request.SerializeToString(), metadata=headers, timeout=within)  # type: ignore[attr-defined]
         except grpc.RpcError as error:
             found = classify(error)
-            if of_data and is_of_the_transaction(found):
-                found = replace(found, action=Action.NEW_SESSION)
+            if of_data and found.code in _OF_THE_DATA:
+                is_gone = _OF_THE_SESSION.match(found.message) or is_of_the_transaction(found)
+                found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)
             if found.action is not Action.STOP:
                 raise _RetriedError(found) from error
             is_of_data = found.code in _OF_THE_DATA and "Database not found" not in found.message
@@ -226,7 +234,7 @@ class Transactions:
 
 def is_of_the_transaction(found: CallError) -> bool:
     """Whether a commit was refused because its transaction is gone, so that it may be done again."""
-    return found.code in _OF_THE_DATA and _OF_THE_TRANSACTION.search(found.message) is not None
+    return found.code in _OF_THE_DATA and _OF_THE_TRANSACTION.match(found.message) is not None
 
 
 def _retrying() -> Retrying:

@@ -19,7 +19,7 @@ import grpc
 
 from spark_sink.errors import SinkError
 from spark_sink.spanner.config import Applying
-from spark_sink.spanner.mutations import BYTES, CELLS, DELETE, RowMutation, commits, encoded
+from spark_sink.spanner.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
 from spark_sink.spanner.planning import Plan, Planner, is_of_user
 from spark_sink.spanner.progress import Progress
 from spark_sink.spanner.row_merger import Change, MergedRow
@@ -150,24 +150,40 @@ class UnitWriter:
         return []
 
     def _again(self, refused: Refused) -> Refused:
-        """Tries refused rows again, all in one commit first, as long as some of them succeed.
+        """Tries refused rows again, as long as some of them succeed; returns the others.
 
-        Where none does, those go aside that fail whatever the others do: a commit takes all of its rows, or none. A row
-        that was written again is not deleted now.
+        Rows that are refused for what they are wait until others have succeeded, a parent, say, or cannot succeed
+        without them, as a parent that refers to its child. A row that was written again is not deleted now.
         """
         refused = [(one, error) for one, error in refused if not (one.operation == DELETE and one.row.is_replaced)]
-        aside: Refused = []
-        while refused:
-            left = list(chain.from_iterable(self._commit(rows) for rows in commits(one for one, _ in refused)))
-            if len(left) < len(refused):
-                refused, aside = left + aside, []
-                continue
-            hopeless = [one for one in left if one[1].code in _OF_ONE_ROW]
-            aside += hopeless
-            refused = [one for one in left if one[1].code not in _OF_ONE_ROW] if hopeless else []
-            if not hopeless:
-                aside += left
-        return aside
+        waiting, alone = _divided(refused)
+        while waiting:
+            left = self._all_of(waiting)
+            if len(left) == len(waiting):
+                left = self._all_of(left + alone) if alone else left
+                if len(left) == len(waiting) + len(alone):
+                    return left
+            else:
+                left += self._all_of(alone)
+            waiting, alone = _divided(left)
+        return alone
+
+    def _all_of(self, refused: Refused) -> Refused:
+        """Tries rows once more, many at a time; all of them at once if none succeeds and Spanner may take so many.
+
+        Rows may exchange values of a unique index, and succeed together only.
+        """
+        if not refused:
+            return []
+        rows = [one for one, _ in refused]
+        left = list(chain.from_iterable(self._threads.map(self._commit, list(commits(rows)))))
+        if len(left) < len(rows) or sum(len(one.columns) for one in rows) > MOST_CELLS:
+            return left
+        try:
+            self._progress.commit(encoded(rows))
+        except RefusedError:
+            return left
+        return []
 
 
 MOST_CHANGES = {"rows": 50_000, "transactions": 2_000}
@@ -177,6 +193,12 @@ MOST_BYTES = {"rows": 8 * BYTES, "transactions": BYTES}
 """Characters of the payloads of a unit."""
 
 assert MOST_CHANGES["transactions"] * 10 == CELLS
+
+
+def _divided(refused: Refused) -> tuple[Refused, Refused]:
+    """Rows that may succeed after or together with others, and those that are refused for what they are."""
+    alone = [one for one in refused if one[1].code in _OF_ONE_ROW]
+    return [one for one in refused if one[1].code not in _OF_ONE_ROW], alone
 
 
 def _rejected(plan: Plan, refused: Refused) -> list[Rejection]:

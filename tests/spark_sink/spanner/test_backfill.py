@@ -64,8 +64,11 @@ def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
     source.run_ddl(
         "CREATE TABLE Staff (Id INT64, Chief INT64, FOREIGN KEY (Chief) REFERENCES Staff (Id)) PRIMARY KEY (Id)"
     )
+    with source.database.batch() as batch:
+        batch.insert("Staff", ("Id", "Chief"), [(1, 1)])
     config = config_of(tmp_path, source, replica, None, create_tables=True)
-    done = run("run", config, timeout=300)
+    with Background("run", config, log=tmp_path / "log") as service:
+        done = service.wait(timeout=300)
     assert done.code == 1, done.err
     assert "a foreign key of table Staff of the destination leads back to Staff" in done.err
     assert "Drop the foreign key there, and create it again after the backfill." in done.err

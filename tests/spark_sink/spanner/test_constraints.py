@@ -111,6 +111,71 @@ def test_a_row_that_refers_to_another_one_now_is_not_deleted_with_the_old_one(
     assert replica.rejected() == {}
 
 
+A = (column("Id", 1, of_key=True),)
+B = (*A, column("BId", 2, of_key=True))
+C = (column("CId", 1, of_key=True), column("Id", 2), column("BId", 3))
+D = (column("CId", 1, of_key=True), column("DId", 2, of_key=True))
+
+
+def chain(database: MakeDatabase, spool: SpoolMaker, mode: str, on_delete: str) -> Replica:
+    """C refers to B, which is interleaved in A; D is interleaved in C."""
+    sample = database()
+    sample.run_ddl(
+        "CREATE TABLE A (Id INT64 NOT NULL) PRIMARY KEY (Id)",
+        f"CREATE TABLE B (Id INT64 NOT NULL, BId INT64 NOT NULL) PRIMARY KEY (Id, BId), INTERLEAVE IN PARENT A{on_delete}",
+        "CREATE TABLE C (CId INT64 NOT NULL, Id INT64, BId INT64,"
+        f" FOREIGN KEY (Id, BId) REFERENCES B (Id, BId){on_delete}) PRIMARY KEY (CId)",
+        "CREATE TABLE D (CId INT64 NOT NULL, DId INT64 NOT NULL) PRIMARY KEY (CId, DId),"
+        " INTERLEAVE IN PARENT C ON DELETE CASCADE",
+    )
+    spool.seal(
+        change(1, "A", '{"Id":"1"}', column_types=A),
+        change(2, "A", '{"Id":"2"}', column_types=A),
+        change(3, "B", '{"Id":"1","BId":"1"}', column_types=B),
+        change(4, "B", '{"Id":"2","BId":"2"}', column_types=B),
+        change(5, "C", '{"CId":"9"}', '{"Id":"1","BId":"1"}', column_types=C),
+        change(6, "D", '{"CId":"9","DId":"7"}', column_types=D),
+    )
+    replica = Replica(sample, spool, mode=mode)
+    replica.apply()
+    return replica
+
+
+def test_a_row_that_has_moved_is_not_deleted_with_the_grandparent_that_it_had(
+    database: MakeDatabase, spool: SpoolMaker, mode: str
+) -> None:
+    replica = chain(database, spool, mode, " ON DELETE CASCADE")
+    spool.seal(
+        change(10, "C", '{"CId":"9"}', '{"Id":"2","BId":"2"}', "UPDATE", column_types=C),
+        change(11, "A", '{"Id":"1"}', "{}", "DELETE", column_types=A),
+        change(11, "B", '{"Id":"1","BId":"1"}', "{}", "DELETE", place=1, column_types=B),
+    )
+    replica.apply(first=2)
+    assert replica.rows("B", "Id", "BId") == [(2, 2)]
+    assert replica.rows("C", "CId", "Id") == [(9, 2)]
+    assert replica.rows("D", "CId", "DId") == [(9, 7)]
+    assert replica.rejected() == {}
+
+
+def test_a_transaction_deletes_a_row_and_what_it_refers_to_up_to_the_grandparent(
+    database: MakeDatabase, spool: SpoolMaker, mode: str
+) -> None:
+    replica = chain(database, spool, mode, "")
+    spool.seal(
+        change(10, "D", '{"CId":"9","DId":"7"}', "{}", "DELETE", column_types=D),
+        change(10, "C", '{"CId":"9"}', "{}", "DELETE", place=1, column_types=C),
+        change(10, "B", '{"Id":"1","BId":"1"}', "{}", "DELETE", place=2, column_types=B),
+        change(10, "A", '{"Id":"1"}', "{}", "DELETE", place=3, column_types=A),
+    )
+    replica.apply(first=2)
+    assert [replica.rows(*names) for names in (("A", "Id", "Id"), ("B", "Id", "BId"), ("C", "CId", "Id"))] == [
+        [(2, 2)],
+        [(2, 2)],
+        [],
+    ]
+    assert replica.rejected() == {}
+
+
 def test_a_child_and_its_parent_that_refers_to_it_are_written(
     database: MakeDatabase, spool: SpoolMaker, mode: str
 ) -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from connector.spanner.errors import Action, CallError
 from connector.spanner.relations import depths_of
-from spark_sink.spanner.creation import statements_of
 from spark_sink.spanner.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
 from spark_sink.spanner.row_merger import MergedRow
 from spark_sink.spanner.transactions import RefusedError, is_of_the_transaction
@@ -98,17 +97,6 @@ def test_rows_with_the_same_columns_are_one_mutation() -> None:
     assert len(delete.delete.key_set.keys) == 1
 
 
-def test_tables_are_created_without_policies_that_delete_old_rows() -> None:
-    """Otherwise the destination would delete a row that the source has written again."""
-    policy = ", ROW DELETION POLICY (OLDER_THAN(At, INTERVAL 30 DAY))"
-    googlesql = f"CREATE TABLE T (\n  Id INT64,\n  At TIMESTAMP,\n) PRIMARY KEY(Id){policy}"
-    postgresql = "CREATE TABLE \"P\" (id bigint PRIMARY KEY, at timestamptz) TTL INTERVAL '30 days' ON at"
-    assert list(statements_of([googlesql, postgresql], {"T", "P"}, [])) == [
-        "CREATE TABLE T (\n  Id INT64,\n  At TIMESTAMP,\n) PRIMARY KEY(Id)",
-        'CREATE TABLE "P" (id bigint PRIMARY KEY, at timestamptz)',
-    ]
-
-
 @pytest.mark.parametrize(
     ("code", "message", "is_done_again"),
     [
@@ -116,6 +104,7 @@ def test_tables_are_created_without_policies_that_delete_old_rows() -> None:
         (grpc.StatusCode.FAILED_PRECONDITION, "This transaction has been invalidated by a later one.", True),
         (grpc.StatusCode.INVALID_ARGUMENT, "The transaction contains too many mutations.", False),
         (grpc.StatusCode.FAILED_PRECONDITION, "Foreign key constraint is violated.", False),
+        (grpc.StatusCode.ALREADY_EXISTS, 'Unique index violation at key ["the transaction was closed"]', False),
     ],
 )
 def test_a_transaction_that_is_gone_is_done_again_and_its_rows_are_not_blamed(
@@ -128,4 +117,6 @@ def test_what_is_too_large_is_known_by_spanners_own_words() -> None:
     """A refused value may hold them, too."""
     large = CallError(grpc.StatusCode.INVALID_ARGUMENT, "The transaction contains too many mutations.", Action.STOP)
     taken = CallError(grpc.StatusCode.ALREADY_EXISTS, "Row [too many mutations] already exists", Action.STOP)
-    assert [RefusedError(found).is_too_large for found in (large, taken)] == [True, False]
+    long_key = "Number of bytes for key of table K is 9000 which exceeds the maximum of 8192."
+    of_key = CallError(grpc.StatusCode.INVALID_ARGUMENT, long_key, Action.STOP)
+    assert [RefusedError(found).is_too_large for found in (large, taken, of_key)] == [True, False, False]
