@@ -122,7 +122,8 @@ def chain(database: MakeDatabase, spool: SpoolMaker, mode: str, on_delete: str) 
     sample = database()
     sample.run_ddl(
         "CREATE TABLE A (Id INT64 NOT NULL) PRIMARY KEY (Id)",
-        f"CREATE TABLE B (Id INT64 NOT NULL, BId INT64 NOT NULL) PRIMARY KEY (Id, BId), INTERLEAVE IN PARENT A{on_delete}",
+        "CREATE TABLE B (Id INT64 NOT NULL, BId INT64 NOT NULL) PRIMARY KEY (Id, BId),"
+        f" INTERLEAVE IN PARENT A{on_delete}",
         "CREATE TABLE C (CId INT64 NOT NULL, Id INT64, BId INT64,"
         f" FOREIGN KEY (Id, BId) REFERENCES B (Id, BId){on_delete}) PRIMARY KEY (CId)",
         "CREATE TABLE D (CId INT64 NOT NULL, DId INT64 NOT NULL) PRIMARY KEY (CId, DId),"

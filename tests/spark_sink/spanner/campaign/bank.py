@@ -192,15 +192,21 @@ def rows_of(database: Database) -> Rows:
 class Observer(BackgroundThread):
     """Looks at the destination all the time, in a thread, for as long as the context is open.
 
+    Args:
+        database: the destination.
+        dialect: its dialect.
+        counts: whether what is seen from now on counts.
+
     Attributes:
         looks: at states with money in them.
         halves: what was seen of states in the middle of a transaction.
         back: numbers that were followed by smaller ones.
     """
 
-    def __init__(self, database: Database, dialect: str) -> None:
+    def __init__(self, database: Database, dialect: str, counts: Callable[[], bool]) -> None:
         super().__init__()
         self._database = database
+        self._counts = counts
         quote = "`" if dialect == "googlesql" else '"'
 
         def of(table: str, aggregate: str) -> str:
@@ -218,6 +224,9 @@ class Observer(BackgroundThread):
 
     def _run(self) -> None:
         last = 0
+        while not self._counts():
+            if self._stop.wait(0.1):
+                return
         while not self._stop.wait(0.1):
             with self._database.snapshot() as snapshot:
                 ((accounts, pockets, number, newest),) = snapshot.execute_sql(self._sql)

@@ -9,7 +9,9 @@ from random import Random
 import grpc
 import orjson
 
+from connector.backfill.records import backfills
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.reading import Spool
 from emulator import SampleDatabase
 from tests.faults.proxy import Call, CallFault, proxied
 from tests.integration.commands import Background, configuration, run
@@ -31,13 +33,24 @@ class Campaign:
         folder: everything of the run.
         mode: of the sink.
         seed: of all that is random.
+        backfill: whether a backfill brings what is there when the service starts, or the stream has all.
     """
 
-    def __init__(self, source: SampleDatabase, replica: SampleDatabase, folder: Path, mode: str, seed: int) -> None:
+    def __init__(
+        self,
+        source: SampleDatabase,
+        replica: SampleDatabase,
+        folder: Path,
+        mode: str,
+        seed: int,
+        *,
+        backfill: bool = False,
+    ) -> None:
         self._source = source
         self._replica = replica
         self._folder = folder
         self._mode = mode
+        self._backfill = backfill
         self._random = Random(seed)
         self._seed = seed
         self._starts = 0
@@ -51,9 +64,14 @@ class Campaign:
         self._replica.run_ddl(*DDL[dialect], PROOF[dialect])
         start = format_rfc3339(time.time_ns())
         bank = Bank(self._source.database, _ACCOUNTS, mods, Random(self._seed + 1))
-        with proxied(self._source.host) as proxy, Observer(self._replica.database, dialect) as observer:
+        with (
+            proxied(self._source.host) as proxy,
+            Observer(self._replica.database, dialect, self._has_all) as observer,
+        ):
             bank.open()
             with bank:
+                while self._backfill and bank.mods < mods // 4 and bank.is_running():
+                    time.sleep(0.25)
                 for wrong in self._kills(kills, mods, bank, proxy.host, start, proxy.inject):
                     return wrong
             self._report(f"{bank.number} transactions with {bank.mods} mods")
@@ -85,12 +103,18 @@ class Campaign:
         self._report(f"the destination's change stream reports {len(numbers)} states of the row of Latest")
         if sorted(numbers) != numbers or numbers[-1] != bank.number:
             return "the row of Latest went back"
+        if self._backfill:  # its rows may be applied again
+            numbers = numbers[numbers.count(numbers[0]) - 1 :]
         if self._mode == "transactions":
             if observer.halves:
                 return f"half a transaction was seen: {observer.halves[:3]}"
             if len(set(numbers)) != len(numbers):
                 return "a transaction was applied twice"
         return ""
+
+    def _has_all(self) -> bool:
+        """Whether the destination has had a state of the source: before a backfill is done it has parts of one."""
+        return not self._backfill or any(one.progress.is_done for one in backfills(Spool.at(self._folder / "spool")))
 
     def _proof(self, start: str) -> list[int]:
         replica, end = self._replica, format_rfc3339(time.time_ns() - SECOND // 10)
@@ -143,7 +167,12 @@ class Campaign:
         path = configuration(
             self._folder,
             self._source,
-            source={"start": start, "tables": tables, **({"end": end} if end else {})},
+            source={
+                "start": "now" if self._backfill else start,
+                "backfill": self._backfill,
+                "tables": tables,
+                **({"end": end} if end else {}),
+            },
             spool={"seal_interval": "1s"},
             sink={
                 "type": "spanner",
