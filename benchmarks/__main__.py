@@ -12,14 +12,14 @@ import click
 import orjson
 
 from benchmarks import idle, latency, memory, rows, snapshot, spark, wire, workers
+from benchmarks.destinations.merging import merge_into
+from benchmarks.destinations.spanner_sink import spool_to_spanner
 from benchmarks.executors.windows import windows
-from benchmarks.lakehouse.merging import merge_into
 from benchmarks.measure import result
 from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import FailedError
-from benchmarks.spanner_sink import spool_to_spanner
 from connector.process import cores
 
 FOLDER = Path(__file__).parent

@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_sink
-from benchmarks.lakehouse.epochs import TABLE
+from benchmarks.destinations.epochs import TABLE
 from benchmarks.spark_queries import standard_error_in
 from connector.config import SparkConfig
 from spark_sink.session import session

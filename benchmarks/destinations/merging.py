@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import click
 
-from benchmarks.lakehouse import tables
-from benchmarks.lakehouse.epochs import seal_epochs
+from benchmarks.destinations import tables
+from benchmarks.destinations.epochs import seal_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject

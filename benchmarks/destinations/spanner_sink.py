@@ -13,7 +13,7 @@ from functools import cache
 import orjson
 from google.cloud.spanner_v1.database import Database
 
-from benchmarks.lakehouse.epochs import TABLE, seal_epochs
+from benchmarks.destinations.epochs import TABLE, seal_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject

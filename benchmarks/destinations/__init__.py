@@ -1,0 +1,1 @@
+"""Built-in sinks against plain writes of the same rows."""

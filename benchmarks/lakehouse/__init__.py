@@ -1,1 +1,0 @@
-"""Lakehouse tables against Spark's own plain writes."""
