@@ -10,15 +10,16 @@ import functools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TextIO
 
 from connector.backfill.documents import Backfill, Why
 from connector.backfill.records import RecordedBackfill, backfills, check_movable, find, record, spool_path
 from connector.commands.backfill_report import reported
+from connector.commands.backfill_requests import Requests
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
@@ -26,13 +27,11 @@ from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError, UnreachableError
+from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, format_arguments, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.stopping import Stop
-from connector.spanner.discovery import MetadataAsOf, current_timestamp, find_change_stream
-from connector.spanner.relations import Relations, relations_of
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
@@ -114,43 +113,6 @@ def start_after(now: int) -> int:
     The timestamp has whole microseconds, as those of Spanner's commits, and has passed.
     """
     return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """Requests to Spanner from a thread beside the running event loop.
-
-    Attributes:
-        clock: Spanner's clock, nanoseconds since the epoch.
-        tables: the watched tables as of a timestamp.
-        relations: which tables are to be read before which.
-    """
-
-    clock: Callable[[], int]
-    tables: Callable[[int], Sequence[TableSchema]]
-    relations: Callable[[], Relations]
-
-    @classmethod
-    def of(cls, stream: OpenStream) -> Self:
-        """Those of a stream."""
-        loop, client = asyncio.get_running_loop(), stream.client
-        return cls(
-            lambda: asyncio.run_coroutine_threadsafe(current_timestamp(client), loop).result(),
-            lambda timestamp: asyncio.run_coroutine_threadsafe(_tables_as_of(stream, timestamp), loop).result(),
-            lambda: asyncio.run_coroutine_threadsafe(relations_of(client, stream.dialect), loop).result(),
-        )
-
-
-async def _tables_as_of(stream: OpenStream, timestamp: int) -> Sequence[TableSchema]:
-    """The watched tables with their columns as of a timestamp: what a query at that timestamp finds."""
-    try:
-        found = await find_change_stream(MetadataAsOf(stream.client, timestamp), stream.dialect, stream.stream.name)
-    except UnreachableError:
-        raise
-    except SpannerCdcError as error:  # the timestamp is no longer retained, which whoever reads it will report
-        _log.warning("the tables' columns as of the backfill's timestamp are not known", reason=error)
-        return stream.stream.tables
-    return found.tables
 
 
 def due_at_start(

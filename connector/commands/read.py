@@ -13,7 +13,8 @@ from typing import Protocol
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import check_movable, withdraw
-from connector.commands.backfill import Requests, due_at_start, start_after
+from connector.commands.backfill import due_at_start, start_after
+from connector.commands.backfill_requests import Requests
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.states.daemon import living
 from connector.commands.states.watching import watching

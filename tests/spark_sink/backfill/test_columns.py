@@ -7,7 +7,8 @@ import pytest
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import plans, spool_of
-from connector.commands.backfill import Requests, due_at_start, start_after
+from connector.commands.backfill import due_at_start, start_after
+from connector.commands.backfill_requests import Requests
 from connector.config import SourceConfig
 from connector.reader.change_stream import opened
 from connector.snapshot.partitions import SnapshotPartition

@@ -13,7 +13,8 @@ import pytest
 
 from connector.backfill.documents import Backfill, Progress, TableProgress
 from connector.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
-from connector.commands.backfill import Requests, _lost, due_at_start
+from connector.commands.backfill import _lost, due_at_start
+from connector.commands.backfill_requests import Requests
 from connector.commands.reports import spool_report, spool_text
 from connector.config import SourceConfig
 from connector.config.sections import Tables

@@ -190,12 +190,13 @@ class Campaign:
         return Background("run", path, log=self._folder / f"run-{self._starts}.log")
 
     def _position(self) -> tuple[int, int]:
+        """How far the stream and a backfill are applied together."""
         with self._replica.database.snapshot() as snapshot:
             try:
-                rows = list(snapshot.execute_sql("SELECT epoch, events FROM spanner_cdc_progress"))
+                rows = list(snapshot.execute_sql("SELECT SUM(epoch), SUM(events) FROM spanner_cdc_progress"))
             except Exception:  # noqa: BLE001 - there is no such table yet
                 return 0, 0
-        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+        return int(rows[0][0] or 0), int(rows[0][1] or 0)
 
     def _await_progress(self, service: Background) -> None:
         """Waits until this run has applied something, and then a little more."""
