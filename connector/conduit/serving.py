@@ -20,6 +20,7 @@ from connector.conduit import handshake
 from connector.conduit.messages import Acknowledgement, Configuration, Empty, Opening
 from connector.conduit.settings import specification
 from connector.conduit.source_plugin import Context, SourcePlugin
+from connector.errors import ConfigurationError
 
 _PARENT_INTERVAL = 1.0
 """Seconds between two looks at whether Conduit is alive."""
@@ -30,6 +31,9 @@ _GRACE = 0.5
 _MESSAGE_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 _SERVING = b"\x08\x01"
 """``HealthCheckResponse`` with the status SERVING, which go-plugin asks for."""
+
+_LONGEST_SOCKET = 107
+"""Bytes, in Linux."""
 
 Handler = Callable[[Message, Context], Awaitable[Message]]
 
@@ -47,6 +51,10 @@ async def serve(*, emulator_host: str | None) -> None:
     loop.add_signal_handler(signal.SIGTERM, ending.set)
     with tempfile.TemporaryDirectory(prefix="spanner-cdc-", dir=handshake.socket_parent(os.environ)) as folder:
         socket = Path(folder, "plugin.sock")
+        if len(os.fsencode(socket)) > _LONGEST_SOCKET:
+            raise ConfigurationError(
+                [f"TMPDIR or PLUGIN_UNIX_SOCKET_DIR: {socket.parent.parent} is too long for the name of a socket"]
+            )
         async with _served(socket, ending, emulator_host), _while_parent_runs(ending):
             sys.stdout.write(handshake.line(socket))
             sys.stdout.flush()

@@ -20,7 +20,7 @@ from connector.errors import ConfigurationError
 NAME = "spanner-cdc"
 """The plugin's name in a pipeline: ``standalone:spanner-cdc``."""
 
-_TYPE_STRING, _TYPE_INT, _TYPE_DURATION = 1, 2, 6
+_TYPE_STRING, _TYPE_INT = 1, 2
 _REQUIRED = 1
 
 
@@ -57,9 +57,7 @@ SETTINGS: Mapping[str, Setting] = {
     "skip_transaction_tags": Setting(
         "Prefixes of transaction tags whose transactions are dropped, against replication loops.", is_list=True
     ),
-    "heartbeat": Setting(
-        "How far the watermark may lag on idle partitions, 1s to 300s.", default="1s", kind=_TYPE_DURATION
-    ),
+    "heartbeat": Setting("How far the watermark may lag on idle partitions: whole seconds, 1s to 300s.", default="1s"),
     "workers": Setting("Processes that read.", default="1", kind=_TYPE_INT),
     "rpc_priority": Setting("The priority of the queries in Spanner: low, medium or high.", default="high"),
     "database_role": Setting("A role of fine-grained access control to read with."),
@@ -120,7 +118,8 @@ def resumed(config: Config, position: bytes) -> tuple[Config, Position | None]:
     try:
         after = Position.from_bytes(position)
     except ValueError as error:
-        raise ConfigurationError([f"the pipeline's position: {error}"]) from None
+        damaged = "delete the pipeline and create it again with a start"
+        raise ConfigurationError([f"the pipeline's position is damaged ({error}): {damaged}"]) from None
     name = str(config.source.name)
     if after.stream != name:
         raise ConfigurationError([f"the pipeline's position belongs to change stream {after.stream}, not {name}"])

@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol
 
 import grpc
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import Message
 
 from connector.conduit.messages import Empty, Stopped, records_message
@@ -24,14 +25,17 @@ from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
-from connector.errors import ConfigurationError, DataLostError, line_and_exit_code
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, line_and_exit_code
 from connector.log import Log, whereabouts
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop, unexpected_cancellation
 from connector.reader.unspooled import EventRows, read_unspooled
 
 _AT_A_TIME = 1_000
-"""Records of a message."""
+"""Records of a message, at most."""
+
+_BYTES_AT_A_TIME = 4 * 1024 * 1024
+"""Bytes of values of a message, unless one record has more: Conduit holds a whole one, and gRPC has a limit."""
 
 _DRAIN = 5 * SECOND
 """For which a stop waits for a Conduit that receives nothing: what is not sent is read again from the position."""
@@ -74,7 +78,7 @@ class SourcePlugin:
         try:
             self._config = configuration_of(dict(request.config))
         except ConfigurationError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await _refuse(context, error)
         return Empty()
 
     async def open(self, request: Message, context: Context) -> Message:
@@ -84,7 +88,7 @@ class SourcePlugin:
         try:
             self._config, self._after = resumed(self._config, request.position)
         except ConfigurationError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await _refuse(context, error)
         return Empty()
 
     async def run(self, requests: AsyncIterator[Message], context: Context) -> None:
@@ -160,15 +164,33 @@ class SourcePlugin:
     def _line(self, error: Exception) -> str:
         """An error as a pipeline shows it: by the names of its settings, and with what helps there."""
         match error:
+            case BeforeStreamError() if self._after is not None:
+                return (
+                    f"the pipeline's position is older than the change stream ({_named(error)}): what was committed"
+                    " between is not in it; nothing was skipped. Delete the pipeline and create it again with a later"
+                    " start"
+                )
             case ConfigurationError():
-                return "; ".join(line.removeprefix("source.") for line in error.errors)
+                return _named(error)
             case DataLostError() if self._after is not None:
                 return (
                     f"{error.args[0]}: what was committed after the pipeline's position is no longer retained; nothing"
                     " was skipped. To continue without it, delete the pipeline and create it again with a later start"
                 )
             case _:
-                return line_and_exit_code(error)[0]
+                return line_and_exit_code(error)[0].replace("source.", "")
+
+
+def _named(error: ConfigurationError) -> str:
+    """The faults, by the names of a pipeline's settings."""
+    return "; ".join(error.errors).replace("source.", "")
+
+
+async def _refuse(context: Context, error: ConfigurationError) -> NoReturn:
+    """Ends the call with the faults; Conduit, which tries again for ever, shows them in its log alone."""
+    line = _named(error)
+    _log.error("the pipeline's settings or its position are refused", why=line)
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, line)
 
 
 Send = Callable[[bytes, bytes], Awaitable[None]]
@@ -209,5 +231,13 @@ class RecordSender:
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for first in range(0, rows.num_rows, _AT_A_TIME):
-        yield rows.slice(first, _AT_A_TIME)
+    """Rows in messages of so many and so large."""
+    lengths = (pc.fill_null(pc.binary_length(rows.column(name)), 0) for name in ("payload", "before"))
+    first = size = 0
+    for place, (payload, before) in enumerate(zip(*(found.to_pylist() for found in lengths), strict=True)):
+        if place > first and (place - first == _AT_A_TIME or size + payload + before > _BYTES_AT_A_TIME):
+            yield rows.slice(first, place - first)
+            first, size = place, 0
+        size += payload + before
+    if rows.num_rows > first:
+        yield rows.slice(first)
