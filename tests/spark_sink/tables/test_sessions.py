@@ -107,7 +107,8 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
     for at in (1, 2, 3):
         spool.seal(change(at, [at]))
     kind = DeltaStore if merging_format == "delta" else IcebergStore
-    committing, ran = kind.committing, []
+    committing = kind.committing
+    ran: list[bool] = []
 
     def late(store: TableStore, last: object) -> object:
         if not ran:
