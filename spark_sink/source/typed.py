@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
-from connector.core.column_kinds import SpannerType
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from spark_sink.source.event_columns import SPOOL
@@ -49,8 +49,14 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
     return typed_as(df, table, KnownTables(Spool.at(spool or spool_of(df))).columns(table))
 
 
-def typed_as(df: DataFrame, table: str, columns: Mapping[str, str]) -> DataFrame:
+def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants: bool = False) -> DataFrame:
     """The rows of one table as :func:`typed` returns them, with these columns by name and Spanner's type.
+
+    Args:
+        df: rows of the source.
+        table: the table's name.
+        columns: its columns.
+        instants: whether a TIMESTAMP has a time zone whatever the session's option ``spark.sql.timestampType`` says.
 
     Raises:
         ConfigurationError: a column has the name of an added column.
@@ -73,7 +79,9 @@ def typed_as(df: DataFrame, table: str, columns: Mapping[str, str]) -> DataFrame
         F.col("epoch").alias("_epoch"),
     )
     values = [
-        _cast(F.col("_row").getField(name), parsed(type_json)).alias(name, metadata={"spanner_type": type_json})
+        _cast(F.col("_row").getField(name), parsed(type_json), instants=instants).alias(
+            name, metadata={"spanner_type": type_json}
+        )
         for name, type_json in columns.items()
     ]
     return rows.select(*values, *(F.col(name) for name in METADATA))
@@ -97,10 +105,12 @@ def _text_of(column_type: SpannerType) -> StringType | ArrayType:
     return ArrayType(StringType()) if column_type.is_array else StringType()
 
 
-def _cast(value: Column, column_type: SpannerType) -> Column:
+def _cast(value: Column, column_type: SpannerType, *, instants: bool) -> Column:
     name = SPARK_TYPES[column_type.kind]
     if name == STRING:
         return value
     if name == BINARY:
         return F.transform(value, F.unbase64) if column_type.is_array else F.unbase64(value)
+    if instants and name == SPARK_TYPES[ColumnKind.TIMESTAMP]:
+        return value.cast(ArrayType(TimestampType()) if column_type.is_array else TimestampType())
     return value.cast(f"array<{name}>" if column_type.is_array else name)

@@ -9,6 +9,7 @@ of the columns that they named; the others may have values in Spanner. A backfil
 that is whole.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,16 +92,15 @@ def quoted(name: str) -> str:
 
 def create_statement(target: str, provider: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> str:
     """Creates a table if there is none."""
-    made = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
     texts = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
-    return f"CREATE TABLE IF NOT EXISTS {target} ({made}) USING {provider}" + (
+    return f"CREATE TABLE IF NOT EXISTS {target} ({_declared(columns)}) USING {provider}" + (
         f" TBLPROPERTIES ({texts})" if texts else ""
     )
 
 
 def add_statement(target: str, columns: Mapping[str, str]) -> str:
     """Adds columns to a table."""
-    return f"ALTER TABLE {target} ADD COLUMNS ({', '.join(f'{quoted(name)} {kind}' for name, kind in columns.items())})"
+    return f"ALTER TABLE {target} ADD COLUMNS ({_declared(columns)})"
 
 
 def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, keeps_deleted: bool) -> str:
@@ -144,6 +144,12 @@ def backfill_statement(table: LakeTable, target: str, rows: str) -> str:
         f" WHEN MATCHED AND t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} THEN {_updated({**known, CAPTURED: NOTHING})}"
         f" WHEN NOT MATCHED THEN {_inserted(table, NOTHING)}"
     )
+
+
+def _declared(columns: Mapping[str, str]) -> str:
+    """Columns with their types; what a mere ``timestamp`` is in a statement depends on the session."""
+    kinds = {name: re.sub(r"\btimestamp\b", "timestamp_ltz", kind) for name, kind in columns.items()}
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
 
 
 _NEWER = f"s.{SEQUENCE} > coalesce(t.{SEQUENCE}, '')"

@@ -5,6 +5,7 @@ one commit, which also says up to which epoch the table is (:mod:`spark_sink.tab
 whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -18,14 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from connector.envelope.envelope import WHOLE_ROWS
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SpoolError
+from connector.spool.consumers import checked_name
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
-from spark_sink.errors import SinkError
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.source.known_tables import KnownTables, type_name
 from spark_sink.source.typed import spool_of, typed_as
+from spark_sink.tables.applied_epochs import check_copy, identified, start_over
 from spark_sink.tables.config import Deletes, Format, Mode, TableOptions
+from spark_sink.tables.formats.session import OWN, writing
 from spark_sink.tables.formats.store import TableStore
 from spark_sink.tables.formats.stores import STORES
 from spark_sink.tables.lake_table import (
@@ -38,6 +41,7 @@ from spark_sink.tables.lake_table import (
     taken_names,
 )
 from spark_sink.tables.row_merger import merged, newest, with_times
+from spark_sink.tables.table_keys import check_nanoseconds, of_newest_key
 
 CONSUMER = "merge_into"
 
@@ -50,9 +54,6 @@ _ROWS_OF_A_TASK = 100_000
 _ATTEMPTS = 10
 """How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
 
-_NANOSECONDS = r"\.\d{6}\d*[1-9]"
-"""In the text of a timestamp: more digits than a microsecond has."""
-
 _CONFLICT = (
     "DELTA_CONCURRENT",
     "DELTA_METADATA_CHANGED",
@@ -61,6 +62,7 @@ _CONFLICT = (
     "CommitFailedException",
     "AlreadyExistsException",
     "ALREADY_EXISTS",
+    "name already exists",
 )
 """In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
 
@@ -83,14 +85,14 @@ class Merged:
 def merge_into(
     events: DataFrame,
     *,
-    path: str | None = None,
+    path: str | os.PathLike[str] | None = None,
     database: str | None = None,
     format: Format = "delta",  # noqa: A002 - Spark's own word for it
     mode: Mode = "merge",
     deletes: Deletes = "apply",
     table_properties: Mapping[str, str] | None = None,
     consumer: str = CONSUMER,
-    spool: str | None = None,
+    spool: str | os.PathLike[str] | None = None,
 ) -> Merged:
     """Brings changes into typed tables of Delta, Iceberg or Parquet: for ``foreachBatch``, each epoch exactly once.
 
@@ -116,16 +118,16 @@ def merge_into(
 
     Raises:
         ConfigurationError: an argument is invalid, the spool is not known, or tables or columns collide.
-        SinkError: a column has another type in the destination.
-        SpoolError: the spool cannot be read.
+        SinkError: a column has another type in the destination, or a table another key.
+        SpoolError: the spool cannot be read, or is another copy than the one that the tables were written from.
     """
     try:
-        options = TableOptions(
-            format, absolute(path) if path else None, database, mode, deletes, dict(table_properties or {})
-        )
-    except ValueError as error:
+        folder = absolute(os.fspath(path)) if path else None
+        options = TableOptions(format, folder, database, mode, deletes, dict(table_properties or {}))
+        checked_name(consumer)
+    except (ValueError, SpoolError) as error:
         raise ConfigurationError([str(error)]) from None
-    return TablesWriter(Spool.at(spool or spool_of(events)), options, consumer).write(events)
+    return TablesWriter(Spool.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
 
 
 class TablesWriter:
@@ -141,6 +143,7 @@ class TablesWriter:
         self._spool = spool
         self._options = options
         self._consumer = consumer
+        self._compared: set[tuple[int, str]] = set()
         self._own = KnownTables(spool)
         self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
 
@@ -162,6 +165,7 @@ class TablesWriter:
                 F.count(F.lit(1)).alias("events"),
                 F.min("epoch").alias("first"),
                 F.max("epoch").alias("last"),
+                F.collect_set(F.col("source_metadata").getField("primary_keys")).alias("keys"),
                 F.bool_or(_is_partial()).alias("partial"),
                 F.min(F.when(_is_update(), F.size(F.json_object_keys(F.col("payload"))))).alias("columns"),
             )
@@ -174,35 +178,59 @@ class TablesWriter:
                 {row["object"]: row["events"] for row in counts},
             )
             keeps = frozenset(merged.events) if self._options.deletes == "flag" else tombstones
-            self._write(kept, counts, merged, _Merging(keeps, of_backfill))
+            self._compared.clear()
+            with writing(events.sparkSession):
+                self._write(kept, counts, merged, _Merging(keeps, of_backfill))
             return merged
 
     def _write(self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging") -> None:
-        spark = events.sparkSession
-        store = self.store(spark)
+        store = self.store(events.sparkSession)
         tables = {row["object"]: self.table(row["object"]) for row in counts}
         if collisions := colliding_names(sorted({*tables, *self.tables()})):
             raise ConfigurationError(collisions)
-        for table in tables.values():  # before the options of commits are set
-            _retrying()(store.prepare, table)
-        applied = {name: store.applied(table.name) for name, table in tables.items()}
+        last = identified(self._spool, batch.last)
+        # before the options of commits are set
+        keyed = {name: _retrying()(store.prepare, table) for name, table in tables.items()}
+        applied = {name: self._applied(store, table) for name, table in tables.items()}
         due = [row for row in counts if row["last"] > applied[row["object"]]]
+
+        def append(table: LakeTable, rows: DataFrame, newest: int) -> None:
+            done = self._applied(store, table)  # another run of this query may have committed meanwhile
+            if done < newest:
+                left = rows.where(F.col("_epoch") > done)
+                store.append(left, table.name, max(batch.first, done + 1), last)
 
         def one(row: Row) -> None:
             table, done = tables[row["object"]], applied[row["object"]]
-            rows = with_times(typed_as(events.where(F.col("epoch") > done), table.source, table.types))
+            left = events.where(F.col("epoch") > done)
             if self._options.mode == "append":
-                appended = rows.select(*table.all_columns(appends=True))
-                _retrying()(store.append, appended, table.name, max(batch.first, done + 1), batch.last)
-                return
-            _check_keys(events, table)
-            lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
-            whole = not (row["partial"] or lacks_columns)
-            changes = (newest if whole else merged)(table, rows).coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
-            self._merge(store, table, changes, merging, whole=whole)
+                appended = _typed(left, table).select(*table.all_columns(appends=True))
+                _retrying()(append, table, appended, row["last"])
+            else:
+                check_nanoseconds(events, table)
+                is_certain = keyed[row["object"]] and not merging.of_backfill
+                left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
+                lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
+                whole = not (row["partial"] or lacks_columns)
+                merge = newest if whole else merged
+                changes = merge(table, _typed(left, table)).coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
+                self._merge(store, table, changes, merging, whole=whole)
+            store.committed(table.name, last)
 
-        with store.committing(batch.last), ThreadPoolExecutor(_AT_A_TIME) as threads:
+        with store.committing(last), ThreadPoolExecutor(_AT_A_TIME) as threads:
             list(threads.map(one, due))
+
+    def _applied(self, store: TableStore, table: LakeTable) -> int:
+        """The last epoch that a table has.
+
+        Raises:
+            SpoolError: it is of another copy of the spool.
+        """
+        done = store.applied(table.name)
+        if done.epoch and (done.epoch, done.at) not in self._compared:
+            check_copy(self._spool, store.target(table.name), done, start_over(self._spool, done))
+            self._compared.add((done.epoch, done.at))
+        return done.epoch
 
     def _merge(
         self, store: TableStore, table: LakeTable, changes: DataFrame, merging: "_Merging", *, whole: bool
@@ -229,7 +257,8 @@ class TablesWriter:
         except AnalysisException:
             return  # there is no such table yet
         if has_any:
-            _retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+            with writing(spark):
+                _retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
 
     def table(self, name: str) -> LakeTable:
         """A table of the destination, with every column that it has had.
@@ -246,7 +275,7 @@ class TablesWriter:
 
     def store(self, spark: SparkSession) -> TableStore:
         """The tables in a session."""
-        progress = f"spanner-cdc.{self._spool.header().spool_id}.{self._consumer}"
+        progress = f"{OWN}{self._spool.header().spool_id}.{self._consumer}"
         return STORES[self._options.format](spark, self._options, progress)
 
 
@@ -264,22 +293,8 @@ class _Merging:
         return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
 
 
-def _check_keys(events: DataFrame, table: LakeTable) -> None:
-    """Checks that no two keys become one: a timestamp in a table has microseconds.
-
-    Raises:
-        SinkError: a key has nanoseconds.
-    """
-    for name in table.primary_key:
-        if table.columns[name] != "timestamp":
-            continue
-        text = F.get_json_object("payload", f"$.{name}")
-        found = events.where((F.col("object") == F.lit(table.source)) & text.rlike(_NANOSECONDS))
-        if found.limit(1).count():
-            raise SinkError(
-                f"table {table.source} has keys with nanoseconds in column {name}, which are cut to microseconds here",
-                hint="Two rows could become one: leave the table out (source.tables), or use mode append.",
-            )
+def _typed(events: DataFrame, table: LakeTable) -> DataFrame:
+    return with_times(typed_as(events, table.source, table.types, instants=True))
 
 
 def _is_update() -> Column:

@@ -7,6 +7,7 @@ has its last values, for tables that keep them.
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampType
 
 from spark_sink.tables.lake_table import COMMIT_TIMESTAMP, DELETED, PRESENT, REPLACED, SEQUENCE, LakeTable
 
@@ -16,7 +17,7 @@ _LAST = (COMMIT_TIMESTAMP, SEQUENCE, DELETED)
 
 def with_times(rows: DataFrame) -> DataFrame:
     """Typed rows whose commit timestamp is a timestamp, with microseconds."""
-    return rows.withColumn(COMMIT_TIMESTAMP, F.col(COMMIT_TIMESTAMP).cast("timestamp"))
+    return rows.withColumn(COMMIT_TIMESTAMP, F.col(COMMIT_TIMESTAMP).cast(TimestampType()))
 
 
 def newest(table: LakeTable, rows: DataFrame) -> DataFrame:

@@ -11,7 +11,9 @@ from connector.spool.manifest import Manifest
 from spark_sink.sink.sink_stream import SinkStreamReader
 from spark_sink.source.data_source import existing, planned, read
 from spark_sink.source.event_columns import of_spool
+from spark_sink.source.offsets import Offset
 from spark_sink.source.options import SourceOptions
+from spark_sink.tables.applied_epochs import read_again
 
 _BATCH_BYTES = 256 * 1024 * 1024
 """Bytes of segments in a micro-batch; bounds what a failed one repeats."""
@@ -54,6 +56,11 @@ class TablesReader(SinkStreamReader):
     def __init__(self, spool: str, consumer: str, cores: int) -> None:
         super().__init__(spool, consumer, _PINNED, batch_bytes=_BATCH_BYTES)
         self._cores = cores
+
+    def start_over(self, done: Offset) -> str:
+        """Under its name tables leave out the epochs that they have by number, which are others now."""
+        forget = f"`spanner-cdc spool {self._spool.path} --forget {self._consumer}`"
+        return f"name the sink otherwise (sink.name), and {forget}: {read_again(self._spool, done)}"
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
         """The tasks for these epochs."""

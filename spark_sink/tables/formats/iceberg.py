@@ -1,4 +1,4 @@
-"""Tables of Iceberg: the last epoch is a property of the snapshot that has it.
+"""Tables of Iceberg: the last epoch and its identity are properties of the snapshot that has it.
 
 See https://iceberg.apache.org/docs/latest/spark-configuration/#write-options. Snapshots that others make, as compaction
 does, lie between those of the sink; the newest of its own counts, among the ancestors of the current one. Where all
@@ -12,8 +12,10 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.source.offsets import Offset
 from spark_sink.tables.config import TableOptions
-from spark_sink.tables.formats.store import TableStore, session_options
+from spark_sink.tables.formats.session import session_options
+from spark_sink.tables.formats.store import TableStore
 from spark_sink.tables.lake_table import quoted
 
 _SESSION = "spark.sql.iceberg.snapshot-property"
@@ -43,25 +45,40 @@ class IcebergStore(TableStore):
             return self._in_database(name)
         return f"{self._catalog}.{quoted(name)}"
 
-    def applied(self, name: str) -> int:
+    def refresh(self, target: str) -> None:
+        """The catalog caches tables for half a minute, without what others commit meanwhile."""
+        self._spark.sql(f"REFRESH TABLE {target}")
+
+    def applied(self, name: str) -> Offset:
         """From the table's own history of snapshots."""
         target = self.target(name)
+        self.refresh(target)
+        epoch, at = (f"s.summary['{name}']" for name in self._properties(Offset(0)))
         found = self._spark.sql(
-            f"SELECT max(CAST(s.summary['{self._progress}'] AS BIGINT)) AS epoch FROM {target}.history h"
-            f" JOIN {target}.snapshots s USING (snapshot_id) WHERE h.is_current_ancestor"
+            f"SELECT max(struct(CAST({epoch} AS BIGINT) AS epoch, {at} AS at)) AS last FROM {target}.history h"
+            f" JOIN {target}.snapshots s USING (snapshot_id) WHERE h.is_current_ancestor AND {epoch} IS NOT NULL"
         ).first()
-        return int(found["epoch"]) if found is not None and found["epoch"] is not None else 0
+        last = found["last"] if found is not None else None
+        return Offset(int(last["epoch"]), at=last["at"] or "") if last is not None else Offset(0)
 
-    def append(self, rows: DataFrame, name: str, first: int, last: int) -> None:
+    def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
         """Appends by the names of the columns."""
         del first
-        rows.writeTo(self.target(name)).option(f"snapshot-property.{self._progress}", str(last)).append()
+        writer = rows.writeTo(self.target(name))
+        for option, value in self._properties(last).items():
+            writer = writer.option(f"snapshot-property.{option}", value)
+        writer.append()
 
     @contextmanager
-    def committing(self, last: int) -> Iterator[None]:
-        """By an option of the session."""
-        with session_options(self._spark, {f"{_SESSION}.{self._progress}": str(last)}):
+    def committing(self, last: Offset) -> Iterator[None]:
+        """By options of the session."""
+        options = {f"{_SESSION}.{name}": value for name, value in self._properties(last).items()}
+        with session_options(self._spark, options):
             yield
+
+    def _properties(self, last: Offset) -> dict[str, str]:
+        """Those of a snapshot."""
+        return {self._progress: str(last.epoch), f"{self._progress}.at": last.at}
 
 
 def catalog_of(path: str) -> str:

@@ -2,7 +2,8 @@
 
 A commit to a table holds whole epochs, and with them, in the same commit, the number of the last one. Whoever commits
 reads that number first, and leaves out the epochs up to it: whatever was killed when, an epoch is neither missing nor
-there twice. The number is kept under a name of the spool and the consumer, for a table may be fed by several.
+there twice. The number is kept under a name of the spool and the consumer, for a table may be fed by several, and with
+it the epoch's identity, for a spool that was put back from an older copy has other epochs of the same numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -13,8 +14,10 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import SinkError
+from spark_sink.source.offsets import Offset
 from spark_sink.tables.config import TableOptions
 from spark_sink.tables.lake_table import LakeTable, add_statement, create_statement, quoted
+from spark_sink.tables.table_keys import PROPERTY, as_property, check_key
 
 
 class TableStore(ABC):
@@ -48,69 +51,73 @@ class TableStore(ABC):
         """A table as a statement names it."""
 
     @abstractmethod
-    def applied(self, name: str) -> int:
+    def applied(self, name: str) -> Offset:
         """The last epoch that a table has; 0 if it has none, or none is known."""
 
     @abstractmethod
-    def append(self, rows: DataFrame, name: str, first: int, last: int) -> None:
-        """Commits rows of the epochs from ``first`` to ``last``, with the last one's number."""
+    def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        """Commits rows of the epochs from ``first`` to ``last``, with the last one's number and identity."""
+
+    def committed(self, name: str, last: Offset) -> None:
+        """Is called after each commit to a table, with its last epoch."""
+        del name, last
 
     @contextmanager
     @abstractmethod
-    def committing(self, last: int) -> Iterator[None]:
-        """Every statement that commits meanwhile commits also the number of the last epoch."""
+    def committing(self, last: Offset) -> Iterator[None]:
+        """Every statement that commits meanwhile commits also the number of the last epoch, and its identity."""
 
-    def prepare(self, table: LakeTable) -> None:
+    def prepare(self, table: LakeTable) -> bool:
         """Creates a table, or adds the columns that it lacks.
 
+        Returns:
+            Whether it is known by which key its rows are merged.
+
         Raises:
-            SinkError: a column has another type there.
+            SinkError: a column has another type there, or rows are merged by another key.
         """
         appends = self._options.mode == "append"
         wanted = table.all_columns(appends=appends)
         target = self.target(table.name)
-        properties = {**({} if appends else self.merged), **self._options.properties}
-        self._spark.sql(create_statement(target, self.provider, wanted, properties))
+        own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
+        self._spark.sql(create_statement(target, self.provider, wanted, {**self._options.properties, **own}))
+        self.refresh(target)
         found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
         added = {name: kind for name, kind in wanted.items() if name.lower() not in found}
         if added:
             self._spark.sql(add_statement(target, added))
-        known = {name: found[name.lower()] for name in wanted if name.lower() in found}
-        check_types(table, target, known, wanted, self.before_rename)
+        self.check_types(table, found, wanted)
+        if appends:
+            return False
+        kept = {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {target}").collect()}
+        if PROPERTY in kept:
+            check_key(table, target, kept[PROPERTY])
+        return PROPERTY in kept
+
+    def refresh(self, target: str) -> None:
+        """Makes sure that the session has the newest state of a table, whoever has committed to it."""
+        del target
+
+    def check_types(self, table: LakeTable, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Compares the columns that are wanted with those that a table has, by their names in small letters.
+
+        Raises:
+            SinkError: the type of one differs.
+        """
+        target = self.target(table.name)
+        for name, kind in wanted.items():
+            if (there := found.get(name.lower(), kind)) != kind:
+                raise SinkError(
+                    f"column {name} of table {table.source} is {kind}, but in {target} it is {there}",
+                    hint=f"{self.type_hint(target, name)} `spanner-cdc backfill --table {table.source}` brings its"
+                    " values.",
+                )
+
+    def type_hint(self, target: str, column: str) -> str:
+        """What to do about a column of another type, for a hint."""
+        renaming = f"ALTER TABLE {target} RENAME COLUMN {quoted(column)} TO ..."
+        return f"Rename it there ({self.before_rename}{renaming}): it is added again, empty."
 
     def _in_database(self, name: str) -> str:
         parts = [*(self._options.database or "").split("."), name]
         return ".".join(map(quoted, parts))
-
-
-def check_types(
-    table: LakeTable, target: str, found: Mapping[str, str], wanted: Mapping[str, str], before_rename: str = ""
-) -> None:
-    """Compares the columns that a table has with those that are wanted.
-
-    Raises:
-        SinkError: the type of one differs.
-    """
-    for name, kind in found.items():
-        if kind != wanted[name]:
-            raise SinkError(
-                f"column {name} of table {table.source} is {wanted[name]}, but in {target} it is {kind}",
-                hint=f"Rename it there ({before_rename}ALTER TABLE {target} RENAME COLUMN {quoted(name)} TO ...): it is"
-                " added again.",
-            )
-
-
-@contextmanager
-def session_options(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Sets options of a session, and takes them back."""
-    before = {name: spark.conf.get(name, None) for name in options}
-    try:
-        for name, value in options.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, was in before.items():
-            if was is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, was)
