@@ -14,7 +14,7 @@ from tests.spark_sink.backfill.campaign.campaign import Campaign
 from tests.spark_sink.backfill.campaign.destinations import destination
 from tests.spark_sink.backfill.campaign.differences import Traces, differing
 from tests.spark_sink.backfill.campaign.observer import Observations
-from tests.spark_sink.backfill.campaign.tables import Key, Rows, columns_of, ddl, last_commit
+from tests.spark_sink.backfill.campaign.tables import Key, Rows, columns_of, committed_at, ddl, last_commit
 
 
 @pytest.mark.emulator
@@ -64,7 +64,7 @@ def test_a_row_that_differs_is_traced_to_the_change_that_the_spool_lacks(
     assert done.code == 0, done.err
     with sample.database.batch() as batch:
         batch.update("Parent1", columns_of("Parent1"), [(2, "too", 3)])
-    end = format_rfc3339(time.time_ns())
+    end = str(committed_at(batch).rfc3339())
 
     expected: Rows = {("Parent1", (1,)): ("one", 1), ("Parent1", (2,)): ("too", 3)}
     lacking, unexplained = ("Parent1", (2,)), ("Parent1", (1,))

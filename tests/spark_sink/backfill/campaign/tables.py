@@ -182,6 +182,11 @@ def last_commit(database: Database) -> DatetimeWithNanoseconds:
     """Commits a last row; its timestamp is after all others, whatever this machine's clock is."""
     with database.batch() as batch:
         batch.insert("Parent0", columns_of("Parent0"), [(10**9, "last", 10**9)])
+    return committed_at(batch)
+
+
+def committed_at(batch: Batch) -> DatetimeWithNanoseconds:
+    """The timestamp of a commit, which this machine's clock need not have passed."""
     committed: object = batch.committed
     if isinstance(committed, Timestamp):
         return DatetimeWithNanoseconds.from_timestamp_pb(committed)
