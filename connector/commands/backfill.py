@@ -356,8 +356,16 @@ async def delivered(
 
 def log_failure(error: BaseException, *, stream_continues: bool = True) -> None:
     """Logs the error of a backfill beside a stream: its changes are retained for a limited time."""
-    stream = "the stream continues" if stream_continues else "the sink delivers no changes before it is done"
-    _log.error(f"the backfill has ended with an error; {stream}, and a restart continues the backfill", error=error)
+    if stream_continues:
+        _log.error(
+            "the backfill has ended with an error; the stream continues, and a restart continues the backfill",
+            error=error,
+        )
+    else:
+        _log.error(
+            "the backfill has ended with an error, and the sink delivers no changes without it; a restart continues it",
+            error=error,
+        )
 
 
 def _lost(one: RecordedBackfill) -> DataLostError:
