@@ -35,7 +35,7 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
     except BeforeStreamError as error:
         earliest = await _earliest(stream, start)
         if not is_relative(text) or (end is not None and end < earliest):
-            raise ConfigurationError(
+            raise BeforeStreamError(
                 [f"{error}; the first start that it accepts is {format_rfc3339(earliest)}"]
             ) from error
         _log.warning(
