@@ -6,7 +6,7 @@ with the stream. A timestamp asks for everything from then on, which nobody can 
 
 from connector.config.values import is_relative
 from connector.core.timestamps import format_rfc3339
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
+from connector.errors import BeforeStreamError, DataLostError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 
