@@ -56,6 +56,27 @@ def other_copy(spool: Spool, who: str, offset: Offset, found: str, restart: str)
     )
 
 
+def check_copy(spool: Spool, who: str, done: Offset, restart: str) -> None:
+    """Compares the last epoch that a destination has with the spool.
+
+    A spool that was put back from an older copy has other epochs under the numbers that the destination has, and their
+    changes would be skipped.
+
+    Args:
+        spool: the spool.
+        who: what the destination has, for the message.
+        done: its last epoch; epoch 0 if there is none.
+        restart: how to start over, for the hint.
+
+    Raises:
+        SpoolError: the spool is another copy.
+    """
+    latest = spool.latest()
+    ends = f"it ends with epoch {latest}" if done.epoch > latest else ""
+    if found := ends or contradiction(spool, done.epoch, done.at):
+        raise other_copy(spool, who, done, found, restart)
+
+
 def begins_at(spool: Spool, epoch: int, done: Offset) -> str:
     """A sentence: which records are read twice, or are missing, if reading starts over after ``epoch``."""
     try:

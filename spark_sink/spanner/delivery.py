@@ -58,7 +58,9 @@ class SpannerDelivery:
         self._created: Mapping[str, frozenset[str]] = {}
         self._reported: dict[str, str] = {}
         self._last: int | None = None
-        self._check_order(prepare(self._target, self._emulator_host))
+        found = prepare(self._target, self._emulator_host)
+        if self._is_of_backfill:
+            self._check_order(found)
 
     @property
     def destination(self) -> str:
@@ -125,7 +127,8 @@ class SpannerDelivery:
             return []
         created = create_missing(wanted, self._config.source, self._target, self._emulator_host)
         self._created = wanted
-        self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
+        if self._is_of_backfill:
+            self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
         return created
 
     def _check_order(self, there: Destination) -> None:
@@ -134,8 +137,6 @@ class SpannerDelivery:
         Raises:
             SinkError: a row may refer to one that comes later.
         """
-        if not self._is_of_backfill:
-            return
         written = {self._applying.table(name) for name in self._tables.names()}
         for why in circular_references(there.relations, written):
             raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")

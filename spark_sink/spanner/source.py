@@ -28,13 +28,13 @@ from spark_sink.source.admission import EpochWeight, Group
 from spark_sink.source.data_source import existing
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.source.offsets import Offset
-from spark_sink.source.spool_copies import contradiction, other_copy
+from spark_sink.source.spool_copies import check_copy
 from spark_sink.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.spanner.changes import EventsByPlace, changes_of
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
 from spark_sink.spanner.planning import Planner
-from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Claimed, Progress, select_of
+from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Progress, select_of
 from spark_sink.spanner.transactions import Transactions
 from spark_sink.spanner.units import Position, units
 from spark_sink.spanner.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
@@ -168,7 +168,8 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""
         claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
-        _check_copy(spool, claimed)
+        done = Offset(claimed.epoch, at=claimed.identity)
+        check_copy(spool, "what the destination has applied", done, STARTS_OVER)
         position = claimed.position
         _check_continues(position, manifests[0].epoch)
         end = Position(manifests[-1].epoch + 1, 0)
@@ -196,19 +197,6 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
                 progress.advance(at, end)
         finally:
             writer.close()
-
-
-def _check_copy(spool: Spool, claimed: Claimed) -> None:
-    """Checks that the spool has the epochs that are applied, and not others under their numbers.
-
-    Raises:
-        SpoolError: it was put back from an older copy, or was pruned before the destination was restored.
-    """
-    latest = spool.latest()
-    ends = f"it ends with epoch {latest}" if claimed.epoch > latest else ""
-    if found := ends or contradiction(spool, claimed.epoch, claimed.identity):
-        offset = Offset(claimed.epoch, at=claimed.identity)
-        raise other_copy(spool, "what the destination has applied", offset, found, STARTS_OVER)
 
 
 def _check_continues(position: Position, first: int) -> None:

@@ -1,13 +1,10 @@
-"""Compares the last epoch that a table has with the spool: one that was put back from an older copy has others.
-
-Under the numbers that a table has such a spool has other epochs, whose rows the table would never get.
-"""
+"""The identity of the last epoch that a table has, and how to start over if the spool has another under its number."""
 
 from contextlib import suppress
 
 from connector.spool.reading import Spool
 from spark_sink.source.offsets import Offset
-from spark_sink.source.spool_copies import begins_at, contradiction, other_copy
+from spark_sink.source.spool_copies import begins_at
 
 
 def identified(spool: Spool, epoch: int) -> Offset:
@@ -15,24 +12,6 @@ def identified(spool: Spool, epoch: int) -> Offset:
     with suppress(FileNotFoundError):
         return Offset(epoch, at=spool.manifest(epoch).identity)
     return Offset(epoch)
-
-
-def check_copy(spool: Spool, target: str, done: Offset, restart: str) -> None:
-    """Compares the last epoch of a table with that of the spool.
-
-    Args:
-        spool: the spool.
-        target: the table, as a statement names it.
-        done: its last epoch; epoch 0 if there is none.
-        restart: how to start over, for the hint.
-
-    Raises:
-        SpoolError: the spool is another copy.
-    """
-    latest = spool.latest()
-    found = f"it ends with epoch {latest}" if done.epoch > latest > 0 else contradiction(spool, done.epoch, done.at)
-    if found:
-        raise other_copy(spool, f"table {target}", done, found, restart)
 
 
 def start_over(spool: Spool, done: Offset) -> str:

@@ -25,8 +25,9 @@ from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.source.known_tables import KnownTables, type_name
+from spark_sink.source.spool_copies import check_copy
 from spark_sink.source.typed import spool_of, typed_as
-from spark_sink.tables.applied_epochs import check_copy, identified, start_over
+from spark_sink.tables.applied_epochs import identified, start_over
 from spark_sink.tables.config import Deletes, Format, Mode, TableOptions
 from spark_sink.tables.formats.session import OWN, writing
 from spark_sink.tables.formats.store import TableStore
@@ -228,7 +229,7 @@ class TablesWriter:
         """
         done = store.applied(table.name)
         if done.epoch and (done.epoch, done.at) not in self._compared:
-            check_copy(self._spool, store.target(table.name), done, start_over(self._spool, done))
+            check_copy(self._spool, f"table {store.target(table.name)}", done, start_over(self._spool, done))
             self._compared.add((done.epoch, done.at))
         return done.epoch
 
