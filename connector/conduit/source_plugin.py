@@ -10,7 +10,7 @@ before, so the reader waits, and holds Spanner back.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import grpc
 import numpy as np
