@@ -58,7 +58,14 @@ class ConfigurationError(SpannerCdcError):
 
 
 class BeforeStreamError(ConfigurationError):
-    """A start before the change stream or its database existed."""
+    """A start before the change stream or its database existed.
+
+    ``earliest`` is the first start that it accepts, in nanoseconds since 1970, or None where nobody looked for it.
+    """
+
+    def __init__(self, errors: list[str], *, earliest: int | None = None) -> None:
+        super().__init__(errors)
+        self.earliest = earliest
 
 
 class DataLostError(SpannerCdcError):
@@ -84,6 +91,10 @@ class EventError(SpannerCdcError):
 
 class StreamError(SpannerCdcError):
     """Reading the change stream cannot continue."""
+
+
+class StreamGoneError(StreamError):
+    """The change stream or its database was dropped while it was read."""
 
 
 class UnreachableError(StreamError):

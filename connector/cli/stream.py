@@ -17,7 +17,7 @@ from connector.cli.common import (
 from connector.commands.discovering.objects import discovered
 from connector.commands.discovering.text import streams_text
 from connector.commands.tail import tail
-from connector.conduit.handshake import check, wants_details
+from connector.conduit.handshake import check_connection, check_started_by_conduit, wants_details
 from connector.conduit.serving import serve
 from connector.config.loading import validated
 from connector.core.position import Position
@@ -86,9 +86,10 @@ def _position(text: str) -> Position:
 @common_options
 def serve_command(*, common: Common) -> None:
     """Gives OpenCDC records to a pipeline of Conduit, as a connector plugin that Conduit starts."""
-    check(os.environ)
-    os.environ[log.STYLE] = log.HCLOG
+    check_started_by_conduit(os.environ)
+    os.environ[log.STYLE] = log.HCLOG  # first of all: go-plugin takes plain text for details, and Conduit drops those
     log.configure(json=True, verbose=common.verbose or wants_details(os.environ))
+    check_connection(os.environ)
     asyncio.run(serve(emulator_host=common.emulator_host))
 
 

@@ -24,14 +24,22 @@ _NOT_BY_CONDUIT = (
 )
 
 
-def check(environment: Mapping[str, str]) -> None:
-    """Checks that Conduit has started this process, and speaks what is spoken here.
+def check_started_by_conduit(environment: Mapping[str, str]) -> None:
+    """Checks that Conduit has started this process, whose standard error is then a log of hclog's lines.
 
     Raises:
-        ConfigurationError: it has not, or does not.
+        ConfigurationError: a person has, most likely, who reads plain text.
     """
     if environment.get(COOKIE) != _COOKIE_VALUE:
         raise ConfigurationError([_NOT_BY_CONDUIT])
+
+
+def check_connection(environment: Mapping[str, str]) -> None:
+    """Checks that Conduit speaks what is spoken here.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
     if _PROTOCOL not in environment.get(_VERSIONS, "").split(","):
         spoken = environment.get(_VERSIONS) or "none"
         raise ConfigurationError([f"this Conduit speaks version {spoken} of the connector protocol: 2 is needed"])

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from google.protobuf.message import Message
 from connector.conduit import handshake
 from connector.conduit.messages import Acknowledgement, Configuration, Empty, Opening
 from connector.conduit.settings import specification
+from connector.conduit.socket_folder import SOCKET, no_socket, socket_folder
 from connector.conduit.source_plugin import Context, SourcePlugin
 from connector.errors import ConfigurationError
 
@@ -32,9 +32,6 @@ _MESSAGE_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_messag
 _SERVING = b"\x08\x01"
 """``HealthCheckResponse`` with the status SERVING, which go-plugin asks for."""
 
-_LONGEST_SOCKET = 107
-"""Bytes, in Linux."""
-
 Handler = Callable[[Message, Context], Awaitable[Message]]
 
 
@@ -44,17 +41,15 @@ async def serve(*, emulator_host: str | None) -> None:
     Args:
         emulator_host: an emulator's address, if the settings name none.
 
+    Raises:
+        ConfigurationError: no socket can be created.
     """
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_signal_handler(signal.SIGTERM, ending.set)
-    with tempfile.TemporaryDirectory(prefix="spanner-cdc-", dir=handshake.socket_parent(os.environ)) as folder:
-        socket = Path(folder, "plugin.sock")
-        if len(os.fsencode(socket)) > _LONGEST_SOCKET:
-            raise ConfigurationError(
-                [f"TMPDIR or PLUGIN_UNIX_SOCKET_DIR: {socket.parent.parent} is too long for the name of a socket"]
-            )
+    with socket_folder(handshake.socket_parent(os.environ)) as folder:
+        socket = folder / SOCKET
         async with _served(socket, ending, emulator_host), _while_parent_runs(ending):
             sys.stdout.write(handshake.line(socket))
             sys.stdout.flush()
@@ -84,7 +79,10 @@ async def _served(socket: Path, ending: asyncio.Event, emulator_host: str | None
     }
     for name, methods in services.items():
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, methods)])
-    server.add_insecure_port(f"unix:{socket}")
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    except RuntimeError as error:
+        raise ConfigurationError([no_socket(str(socket.parent), str(error))]) from error
     await server.start()
     try:
         yield

@@ -4,24 +4,31 @@ Conduit keeps the position of the record that was processed last, and nothing be
 timestamp: from ``now``, a pipeline that is started again before its first record would skip what was committed between.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib.metadata import version
 
 from google.protobuf.message import Message
 
 from connector.conduit.messages import Specified
+from connector.conduit.reasons import CREATE_AGAIN, in_settings
 from connector.config.loading import Config, validated
 from connector.config.values import is_relative
-from connector.core.position import Position
-from connector.core.timestamps import format_rfc3339
+from connector.core.position import DamagedPositionError, Position
+from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.errors import ConfigurationError
 
 NAME = "spanner-cdc"
 """The plugin's name in a pipeline: ``standalone:spanner-cdc``."""
 
-_TYPE_STRING, _TYPE_INT = 1, 2
+_TYPE_STRING, _TYPE_INT, _TYPE_DURATION = 1, 2, 6
 _REQUIRED = 1
+
+_GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000}  # both of Go's micro signs
+_GO_UNITS |= {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_GO_PART = rf"(\d+(?:\.\d+)?)({'|'.join(_GO_UNITS)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,9 @@ SETTINGS: Mapping[str, Setting] = {
     "skip_transaction_tags": Setting(
         "Prefixes of transaction tags whose transactions are dropped, against replication loops.", is_list=True
     ),
-    "heartbeat": Setting("How far the watermark may lag on idle partitions: whole seconds, 1s to 300s.", default="1s"),
+    "heartbeat": Setting(
+        "How far the watermark may lag on idle partitions, 1s to 300s.", default="1s", kind=_TYPE_DURATION
+    ),
     "workers": Setting("Processes that read.", default="1", kind=_TYPE_INT),
     "rpc_priority": Setting("The priority of the queries in Spanner: low, medium or high.", default="high"),
     "database_role": Setting("A role of fine-grained access control to read with."),
@@ -80,27 +89,51 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
             f"start: {start} is another timestamp at each start of the pipeline: give one as RFC 3339, else what is"
             " committed before the first record is processed could be skipped"
         )
+    elif start and not _is_timestamp(start):
+        errors.append(f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z")
     node: dict[str, object] = {"workers": "1"}
     for name, value in given.items():
         if name in SETTINGS:
             section, _, option = name.rpartition(".")
             inner = node.setdefault(section, {}) if section else node
             assert isinstance(inner, dict)
-            inner[option] = _parts(value) if SETTINGS[name].is_list else value
+            inner[option] = _parsed(SETTINGS[name], value)
     try:
         config = validated({"source": node, "envelope": {"format": "opencdc"}})
     except ConfigurationError as error:
-        found = [line.removeprefix("source.") for line in error.errors]
-        missing = {line.partition(":")[0] for line in errors}
-        errors += [line for line in found if line.partition(":")[0] not in missing]
+        named = {line.partition(":")[0] for line in errors}
+        found = map(in_settings, error.errors)
+        errors += [line for line in found if line.partition(":")[0] not in named]
     if errors:
         raise ConfigurationError(errors)
     return config
 
 
+def _parsed(setting: Setting, value: str) -> object:
+    if setting.is_list:
+        return _parts(value)
+    return _in_seconds(value) if setting.kind == _TYPE_DURATION else value
+
+
 def _parts(value: str) -> list[str]:
     """An empty part would be the prefix of everything."""
     return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _is_timestamp(text: str) -> bool:
+    try:
+        parse(text)
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _in_seconds(value: str) -> str:
+    """A duration of Go's, such as ``1m30s``, in seconds; another text as it is, to be refused by its own name."""
+    if not re.fullmatch(f"({_GO_PART})+", value):
+        return value
+    total = sum(Decimal(number) * _GO_UNITS[unit] for number, unit in re.findall(_GO_PART, value))
+    return f"{total / SECOND:f}s"
 
 
 def resumed(config: Config, position: bytes) -> tuple[Config, Position | None]:
@@ -117,12 +150,14 @@ def resumed(config: Config, position: bytes) -> tuple[Config, Position | None]:
         return config, None
     try:
         after = Position.from_bytes(position)
+    except DamagedPositionError:
+        raise ConfigurationError([f"the pipeline's position is damaged: {CREATE_AGAIN} with a start"]) from None
     except ValueError as error:
-        damaged = "delete the pipeline and create it again with a start"
-        raise ConfigurationError([f"the pipeline's position is damaged ({error}): {damaged}"]) from None
+        raise ConfigurationError([f"the pipeline's position: {error}"]) from None
     name = str(config.source.name)
     if after.stream != name:
-        raise ConfigurationError([f"the pipeline's position belongs to change stream {after.stream}, not {name}"])
+        why = f"the pipeline's position belongs to change stream {after.stream}, not {name}"
+        raise ConfigurationError([f"{why}: {CREATE_AGAIN}, or let it read that one"])
     source = config.source.model_copy(update={"start": format_rfc3339(after.commit_timestamp)})
     return config.model_copy(update={"source": source}), after
 

@@ -13,29 +13,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import NoReturn, Protocol
 
 import grpc
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import Message
 
 from connector.conduit.messages import Empty, Stopped, records_message
+from connector.conduit.reasons import reason_of
 from connector.conduit.settings import configuration_of, resumed
 from connector.config.loading import Config
+from connector.core.changes import Int64s, integers
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, line_and_exit_code
+from connector.errors import ConfigurationError
 from connector.log import Log, whereabouts
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop, unexpected_cancellation
 from connector.reader.unspooled import EventRows, read_unspooled
 
-_AT_A_TIME = 1_000
-"""Records of a message, at most."""
-
-_BYTES_AT_A_TIME = 4 * 1024 * 1024
-"""Bytes of values of a message, unless one record has more: Conduit holds a whole one, and gRPC has a limit."""
+_MOST_RECORDS, _MOST_BYTES = 1_000, 4 * 1024 * 1024
+"""Of a message, whichever it has first: bytes of its rows' values, and one record at least, however large it is."""
 
 _DRAIN = 5 * SECOND
 """For which a stop waits for a Conduit that receives nothing: what is not sent is read again from the position."""
@@ -78,7 +78,8 @@ class SourcePlugin:
         try:
             self._config = configuration_of(dict(request.config))
         except ConfigurationError as error:
-            await _refuse(context, error)
+            _log.error("the settings are refused", why=str(error))  # a pipeline's error is empty while Conduit retries
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return Empty()
 
     async def open(self, request: Message, context: Context) -> Message:
@@ -88,7 +89,8 @@ class SourcePlugin:
         try:
             self._config, self._after = resumed(self._config, request.position)
         except ConfigurationError as error:
-            await _refuse(context, error)
+            _log.error("the position is refused", why=str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return Empty()
 
     async def run(self, requests: AsyncIterator[Message], context: Context) -> None:
@@ -103,7 +105,7 @@ class SourcePlugin:
             await self._until_stopped(self._reader, stop, context)
             await acknowledging
         except Exception as error:  # noqa: BLE001 - Conduit shows one line of any
-            line = self._line(error)
+            line = reason_of(error, self._after)
             _log.error("reading has failed", why=line)
             _log.debug("where reading has failed", frames=whereabouts(error))
             await context.abort(grpc.StatusCode.ABORTED, line)
@@ -161,37 +163,6 @@ class SourcePlugin:
         async for request in requests:
             self._acknowledged += len(request.ack_positions)
 
-    def _line(self, error: Exception) -> str:
-        """An error as a pipeline shows it: by the names of its settings, and with what helps there."""
-        match error:
-            case BeforeStreamError() if self._after is not None:
-                return (
-                    f"the pipeline's position is older than the change stream ({_named(error)}): what was committed"
-                    " between is not in it; nothing was skipped. Delete the pipeline and create it again with a later"
-                    " start"
-                )
-            case ConfigurationError():
-                return _named(error)
-            case DataLostError() if self._after is not None:
-                return (
-                    f"{error.args[0]}: what was committed after the pipeline's position is no longer retained; nothing"
-                    " was skipped. To continue without it, delete the pipeline and create it again with a later start"
-                )
-            case _:
-                return line_and_exit_code(error)[0].replace("source.", "")
-
-
-def _named(error: ConfigurationError) -> str:
-    """The faults, by the names of a pipeline's settings."""
-    return "; ".join(error.errors).replace("source.", "")
-
-
-async def _refuse(context: Context, error: ConfigurationError) -> NoReturn:
-    """Ends the call with the faults; Conduit, which tries again for ever, shows them in its log alone."""
-    line = _named(error)
-    _log.error("the pipeline's settings or its position are refused", why=line)
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, line)
-
 
 Send = Callable[[bytes, bytes], Awaitable[None]]
 """Sends a message of records, the last of which has this position."""
@@ -222,7 +193,7 @@ class RecordSender:
         """
         await self._rows.learn(epoch)
         rows = await asyncio.to_thread(self._rows.of, epoch)
-        for part in _parts(rows) if rows is not None else ():
+        for part in parts(rows) if rows is not None else ():
             await self._send(*await asyncio.to_thread(self._message, part))
 
     def _message(self, rows: pa.RecordBatch) -> tuple[bytes, bytes]:
@@ -230,14 +201,17 @@ class RecordSender:
         return records_message(records), records[-1].position
 
 
-def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Rows in messages of so many and so large."""
-    lengths = (pc.fill_null(pc.binary_length(rows.column(name)), 0) for name in ("payload", "before"))
-    first = size = 0
-    for place, (payload, before) in enumerate(zip(*(found.to_pylist() for found in lengths), strict=True)):
-        if place > first and (place - first == _AT_A_TIME or size + payload + before > _BYTES_AT_A_TIME):
-            yield rows.slice(first, place - first)
-            first, size = place, 0
-        size += payload + before
-    if rows.num_rows > first:
-        yield rows.slice(first)
+def parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of each message."""
+    ends = np.cumsum(_lengths(rows.column("payload")) + _lengths(rows.column("before")))
+    first = 0
+    while first < rows.num_rows:
+        room = _MOST_BYTES + (ends[first - 1] if first else 0)
+        end = min(int(np.searchsorted(ends, room, side="right")), first + _MOST_RECORDS)
+        end = max(end, first + 1)
+        yield rows.slice(first, end - first)
+        first = end
+
+
+def _lengths(texts: pa.Array) -> Int64s:
+    return integers(pc.fill_null(pc.binary_length(texts), 0))

@@ -15,7 +15,7 @@ consumer in the spool. Its value is a
 import re
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -107,6 +107,7 @@ class WatchedStream:
         tables: the watched tables that the configuration keeps.
         completes_rows: whether the columns that an update does not name are read (``source.complete_rows``).
         is_backfilled: whether every row is delivered first (``source.backfill``).
+        options: those that are set in Spanner, by their names, such as ``exclude_ttl_deletes``.
     """
 
     name: str
@@ -116,6 +117,7 @@ class WatchedStream:
     tables: tuple[TableSchema, ...] = ()
     completes_rows: bool = False
     is_backfilled: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 class SinkType(ABC, Generic[C]):
@@ -133,6 +135,13 @@ class SinkType(ABC, Generic[C]):
 
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
+
+    def default_options(self) -> C | None:
+        """A section with default options, and any values where there is none, to describe what ``discover`` shows.
+
+        None if there is nothing to say about change streams.
+        """
+        return None
 
     def check_options(self, sink: C, envelope: EnvelopeConfig) -> None:
         """Checks options against each other and against those of other sections.

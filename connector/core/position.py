@@ -22,6 +22,10 @@ _MARK = b',"checksum":"'
 _DAMAGED = "it is not a valid position: copy the whole position of a record"
 
 
+class DamagedPositionError(ValueError):
+    """A document that is not what was once written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A mod of a change stream; ``stream`` is ``project/instance/database/change stream``, the time is in ns."""
@@ -57,7 +61,7 @@ class Position:
         try:
             document = b64decode(text.strip(), validate=True)
         except ValueError:
-            raise ValueError(_DAMAGED) from None
+            raise DamagedPositionError(_DAMAGED) from None
         return cls.from_bytes(document)
 
     @classmethod
@@ -65,7 +69,8 @@ class Position:
         """Reads what :meth:`to_bytes` wrote.
 
         Raises:
-            ValueError: it is damaged, or has a newer version; the message can be shown to users.
+            DamagedPositionError: it is damaged.
+            ValueError: it has a newer version. The message of both can be shown to users.
         """
         try:
             node = orjson.loads(_unsealed(document))
@@ -78,7 +83,7 @@ class Position:
                     node["mod_index"],
                 )
         except (ValueError, KeyError, TypeError):
-            raise ValueError(_DAMAGED) from None
+            raise DamagedPositionError(_DAMAGED) from None
         raise ValueError(
             f"it has version {node['version']}, newer than this program's {VERSION}: use the program that wrote it"
         )

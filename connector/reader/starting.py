@@ -25,7 +25,8 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
         end: the end, inclusive, or None.
 
     Raises:
-        ConfigurationError: it is in the future, after the end, or a timestamp before the stream existed.
+        ConfigurationError: it is in the future or after the end.
+        BeforeStreamError: it is a timestamp before the stream existed.
         DataLostError: it is before the retention.
         SpannerCdcError: the stream cannot be read at all.
     """
@@ -36,7 +37,7 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
         earliest = await _earliest(stream, start)
         if not is_relative(text) or (end is not None and end < earliest):
             raise BeforeStreamError(
-                [f"{error}; the first start that it accepts is {format_rfc3339(earliest)}"]
+                [f"{error}; the first start that it accepts is {format_rfc3339(earliest)}"], earliest=earliest
             ) from error
         _log.warning(
             "the change stream is younger than the start: reading starts with the stream",

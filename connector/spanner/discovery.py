@@ -48,7 +48,8 @@ class MetadataAsOf:
 class ChangeStream:
     """A change stream: its options, set or default, and the tables that it watches at present.
 
-    ``data_types`` has the type of each column as the database spells it, by the names of table and column.
+    ``data_types`` has the type of each column as the database spells it, by the names of table and column; ``options``
+    every option that is set, as the database spells it, by its name.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ChangeStream:
     partition_mode: str
     tables: tuple[TableSchema, ...]
     data_types: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 async def dialect_of(client: Metadata) -> Dialect:
@@ -112,7 +114,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
             for table in tables
             if _yes(everything) or table.table in keys_only
         ]
-        option = options[str(name)]
+        option = dict(sorted(options[str(name)].items()))
         out.append(
             ChangeStream(
                 str(name),
@@ -121,6 +123,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
                 option.get("partition_mode", IMMUTABLE),
                 tuple(chosen),
                 data_types,
+                option,
             )
         )
     return out

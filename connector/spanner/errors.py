@@ -20,6 +20,7 @@ from connector.errors import (
     SnapshotLostError,
     SpannerCdcError,
     StreamError,
+    StreamGoneError,
     UnreachableError,
     VersionRetentionError,
 )
@@ -176,9 +177,9 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
     if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return denied(found, where)
     if found.code is grpc.StatusCode.NOT_FOUND and "Database not found" in message:
-        return StreamError(f"the database is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
+        return StreamGoneError(f"the database is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
     if _stream_is_gone(found):
-        return StreamError(
+        return StreamGoneError(
             f"the change stream is gone: {where} ({found})",
             hint="What was sealed is kept. A new change stream needs a new spool and a new source.start.",
         )

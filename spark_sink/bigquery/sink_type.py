@@ -11,6 +11,7 @@ from connector.core.schemas import TableSchema
 from spark_sink.bigquery import checks
 from spark_sink.bigquery.config import BigQueryConfig, check_options
 from spark_sink.bigquery.tables.table import MERGE, bigquery_table, table_errors
+from spark_sink.sink.omitted_changes import omitted_changes
 from spark_sink.sink.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
 
-_BY_DEFAULT = BigQueryConfig(type="bigquery", dataset="any").table_options()
+_DEFAULT_OPTIONS = BigQueryConfig(type="bigquery", dataset="dataset")
+_BY_DEFAULT = _DEFAULT_OPTIONS.table_options()
 
 
 class BigQuerySink(SparkSinkType[BigQueryConfig]):
     """Tables of BigQuery, as Datastream or the Dataflow template writes them."""
+
+    def default_options(self) -> BigQueryConfig:
+        """With any dataset."""
+        return _DEFAULT_OPTIONS
 
     def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
         """Checks the endpoints, and that the envelope is Datastream's."""
@@ -62,6 +68,10 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def destination_errors(self, sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         """Datasets that do not exist."""
         return checks.dataset_errors(sink, source, stream)
+
+    def warnings(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
+        """What merged rows lack."""
+        return omitted_changes(stream) if sink.table_options().merges else []
 
     def estimates(
         self, sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream

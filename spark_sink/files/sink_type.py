@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 class FilesSink(SparkSinkType[FilesConfig]):
     """Files in Datastream's layout, on disk or in Cloud Storage."""
 
+    def default_options(self) -> FilesConfig:
+        """Nothing must be given."""
+        return FilesConfig()
+
     def check_options(self, sink: FilesConfig, envelope: EnvelopeConfig) -> None:
         """Checks that the files can hold the envelope."""
         check_options(sink, envelope)

@@ -14,6 +14,7 @@ from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
 from spark_sink.errors import SinkError
+from spark_sink.sink.omitted_changes import omitted_changes
 from spark_sink.sink.sink_type import SparkSinkType
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
 
@@ -26,6 +27,10 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
     """Another Spanner database."""
 
     waits_for_backfill = True
+
+    def default_options(self) -> SpannerConfig:
+        """With any database."""
+        return SpannerConfig(database="any")
 
     def check_options(self, sink: SpannerConfig, envelope: EnvelopeConfig) -> None:
         """Checks that the envelope is Datastream's."""
@@ -78,11 +83,12 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         return errors
 
     def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
-        """That a row must be there before a change stream that captures only changes can update it."""
+        """What the stream omits; a row must be there before a stream that captures only changes can update it."""
+        omitted = omitted_changes(stream)
         if stream.value_capture_type in WHOLE_ROWS or stream.is_backfilled:
-            return []
+            return omitted
         what = "an UPDATE of a row that the destination lacks becomes a dead letter: begin with a backfill or a copy"
-        return [f"source.change_stream: {stream.name} captures {stream.value_capture_type}: {what}"]
+        return [*omitted, f"source.change_stream: {stream.name} captures {stream.value_capture_type}: {what}"]
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
         """By their type codes, which both dialects share: a value is written as it is."""

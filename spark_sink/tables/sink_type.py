@@ -10,6 +10,7 @@ from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
 from spark_sink.errors import SinkError
+from spark_sink.sink.omitted_changes import omitted_changes
 from spark_sink.sink.sink_type import SparkSinkType
 from spark_sink.source.known_tables import type_name
 from spark_sink.tables import libraries
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 class TablesSink(SparkSinkType[TablesConfig]):
     """Typed tables of a lakehouse."""
+
+    def default_options(self) -> TablesConfig:
+        """Anywhere."""
+        return TablesConfig()
 
     def check_options(self, sink: TablesConfig, envelope: EnvelopeConfig) -> None:
         """Checks the options against each other, and that the envelope is Datastream's."""
@@ -57,9 +62,11 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return [*errors, *(f"sink: {why}" for table in stream.tables for why in self.table_problems(table))]
 
     def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
-        """What appended rows lack, and that there may be no library for the installed Spark."""
+        """What rows lack, and that there may be no library for the installed Spark."""
         missing = libraries.missing_library(sink, {})
         found = [missing] if missing else []
+        if sink.mode == "merge":
+            found += omitted_changes(stream)
         if sink.mode == "append" and stream.value_capture_type not in WHOLE_ROWS:
             found.append(
                 f"sink.mode: change stream {stream.name} captures {stream.value_capture_type}: an appended UPDATE has"

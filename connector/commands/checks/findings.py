@@ -82,6 +82,7 @@ def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
         tables,
         config.source.complete_rows,
         config.source.backfill,
+        found.options,
     )
 
 

@@ -5,11 +5,12 @@ A change stream's ``spannerDatabase`` has the objects and fields of Datastream's
 the unified type, which is the one in Avro's header, and the type in each registered sink with its default options.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 
 from connector.config.sections import SourceConfig
-from connector.config.sinks import SinkConfig, SinkType, sink_names, sink_type
+from connector.config.sinks import SinkConfig, SinkType, WatchedStream, sink_names, sink_type
 from connector.core.column_kinds import SpannerType
 from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
@@ -19,6 +20,9 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
 
 Report = dict[str, object]
+
+_OPTION = re.compile(r"^sink(\.\w+)?: ")
+"""Before an error of a configuration, which there is none of here."""
 
 
 async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
@@ -52,15 +56,36 @@ def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkTy
         dialect: of its database.
         known: sinks, by their names.
     """
-    return {
+    report: Report = {
         "change_stream": stream.name,
         "dialect": dialect.name,
         "retention_period": stream.retention_period,
         "value_capture_type": stream.value_capture_type,
         "partition_mode": stream.partition_mode,
+        "options": dict(stream.options),
         "tables": [_table(table, stream, known) for table in stream.tables],
         "spannerDatabase": _spanner_database(stream, dialect),
     }
+    problems = {name: found for name, sink in known.items() if (found := _problems(stream, dialect, sink))}
+    return report | ({"problems": problems} if problems else {})
+
+
+def _problems(stream: ChangeStream, dialect: Dialect, sink: SinkType[SinkConfig]) -> list[str]:
+    """What keeps the change stream from a sink with default options, without what is shown with each table."""
+    options = sink.default_options()
+    if options is None:
+        return []
+    watched = WatchedStream(
+        stream.name,
+        stream.value_capture_type,
+        dialect.name,
+        dialect.default_schema or "",
+        stream.tables,
+        options=stream.options,
+    )
+    of_tables = {problem for table in stream.tables for problem in sink.table_problems(table)}
+    found = [_OPTION.sub("", error, count=1) for error in sink.stream_errors(options, watched)]
+    return [problem for problem in dict.fromkeys(found) if problem not in of_tables]
 
 
 def unified_type(type_json: str) -> object:

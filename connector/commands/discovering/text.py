@@ -13,8 +13,9 @@ def streams_text(streams: Iterable[Report]) -> str:
     for stream in streams:
         lines.append(
             f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
-            f"  retention {stream['retention_period']}  {stream['partition_mode']}"
+            f"  retention {stream['retention_period']}  {stream['partition_mode']}{_other_options(stream)}"
         )
+        lines += _problem_lines(stream, indent="  ")
         tables = stream["tables"]
         assert isinstance(tables, list)
         for table in tables:
@@ -38,10 +39,21 @@ def _table_lines(table: Mapping[str, object]) -> Iterable[str]:
     ]
     yield f"  {table['table']}"
     yield from (f"    {line}" for line in _aligned([heads, *rows]))
-    problems = table.get("problems", {})
+    yield from _problem_lines(table, indent="    ")
+
+
+def _problem_lines(report: Mapping[str, object], *, indent: str) -> Iterable[str]:
+    problems = report.get("problems", {})
     assert isinstance(problems, dict)
     for sink, found in problems.items():
-        yield from (f"    {sink}: {problem}" for problem in found)
+        yield from (f"{indent}{sink}: {problem}" for problem in found)
+
+
+def _other_options(stream: Mapping[str, object]) -> str:
+    """The options that have no place of their own."""
+    options = stream["options"]
+    assert isinstance(options, dict)
+    return "".join(f"  {name}={value}" for name, value in options.items() if name not in stream)
 
 
 def unified_text(schema: object) -> str:

@@ -1,5 +1,6 @@
 """``discover``: what a change stream watches, and what each sink makes of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -76,6 +77,36 @@ def test_a_table_that_a_sink_cannot_hold_is_shown_with_the_reason() -> None:
     both = [ColumnType(name, PRICE.type, False, at) for at, name in enumerate(("I d", "I_d"), 2)]
     table = only(described(stream(TableSchema.of("T", [ID, *both])), GOOGLESQL, sinks()))
     assert table["problems"]["files"] == ["the columns I d and I_d of table T would both be called I_d in Avro"]
+
+
+def test_what_keeps_a_stream_out_of_a_sink_is_shown_below_the_stream_and_once() -> None:
+    names = ("a.b_c", "a_b.c", "lake.x_y", "Lake.X_Y")
+    tables = [TableSchema.of(name, [ID]) for name in names]
+    watched = replace(stream(*tables, TableSchema.of("K", [PRICE])), value_capture_type="OLD_AND_NEW_VALUES")
+    report = described(watched, GOOGLESQL, sinks())
+    problems = report["problems"]
+    assert isinstance(problems, dict)
+    assert problems.keys() == {"bigquery", "tables"}
+    capture, names_of_tables = problems["bigquery"]
+    assert capture.startswith("merge needs whole rows, and change stream Everything captures OLD_AND_NEW_VALUES: ALTER")
+    assert names_of_tables.startswith("the tables a.b_c and a_b.c would both be ")
+    both = ["tables Lake.X_Y and lake.x_y would both be lake_x_y", "tables a.b_c and a_b.c would both be a_b_c"]
+    assert problems["tables"] == both
+    _, *lines = streams_text([report]).splitlines()
+    assert lines[:2] == [f"  bigquery: {capture}", f"  bigquery: {names_of_tables}"]
+    assert lines[2:5] == [*(f"  tables: {line}" for line in both), "  a.b_c"]
+
+
+def test_a_stream_that_every_sink_can_deliver_has_no_problems() -> None:
+    assert "problems" not in described(SHOP, GOOGLESQL, sinks())
+
+
+def test_what_a_stream_omits_is_shown_with_its_options() -> None:
+    given = {"retention_period": "24h", "value_capture_type": "NEW_ROW", "exclude_ttl_deletes": "true"}
+    report = described(replace(SHOP, options=given), GOOGLESQL, {})
+    assert report["options"] == given
+    line, *_ = streams_text([report]).splitlines()
+    assert line == "Everything  googlesql  NEW_ROW  retention 24h  IMMUTABLE_KEY_RANGE  exclude_ttl_deletes=true"
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: f"{entry.code}-{entry.annotation}")

@@ -2,24 +2,29 @@
 
 import pytest
 
-from connector.conduit.handshake import COOKIE, check
+from connector.conduit.handshake import COOKIE, check_connection, check_started_by_conduit
 from connector.errors import ConfigurationError
 from tests.integration.conduit.plugins import CONDUIT
 
 
 def test_conduit_is_accepted() -> None:
-    check(CONDUIT)
+    check_started_by_conduit(CONDUIT)
+    check_connection(CONDUIT)
+
+
+@pytest.mark.parametrize("environment", [{}, {**CONDUIT, COOKIE: "x"}])
+def test_who_is_not_conduit_is_refused_in_one_line(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="serve is started by Conduit"):
+        check_started_by_conduit(environment)
 
 
 @pytest.mark.parametrize(
-    ("environment", "why"),
+    ("given", "why"),
     [
-        ({}, "serve is started by Conduit"),
-        ({**CONDUIT, COOKIE: "x"}, "serve is started by Conduit"),
-        ({**CONDUIT, "PLUGIN_PROTOCOL_VERSIONS": "1"}, "speaks version 1 of the connector protocol: 2 is needed"),
-        ({**CONDUIT, "PLUGIN_CLIENT_CERT": "x"}, "wants an encrypted connection"),
+        ({"PLUGIN_PROTOCOL_VERSIONS": "1"}, "speaks version 1 of the connector protocol: 2 is needed"),
+        ({"PLUGIN_CLIENT_CERT": "x"}, "wants an encrypted connection"),
     ],
 )
-def test_others_are_refused_in_one_line(environment: dict[str, str], why: str) -> None:
+def test_a_conduit_that_wants_another_connection_is_refused_in_one_line(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        check(environment)
+        check_connection({**CONDUIT, **given})

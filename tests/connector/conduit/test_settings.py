@@ -5,7 +5,7 @@ import pytest
 from connector.conduit.settings import SETTINGS, configuration_of, resumed, specification
 from connector.config.sections import SourceConfig
 from connector.core.position import Position
-from connector.core.timestamps import format_rfc3339, parse
+from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.errors import ConfigurationError
 
 START = "2026-03-01T10:00:00Z"
@@ -51,6 +51,36 @@ def test_a_start_that_moves_is_refused_because_what_comes_before_the_first_recor
         configuration_of({**GIVEN, "start": start})
 
 
+@pytest.mark.parametrize("start", ["2026-03-01", "yesterday", "2026-13-01T00:00:00Z"])
+def test_a_start_that_is_not_a_timestamp_is_answered_with_a_form_that_is_accepted(start: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configuration_of({**GIVEN, "start": start})
+    (line,) = caught.value.errors
+    assert line == f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "seconds"),
+    [
+        ("1m30s", 90),
+        ("90s", 90),
+        ("1.5m", 90),
+        ("0h1m30.5s", 90.5),
+        ("90000ms", 90),
+        ("2000000us", 2),
+        ("2s500µs", 2.0005),
+    ],
+)
+def test_a_heartbeat_is_a_duration_as_conduit_reads_it(heartbeat: str, seconds: float) -> None:
+    assert configuration_of({**GIVEN, "heartbeat": heartbeat}).source.heartbeat == int(seconds * SECOND)
+
+
+@pytest.mark.parametrize("heartbeat", ["6m", "5m1s", "0.5s", "1s1", "s", "1m 30s"])
+def test_a_heartbeat_that_spanner_does_not_take_is_refused(heartbeat: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^heartbeat: "):
+        configuration_of({**GIVEN, "heartbeat": heartbeat})
+
+
 def test_without_a_position_reading_starts_at_the_setting() -> None:
     config = configuration_of(GIVEN)
     assert resumed(config, b"") == (config, None)
@@ -66,8 +96,11 @@ def test_a_position_says_where_to_continue() -> None:
 @pytest.mark.parametrize(
     ("position", "why"),
     [
-        (b"{}", "it is not a valid position"),
-        (Position("p/in/d/t", parse(START), "t", "1", 0).to_bytes(), "belongs to change stream p/in/d/t, not p/in/d/s"),
+        (b"{}", "position is damaged: delete the pipeline and create it again with a start"),
+        (
+            Position("p/in/d/t", parse(START), "t", "1", 0).to_bytes(),
+            "belongs to change stream p/in/d/t, not p/in/d/s: delete",
+        ),
     ],
 )
 def test_a_position_of_something_else_is_refused(position: bytes, why: str) -> None:

@@ -1,7 +1,7 @@
 """Plays Conduit's part towards the plugin by gRPC from Python: what needs no Go is tested without it."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -23,12 +23,17 @@ class GrpcHost:
     Args:
         plugin: the executable.
         log: gets what the plugin logs.
+        env: added to its environment.
     """
 
-    def __init__(self, plugin: Path, log: Path) -> None:
+    def __init__(self, plugin: Path, log: Path, *, env: Mapping[str, str] | None = None) -> None:
         with log.open("wb") as err:
             self.process = subprocess.Popen(
-                [plugin], env=environment(None) | CONDUIT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err
+                [plugin],
+                env=environment(None) | CONDUIT | dict(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
             )
         assert self.process.stdout is not None
         core, protocol, network, address, kind, _ = self.process.stdout.readline().decode().split("|")

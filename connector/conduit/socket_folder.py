@@ -1,0 +1,47 @@
+"""The folder of the socket on which a plugin listens: of its own, and removed after it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from connector.errors import ConfigurationError
+
+SOCKET = "plugin.sock"
+_PREFIX, _DRAWN = "spanner-cdc-", 8
+_LONGEST = 103
+"""Bytes of a socket's path on macOS; Linux takes 107."""
+
+_SHORT = "/tmp"  # noqa: S108 - the folder below it is drawn, and nobody else may read it
+
+
+@contextmanager
+def socket_folder(parent: str | None) -> Iterator[Path]:
+    """Creates the folder; removes it at the end.
+
+    Args:
+        parent: where it must be; None for anywhere that is short enough: the folder of temporary files, or ``/tmp``.
+
+    Raises:
+        ConfigurationError: no socket can be there.
+    """
+    usual = tempfile.gettempdir()
+    chosen = parent or (usual if _is_short(usual) else _SHORT)
+    if not _is_short(chosen):
+        raise ConfigurationError([f"{chosen}: its path is too long for a socket: give Conduit's plugins a shorter one"])
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=chosen)
+    except OSError as error:
+        raise ConfigurationError([no_socket(chosen, error.strerror or str(error))]) from error
+    with folder as name:
+        yield Path(name)
+
+
+def no_socket(folder: str, why: str) -> str:
+    """That a folder cannot hold a socket, in one line."""
+    return f"{folder}: no socket can be created in it: {why}"
+
+
+def _is_short(parent: str) -> bool:
+    return len(os.fsencode(parent)) + len(f"/{_PREFIX}/{SOCKET}") + _DRAWN <= _LONGEST

@@ -1,0 +1,25 @@
+"""What a destination that has a row for each row of Spanner lacks, for its change stream omits changes. Pure."""
+
+from connector.config.sinks import WatchedStream
+
+_EFFECTS = {
+    "exclude_insert": "rows that are inserted are missing at the destination",
+    "exclude_update": "rows that are updated keep their old values at the destination",
+    "exclude_delete": "rows that are deleted stay at the destination",
+    "exclude_ttl_deletes": "rows that are deleted by a row deletion policy stay at the destination",
+}
+"""By the option of a change stream."""
+
+
+def omitted_changes(stream: WatchedStream) -> list[str]:
+    """A warning for each option by which the stream omits changes."""
+    return [
+        f"source.change_stream: {stream.name} has {option}: {effect}"
+        for option, effect in _EFFECTS.items()
+        if _is_on(stream.options.get(option, ""))
+    ]
+
+
+def _is_on(text: str) -> bool:
+    """Whether a BOOL option is true, as either dialect spells it."""
+    return text.lower() in ("true", "t", "yes", "on", "1")
