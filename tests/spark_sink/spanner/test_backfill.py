@@ -19,11 +19,18 @@ from tests.spark_sink.spanner.samples import SPARK, empty, rows_of
 from tests.spark_sink.spools import START, SpoolMaker
 
 
-def config_of(folder: Path, source: SampleDatabase, replica: SampleDatabase, end: str | None, **sink: object) -> Path:
+def config_of(
+    folder: Path,
+    source: SampleDatabase,
+    replica: SampleDatabase,
+    end: str | None,
+    reader: str = "process",
+    **sink: object,
+) -> Path:
     return configuration(
         folder,
         source,
-        source={"start": "now", "backfill": True, **({"end": end} if end else {})},
+        source={"start": "now", "backfill": True, "reader": reader, **({"end": end} if end else {})},
         spark={**SPARK, "checkpoint": str(folder / "checkpoint")},
         sink={"type": "spanner", "database": replica.database_id, "dead_letters": str(folder / "dead"), **sink},
     )
@@ -34,14 +41,18 @@ def config_of(folder: Path, source: SampleDatabase, replica: SampleDatabase, end
 def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databases_equal(
     database: MakeDatabase, dialect: str, tmp_path: Path
 ) -> None:
-    """All types of columns, interleaved tables, whose rows come after their parents; the end is reached with code 0."""
+    """All types of columns, interleaved tables, whose rows come after their parents; the end is reached with code 0.
+
+    One dialect is read in a process, the other on executors.
+    """
+    reader = "process" if dialect == "googlesql" else "executors"
     mode, capture = ("rows", "NEW_ROW") if dialect == "googlesql" else ("transactions", "NEW_VALUES")
     source, replica = database(dialect=dialect, value_capture_type=capture), database(dialect=dialect)
     empty(replica)
     workload = Workload(source, seed=5, average_size=8)
     workload.run(mods=400)
     end = format_rfc3339(time.time_ns() + 45 * SECOND)
-    config = config_of(tmp_path, source, replica, end, mode=mode, create_tables=True)
+    config = config_of(tmp_path, source, replica, end, reader, mode=mode, create_tables=True)
     with Background("run", config, log=tmp_path / "log") as service:
         service.await_log("backfill recorded", timeout=120)
         workload.run(mods=300)
@@ -55,8 +66,9 @@ def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databas
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("reader", ["process", "executors"])
 def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
-    database: MakeDatabase, tmp_path: Path
+    reader: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     """A row may refer to one that comes later, or that is not there yet when the sink is started."""
     source, replica = database(), database()
@@ -66,7 +78,7 @@ def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
     )
     with source.database.batch() as batch:
         batch.insert("Staff", ("Id", "Chief"), [(1, 1)])
-    config = config_of(tmp_path, source, replica, None, create_tables=True)
+    config = config_of(tmp_path, source, replica, None, reader, create_tables=True)
     with Background("run", config, log=tmp_path / "log") as service:
         done = service.wait(timeout=300)
     assert done.code == 1, done.err
