@@ -22,7 +22,7 @@ CREATE_AGAIN = "delete the pipeline and create it again"
 """What forgets a position: Conduit keeps it as long as the pipeline."""
 
 _SECTION = re.compile(rf"(?<![\w.'])source\.(?=(?:{'|'.join(SourceConfig.model_fields)})\b)")
-_NOT_HERE = re.compile(r"--verbose|\bspool\b|\bsealed\b|last epoch|late_records|envelope datastream")
+_NOT_HERE = re.compile(r"\bspool\b|\bsealed\b|last epoch|late_records|envelope datastream")
 """What only our own commands have: a sentence that advises it is omitted."""
 
 
@@ -38,20 +38,26 @@ def reason_of(error: Exception, after: Position | None) -> str:
             later = "a later start" if error.earliest is None else f"start {format_rfc3339(error.earliest)}"
             return (
                 f"the pipeline's position, {format_rfc3339(after.commit_timestamp)}, is older than change stream"
-                f" {after.stream}: it or its database was created again since, and what was committed between is not"
-                f" in it. Nothing was skipped. To continue without it, {CREATE_AGAIN} with {later}"
+                f" {after.stream}: it or its database was created again since, or its retention period was raised, and"
+                f" what was committed between is not in it. Nothing was skipped. To continue without it, {CREATE_AGAIN}"
+                f" with {later}"
             )
         case DataLostError() if after is not None:
+            later = (
+                "a later start"
+                if error.earliest is None
+                else f"a start some minutes after {format_rfc3339(error.earliest)}"
+            )
             return (
                 f"{error.args[0]}: what was committed after the pipeline's position is no longer retained. Nothing was"
-                f" skipped. To continue without it, {CREATE_AGAIN} with a later start"
+                f" skipped. To continue without it, {CREATE_AGAIN} with {later}"
             )
         case StreamGoneError():
             return f"{error.args[0]}. Once there is one again, {CREATE_AGAIN} with a start that it accepts"
         case ConfigurationError():
             return "; ".join(map(in_settings, error.errors))
         case SpannerCdcError():
-            sentences = re.split(r"(?<=\.) ", error.hint)
+            sentences = re.split(r"(?<=\.) ", error.hint.replace("--verbose", "log.level debug"))
             hint = " ".join(sentence for sentence in sentences if not _NOT_HERE.search(sentence))
             return in_settings(str(SpannerCdcError(error.args[0], hint=hint)))
         case OSError():

@@ -82,7 +82,7 @@ async def _served(socket: Path, ending: asyncio.Event, emulator_host: str | None
     try:
         server.add_insecure_port(f"unix:{socket}")
     except RuntimeError as error:
-        raise ConfigurationError([no_socket(str(socket.parent), str(error))]) from error
+        raise ConfigurationError([no_socket(str(socket.parent.parent), str(error))]) from error
     await server.start()
     try:
         yield

@@ -15,9 +15,9 @@ from google.protobuf.message import Message
 from connector.conduit.messages import Specified
 from connector.conduit.reasons import CREATE_AGAIN, in_settings
 from connector.config.loading import Config, validated
-from connector.config.values import is_relative
+from connector.config.values import is_relative, parse_timestamp
 from connector.core.position import DamagedPositionError, Position
-from connector.core.timestamps import SECOND, format_rfc3339, parse
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError
 
 NAME = "spanner-cdc"
@@ -28,7 +28,7 @@ _REQUIRED = 1
 
 _GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000}  # both of Go's micro signs
 _GO_UNITS |= {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
-_GO_PART = rf"(\d+(?:\.\d+)?)({'|'.join(_GO_UNITS)})"
+_GO_PART = rf"(\d{{1,15}}\.?\d{{0,9}}|\.\d{{1,9}})({'|'.join(_GO_UNITS)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,11 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
             f"start: {start} is another timestamp at each start of the pipeline: give one as RFC 3339, else what is"
             " committed before the first record is processed could be skipped"
         )
-    elif start and not _is_timestamp(start):
-        errors.append(f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z")
+    elif start:
+        try:
+            parse_timestamp(start)
+        except ValueError:
+            errors.append(f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z")
     node: dict[str, object] = {"workers": "1"}
     for name, value in given.items():
         if name in SETTINGS:
@@ -120,19 +123,11 @@ def _parts(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _is_timestamp(text: str) -> bool:
-    try:
-        parse(text)
-    except (ValueError, IndexError):
-        return False
-    return True
-
-
 def _in_seconds(value: str) -> str:
     """A duration of Go's, such as ``1m30s``, in seconds; another text as it is, to be refused by its own name."""
-    if not re.fullmatch(f"({_GO_PART})+", value):
+    if not re.fullmatch(rf"\+?({_GO_PART})+", value, re.ASCII):
         return value
-    total = sum(Decimal(number) * _GO_UNITS[unit] for number, unit in re.findall(_GO_PART, value))
+    total = sum(Decimal(number) * _GO_UNITS[unit] for number, unit in re.findall(_GO_PART, value, re.ASCII))
     return f"{total / SECOND:f}s"
 
 

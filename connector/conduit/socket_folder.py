@@ -1,6 +1,7 @@
 """The folder of the socket on which a plugin listens: of its own, and removed after it."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ from connector.errors import ConfigurationError
 
 SOCKET = "plugin.sock"
 _PREFIX, _DRAWN = "spanner-cdc-", 8
-_LONGEST = 103
-"""Bytes of a socket's path on macOS; Linux takes 107."""
+_LONGEST = 107 if sys.platform == "linux" else 103
+"""Bytes of a socket's path; 103 is macOS's."""
 
 _SHORT = "/tmp"  # noqa: S108 - the folder below it is drawn, and nobody else may read it
 
@@ -26,10 +27,11 @@ def socket_folder(parent: str | None) -> Iterator[Path]:
     Raises:
         ConfigurationError: no socket can be there.
     """
-    usual = tempfile.gettempdir()
-    chosen = parent or (usual if _is_short(usual) else _SHORT)
+    chosen = parent or _anywhere()
     if not _is_short(chosen):
-        raise ConfigurationError([f"{chosen}: its path is too long for a socket: give Conduit's plugins a shorter one"])
+        raise ConfigurationError(
+            [f"PLUGIN_UNIX_SOCKET_DIR: {chosen}: its path is too long for a socket: use a shorter one"]
+        )
     try:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=chosen)
     except OSError as error:
@@ -41,6 +43,14 @@ def socket_folder(parent: str | None) -> Iterator[Path]:
 def no_socket(folder: str, why: str) -> str:
     """That a folder cannot hold a socket, in one line."""
     return f"{folder}: no socket can be created in it: {why}"
+
+
+def _anywhere() -> str:
+    try:
+        usual = tempfile.gettempdir()
+    except OSError as error:
+        raise ConfigurationError(["there is no folder of temporary files that can be written: set TMPDIR"]) from error
+    return usual if _is_short(usual) else _SHORT
 
 
 def _is_short(parent: str) -> bool:

@@ -72,6 +72,7 @@ class SourcePlugin:
         self._ended = asyncio.Event()
         self._sent = b""
         self._acknowledged = 0
+        self._processed = b""
 
     async def configure(self, request: Message, context: Context) -> Message:
         """Checks the settings; ends the call with their faults, if there are any."""
@@ -105,7 +106,8 @@ class SourcePlugin:
             await self._until_stopped(self._reader, stop, context)
             await acknowledging
         except Exception as error:  # noqa: BLE001 - Conduit shows one line of any
-            line = reason_of(error, self._after)
+            position = Position.from_bytes(self._processed) if self._processed else self._after
+            line = reason_of(error, position)
             _log.error("reading has failed", why=line)
             _log.debug("where reading has failed", frames=whereabouts(error))
             await context.abort(grpc.StatusCode.ABORTED, line)
@@ -162,6 +164,8 @@ class SourcePlugin:
     async def _acknowledge(self, requests: AsyncIterator[Message]) -> None:
         async for request in requests:
             self._acknowledged += len(request.ack_positions)
+            if request.ack_positions:
+                self._processed = request.ack_positions[-1]
 
 
 Send = Callable[[bytes, bytes], Awaitable[None]]

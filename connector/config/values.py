@@ -26,7 +26,7 @@ def parse_duration(value: object) -> int:
     Raises:
         ValueError: it is not a valid duration.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d{1,9})?)(ms|s|m|h|d)?", str(value).strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)?", str(value).strip(), re.ASCII)
     if match is None or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a valid duration: write 1s, 250ms or 15m")
     whole, _, fraction = match[1].partition(".")
@@ -40,7 +40,7 @@ def parse_size(value: object) -> int:
     Raises:
         ValueError: it is not a valid size.
     """
-    match = re.fullmatch(r"(\d+)\s*([KMGT]?i?B?)", str(value).strip())
+    match = re.fullmatch(r"(\d{1,18})\s*([KMGT]?i?B?)", str(value).strip(), re.ASCII)
     if match is None or match[2] not in _SIZES or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a valid size: write 64MB or 10GiB")
     return int(match[1]) * _SIZES[match[2]]

@@ -267,7 +267,8 @@ async def opened(
         chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
         unmatched = tuple(chosen.unmatched(table.table for table in stream.tables))
         errors = [
-            f"source.tables: {pattern!r} matches no table that change stream {stream.name} watches"
+            f"source.tables.{'include' if pattern in config.tables.include else 'exclude'}: {pattern!r} matches no"
+            f" table that change stream {stream.name} watches"
             for pattern in unmatched
             if not started
         ]

@@ -117,5 +117,5 @@ def unexpected_cancellation() -> StreamError:
     """The error of a reader that was cancelled by neither a signal nor a stop."""
     return StreamError(
         "reading was cancelled without a signal",
-        hint="Start it again: it continues from the last epoch. If it happens again, run it with --verbose.",
+        hint="Start it again: it continues from the last epoch. If it happens again, --verbose logs where.",
     )

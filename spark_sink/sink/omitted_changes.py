@@ -7,6 +7,7 @@ _EFFECTS = {
     "exclude_update": "rows that are updated keep their old values at the destination",
     "exclude_delete": "rows that are deleted stay at the destination",
     "exclude_ttl_deletes": "rows that are deleted by a row deletion policy stay at the destination",
+    "allow_txn_exclusion": "transactions that ask to be excluded are missing at the destination",
 }
 """By the option of a change stream."""
 

@@ -26,6 +26,7 @@ def test_a_position_that_is_older_than_the_stream_needs_another_pipeline_and_not
     )
     assert "Nothing was skipped" in reason
     assert reason.endswith("delete the pipeline and create it again with start 2026-03-03T00:00:00.000000Z")
+    assert reason_of(BeforeStreamError([NOT_THERE]), POSITION).endswith("create it again with a later start")
 
 
 def test_without_a_position_it_is_the_start_that_is_too_old() -> None:
@@ -36,6 +37,15 @@ def test_a_position_that_is_no_longer_retained_needs_another_pipeline() -> None:
     reason = reason_of(DataLostError("x", hint="Choose a later source.start."), POSITION)
     assert reason.startswith("x: what was committed after the pipeline's position is no longer retained")
     assert reason.endswith("delete the pipeline and create it again with a later start")
+
+
+def test_where_spanner_says_what_it_retains_the_reason_says_it_too() -> None:
+    reason = reason_of(DataLostError("x", earliest=CREATED), POSITION)
+    assert reason.endswith("create it again with a start some minutes after 2026-03-03T00:00:00.000000Z")
+
+
+def test_without_a_position_a_start_that_is_no_longer_retained_is_chosen_again() -> None:
+    assert reason_of(DataLostError("x", hint="Choose a later source.start."), None) == "x. Choose a later start."
 
 
 def test_a_stream_that_is_gone_needs_another_pipeline_and_not_another_spool() -> None:
@@ -63,7 +73,7 @@ def test_a_stream_that_is_gone_needs_another_pipeline_and_not_another_spool() ->
             StreamError("late", hint="Not read again. With source.late_records: dead-letter the daemon stores it."),
             "late. Not read again.",
         ),
-        (StreamError("broken", hint="--verbose logs where."), "broken"),
+        (StreamError("broken", hint="--verbose logs where."), "broken. log.level debug logs where."),
         (FileNotFoundError(2, "No such file", "x"), "No such file: x"),
         (KeyError("a row's value"), "internal error: KeyError; with log.level debug Conduit's log shows where"),
     ],

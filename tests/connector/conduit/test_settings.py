@@ -69,13 +69,15 @@ def test_a_start_that_is_not_a_timestamp_is_answered_with_a_form_that_is_accepte
         ("90000ms", 90),
         ("2000000us", 2),
         ("2s500µs", 2.0005),
+        ("+1.m", 60),
+        (".5m", 30),
     ],
 )
 def test_a_heartbeat_is_a_duration_as_conduit_reads_it(heartbeat: str, seconds: float) -> None:
     assert configuration_of({**GIVEN, "heartbeat": heartbeat}).source.heartbeat == int(seconds * SECOND)
 
 
-@pytest.mark.parametrize("heartbeat", ["6m", "5m1s", "0.5s", "1s1", "s", "1m 30s"])
+@pytest.mark.parametrize("heartbeat", ["6m", "5m1s", "0.5s", "1s1", "s", "1m 30s", "٣s", 5000 * "9" + "s"])
 def test_a_heartbeat_that_spanner_does_not_take_is_refused(heartbeat: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^heartbeat: "):
         configuration_of({**GIVEN, "heartbeat": heartbeat})

@@ -7,7 +7,7 @@ from connector.config.sinks import WatchedStream, sink_type
 MERGING = [
     {"type": "bigquery", "dataset": "d"},
     {"type": "bigquery", "dataset": "d", "mode": "merge-load"},
-    {"type": "tables", "path": "/lake", "format": "parquet", "mode": "merge"},
+    {"type": "tables", "path": "/lake", "format": "delta", "mode": "merge"},
     {"type": "spanner", "database": "other"},
     {"type": "spanner", "database": "other", "mode": "transactions"},
 ]
@@ -33,6 +33,7 @@ def warnings(node: dict[str, str], options: dict[str, str]) -> list[str]:
         ("exclude_ttl_deletes", "rows that are deleted by a row deletion policy stay at the destination"),
         ("exclude_insert", "rows that are inserted are missing at the destination"),
         ("exclude_update", "rows that are updated keep their old values at the destination"),
+        ("allow_txn_exclusion", "transactions that ask to be excluded are missing at the destination"),
     ],
 )
 def test_a_sink_that_merges_warns_of_what_the_stream_omits(node: dict[str, str], option: str, what: str) -> None:
@@ -43,7 +44,7 @@ def test_a_sink_that_merges_warns_of_what_the_stream_omits(node: dict[str, str],
 @pytest.mark.parametrize("node", MERGING, ids=str)
 @pytest.mark.parametrize("text", ["false", "FALSE", ""])
 def test_an_option_that_is_off_is_no_reason_to_warn(node: dict[str, str], text: str) -> None:
-    options = {"exclude_delete": text, "retention_period": "7d", "allow_txn_exclusion": "true"}
+    options = {"exclude_delete": text, "retention_period": "7d", "allow_txn_exclusion": text}
     assert [line for line in warnings(node, options) if "stream: S has" in line] == []
 
 

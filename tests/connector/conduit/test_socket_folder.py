@@ -1,0 +1,30 @@
+"""Where the socket of a plugin is."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from connector.conduit.socket_folder import socket_folder
+from connector.errors import ConfigurationError
+
+
+def _no_folder() -> str:
+    raise FileNotFoundError(2, "No usable temporary directory found")
+
+
+def test_conduits_folder_is_used_where_there_is_no_folder_of_temporary_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parent = tempfile.mkdtemp(dir="/tmp")
+    monkeypatch.setattr(tempfile, "gettempdir", _no_folder)
+    with socket_folder(parent) as folder:
+        assert folder.parent == Path(parent)
+    assert not folder.exists()
+    Path(parent).rmdir()
+
+
+def test_without_any_folder_the_variable_that_helps_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", _no_folder)
+    with pytest.raises(ConfigurationError, match="set TMPDIR"), socket_folder(None):
+        pass
