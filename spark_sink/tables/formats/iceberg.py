@@ -77,8 +77,8 @@ class IcebergStore(TableStore):
             yield
 
     def _properties(self, last: Offset) -> dict[str, str]:
-        """Those of a snapshot."""
-        return {self._progress: str(last.epoch), f"{self._progress}.at": last.at}
+        """Those of a snapshot; no consumer has a colon in its name."""
+        return {self._progress: str(last.epoch), f"{self._progress}:at": last.at}
 
 
 def catalog_of(path: str) -> str:

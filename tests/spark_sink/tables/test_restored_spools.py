@@ -66,7 +66,7 @@ def stops_and_continues_under_another_name(lake: SparkSession, of_format: Format
     with pytest.raises(SpoolError, match=r"ends with epoch 3, .* is another copy: its epoch 3 is another"):
         merge(lake, spool, 2, 4, of_format, folder)
     assert ids(lake, of_format, folder) == [1, 2, 3]
-    merge(lake, spool, 1, 4, of_format, folder, consumer="other")
+    merge(lake, spool, 1, 4, of_format, folder, consumer="one.at")
     assert ids(lake, of_format, folder) == [1, 2, 3, 4, 5, 6]
 
 

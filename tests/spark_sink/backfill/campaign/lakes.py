@@ -91,7 +91,7 @@ class LakeTables:
             return
         for row in self._spark.sql(f"SELECT * FROM {self._target(table)}.snapshots ORDER BY committed_at").collect():
             for name, value in row["summary"].items():
-                if name.startswith("spanner-cdc."):
+                if name.startswith("spanner-cdc.") and not name.endswith(":at"):  # the epoch, not its identity
                     yield name, int(value), row["snapshot_id"]
 
     def _selected(self, table: str, columns: tuple[str, ...], version: str = "") -> list[tuple[Any, ...]]:
