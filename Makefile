@@ -59,7 +59,7 @@ test-commands:
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 test-random:
-	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.5) $(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.35) $(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
