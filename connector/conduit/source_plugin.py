@@ -15,14 +15,13 @@ from typing import NoReturn, Protocol
 import grpc
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import Message
 
 from connector.conduit.messages import Empty, Stopped, records_message
 from connector.conduit.reasons import reason_of
 from connector.conduit.settings import configuration_of, resumed
 from connector.config.loading import Config
-from connector.core.changes import Int64s, integers
+from connector.core.byte_columns import ends_of
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
@@ -207,7 +206,7 @@ class RecordSender:
 
 def parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows of each message."""
-    ends = np.cumsum(_lengths(rows.column("payload")) + _lengths(rows.column("before")))
+    ends = ends_of(rows.column("payload")) + ends_of(rows.column("before"))
     first = 0
     while first < rows.num_rows:
         room = _MOST_BYTES + (ends[first - 1] if first else 0)
@@ -215,7 +214,3 @@ def parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         end = max(end, first + 1)
         yield rows.slice(first, end - first)
         first = end
-
-
-def _lengths(texts: pa.Array) -> Int64s:
-    return integers(pc.fill_null(pc.binary_length(texts), 0))

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.core.changes import COLUMNS, Changes, RecordSchema, integers, sequence_numbers
+from connector.core.changes import COLUMNS, Changes, RecordSchema, chunks, integers, sequence_numbers
 from connector.core.records import ColumnType
 from spark_sink.windows import packed_mods
 from spark_sink.windows.packed_mods import packed, unpacked
@@ -69,12 +69,8 @@ class RowMaker:
 
     def rows(self, changes: Changes) -> Iterator[pa.RecordBatch]:
         """The rows of records, which are in the order of their commit timestamps, with the definitions they need."""
-        ends = np.cumsum(changes.sizes)
-        start, before = 0, 0
-        while start < len(changes):
-            stop = min(int(np.searchsorted(ends, before + BATCH_BYTES)) + 1, len(changes))
-            yield from self._batches(changes.part(start, stop))
-            start, before = stop, int(ends[stop - 1])
+        for chunk in chunks(changes, BATCH_BYTES):
+            yield from self._batches(chunk)
 
     def _batches(self, changes: Changes) -> Iterator[pa.RecordBatch]:
         span, offsets = self._high - self._low, changes.commit_timestamps - self._low - 1

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.core.changes import Changes, Int64s, RecordSchema, integers
+from connector.core.changes import Changes, Int64s, RecordSchema, chunks, integers
 from connector.core.epoch import incomplete_transactions
 from connector.core.filters import RecordFilter
 from connector.core.schemas import SchemaRegistry, TableSchema
@@ -188,7 +188,7 @@ class _Task:
             return
         self._unordered.update(self._registry.unordered(changes))
         self._segment = self._segment or _Segment()
-        for chunk in _chunks(changes):
+        for chunk in chunks(changes, BATCH_BYTES):
             self._segment.append(chunk, self._envelope.build(chunk, self._registry, self._setup.epoch))
         if self._segment.buffer.bytes >= SEGMENT_BYTES:
             yield self._store()
@@ -238,13 +238,3 @@ def _count(counter: Counter[str], names: list[str], mods: Int64s) -> None:
     for name, count in zip(names, mods.tolist(), strict=True):
         if count:
             counter[name] += count
-
-
-def _chunks(changes: Changes) -> Iterator[Changes]:
-    """The records in slices that each end with the record that reaches :data:`BATCH_BYTES`."""
-    ends = np.cumsum(changes.sizes)
-    start, before = 0, 0
-    while start < len(changes):
-        stop = min(int(np.searchsorted(ends, before + BATCH_BYTES)) + 1, len(changes))
-        yield changes.part(start, stop)
-        start, before = stop, int(ends[stop - 1])

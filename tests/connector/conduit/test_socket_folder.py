@@ -16,12 +16,11 @@ def _no_folder() -> str:
 def test_conduits_folder_is_used_where_there_is_no_folder_of_temporary_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parent = tempfile.mkdtemp(dir="/tmp")
-    monkeypatch.setattr(tempfile, "gettempdir", _no_folder)
-    with socket_folder(parent) as folder:
-        assert folder.parent == Path(parent)
-    assert not folder.exists()
-    Path(parent).rmdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
+        monkeypatch.setattr(tempfile, "gettempdir", _no_folder)
+        with socket_folder(parent) as folder:
+            assert folder.parent == Path(parent)
+        assert not folder.exists()
 
 
 def test_without_any_folder_the_variable_that_helps_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
