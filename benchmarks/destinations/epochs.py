@@ -1,4 +1,4 @@
-"""A spool of one table with six columns: an epoch of inserts, then epochs half of updates and half of inserts."""
+"""A spool of one table with six columns: first inserts, then epochs half of updates and half of inserts."""
 
 from collections.abc import Iterator
 from random import Random
@@ -10,6 +10,7 @@ from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND, parse
 from connector.envelope.envelope import EnvelopeBuilder, Source
+from connector.spool.consumers import record
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, checkpoint, initialize
@@ -35,27 +36,41 @@ _MODS = 500
 """Of a record."""
 
 
-def seal_epochs(path: str, epochs: int, mods: int) -> None:
-    """Makes the spool: the first epoch has ``mods`` inserts, each other one as many changes."""
+def sealed_epochs(path: str, steps: int, mods: int, *, epochs: int = 1) -> Iterator[int]:
+    """Makes the spool, and seals what it has before each step: a batch read reads all that is there.
+
+    Args:
+        path: a folder for the spool.
+        steps: how many steps.
+        mods: the inserts of the first step, and the changes of each other one.
+        epochs: into how many epochs they are divided.
+
+    Yields:
+        The newest epoch.
+    """
     spool = Spool.at(path)
     name = SourceName(project="project", instance="instance", database="d", change_stream="Everything")
     header = initialize(spool, name, _START, "now", [])
     at = checkpoint(spool, header)
     builder = EnvelopeBuilder(_SOURCE, stream_name=None, read_method="spanner-cdc")
     writer = SpoolWriter(spool, header, at, builder, lambda changes: changes)
-    random, watermark, keys = Random(1), at.watermark, 0
-    for epoch in range(epochs):
-        updated = random.sample(range(keys), mods // 2) if epoch else []
-        inserted = range(keys, keys + mods - len(updated))
-        keys = inserted.stop
-        records = (
-            *_records(watermark + SECOND, "UPDATE", updated, random),
-            *_records(watermark + 2 * SECOND, "INSERT", list(inserted), random),
-        )
-        high = watermark + 3 * SECOND
-        sealed = Epoch(watermark, high, records, sum(record.size for record in records))
-        writer.seal(sealed, [CutPartition("token", _START)], now=high, final=False)
-        watermark = high
+    random, high, keys, size = Random(1), at.watermark, 0, mods // epochs
+    for newest in range(epochs, epochs * steps + 1, epochs):
+        updated = random.sample(range(keys), epochs * (size // 2)) if keys else []
+        for _ in range(epochs):
+            now, updated = updated[: size // 2], updated[size // 2 :]
+            inserted = list(range(keys, keys + size - len(now)))
+            keys += len(inserted)
+            low, high = high, high + 3 * SECOND
+            records = (
+                *_records(low + SECOND, "UPDATE", now, random),
+                *_records(low + 2 * SECOND, "INSERT", inserted, random),
+            )
+            sealed = Epoch(low, high, records, sum(record.size for record in records))
+            writer.seal(sealed, [CutPartition("token", _START)], now=high, final=False)
+        record(spool, "done", newest - epochs, now=high)
+        writer.prune(now=high, grace=0)
+        yield newest
 
 
 def _records(at: int, mod_type: str, keys: list[int], random: Random) -> Iterator[DataChangeRecord]:

@@ -1,7 +1,7 @@
 """Measures ``merge_into`` against Spark's own plain write of the same typed rows, one after the other in each round.
 
-Half of an epoch's changes update rows that are there, which the plain write appends. The first epoch creates the tables
-and warms the JVM up; it does not count.
+Half of a micro-batch's changes update rows that are there, which the plain write appends. The first two micro-batches
+create the tables and warm the JVM up; they do not count.
 """
 
 import tempfile
@@ -11,13 +11,16 @@ from dataclasses import replace
 import click
 
 from benchmarks.destinations import tables
-from benchmarks.destinations.epochs import seal_epochs
+from benchmarks.destinations.epochs import sealed_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject
 from spark_sink.tables.libraries import LIBRARIES, spark_version
 
 _WARM_UP = 2
+
+_EPOCHS = 4
+"""Of a micro-batch: those of as many seconds, in which the one before it was merged. A task reads one or more."""
 
 
 def merge_into(size: Size) -> Iterator[Result]:
@@ -31,16 +34,14 @@ def merge_into(size: Size) -> Iterator[Result]:
 
 
 def _compared(file_format: str, mode: str, size: Size) -> Result:
-    epochs = size.rounds + _WARM_UP
     rounds = []
     with tempfile.TemporaryDirectory() as folder, subject() as spark:
         spool = f"{folder}/spool"
-        seal_epochs(spool, epochs, size.mods)
         spark.run(tables.open_session, folder, file_format)
-        for epoch in range(1, epochs + 1):
-            found = spark.run(tables.merged, spool, folder, file_format, mode, epoch)
+        for newest in sealed_epochs(spool, size.rounds + _WARM_UP, size.mods, epochs=_EPOCHS):
+            found = spark.run(tables.merged, spool, folder, file_format, mode)
             assert found.events == size.mods, f"{size.mods} changes are in the epoch, {found.events} were merged"
-            other = spark.run(tables.plain, spool, folder, file_format, epoch)
+            other = spark.run(tables.plain, spool, folder, file_format, newest == _EPOCHS)
             rounds.append((found, replace(other, events=found.events)))
         spark.run(tables.close_session)
     return Result.compared("merge-into", file_format, mode, rounds[_WARM_UP:], {})

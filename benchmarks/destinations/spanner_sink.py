@@ -13,7 +13,7 @@ from functools import cache
 import orjson
 from google.cloud.spanner_v1.database import Database
 
-from benchmarks.destinations.epochs import TABLE, seal_epochs
+from benchmarks.destinations.epochs import TABLE, sealed_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject
@@ -63,7 +63,6 @@ def spool_to_spanner(size: Size) -> Iterator[Result]:
 
 
 def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
-    epochs = size.rounds + _WARM_UP
     rounds = []
     with (
         _database(host, dialect) as target,
@@ -72,9 +71,8 @@ def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
         subject() as sink,
         subject() as plain,
     ):
-        seal_epochs(f"{folder}/spool", epochs, size.mods)
         prepare(target, None)
-        for epoch in range(1, epochs + 1):
+        for epoch in sealed_epochs(f"{folder}/spool", size.rounds + _WARM_UP, size.mods):
             found = sink.run(apply, folder, target, mode, epoch)
             assert found.events == size.mods, f"{size.mods} changes are in the epoch, {found.events} were applied"
             rounds.append((found, plain.run(write, folder, other, epoch)))

@@ -41,19 +41,19 @@ def close_session() -> int:
     return 0
 
 
-def merged(spool: str, folder: str, file_format: str, mode: str, epoch: int) -> int:
-    """Brings an epoch into the table by ``merge_into``; returns its events."""
+def merged(spool: str, folder: str, file_format: str, mode: str) -> int:
+    """Brings what the spool has into the table by ``merge_into``; returns its events."""
     path = f"{folder}/{mode}"
-    found = spark_sink.merge_into(_events(spool, epoch), path=path, format=file_format, mode=mode)  # type: ignore[arg-type]
+    found = spark_sink.merge_into(_events(spool), path=path, format=file_format, mode=mode)  # type: ignore[arg-type]
     return sum(found.events.values())
 
 
-def plain(spool: str, folder: str, file_format: str, epoch: int) -> int:
+def plain(spool: str, folder: str, file_format: str, creates: bool) -> int:  # noqa: FBT001 - a process's
     """Appends the same typed rows by Spark's own writer; returns how many."""
-    rows = spark_sink.typed(_events(spool, epoch), TABLE, spool=spool)
+    rows = spark_sink.typed(_events(spool), TABLE)
     if file_format == "iceberg":
         table = f"{catalog_of(f'{folder}/plain')}.{TABLE}"
-        if epoch == 1:
+        if creates:
             rows.writeTo(table).create()
         else:
             rows.writeTo(table).append()
@@ -62,6 +62,6 @@ def plain(spool: str, folder: str, file_format: str, epoch: int) -> int:
     return 0
 
 
-def _events(spool: str, epoch: int) -> DataFrame:
+def _events(spool: str) -> DataFrame:
     spark = SparkSession.builder.getOrCreate()
-    return spark.read.format("spanner-change-stream").option("spool", spool).load().where(f"epoch = {epoch}")
+    return spark.read.format("spanner-change-stream").option("spool", spool).load()

@@ -11,6 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from connector.config.sections import SparkConfig
 from spark_sink.tables.config import TablesConfig
 
+_GENERATED = {"spark.sql.codegen.cache.maxEntries": "5000"}
+"""How many of the classes that it generates Spark keeps. A MERGE has dozens: with Spark's default of 100 most are
+generated again for each micro-batch, and the JVM optimizes them again."""
+
 PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
 """Options of Spark whose values are lists: those of a sink are added to a user's own."""
 
@@ -64,11 +68,14 @@ def spark_options(sink: TablesConfig, spark: SparkConfig) -> dict[str, str]:
     """
     given = spark.config
     tasks = str(2 * (os.cpu_count() or 1))
-    own = {"spark.sql.shuffle.partitions": tasks} if spark.master.startswith("local") else {}
+    own = dict(_GENERATED)
+    is_local = spark.master.startswith("local")
+    if is_local:
+        own["spark.sql.shuffle.partitions"] = tasks
     library = LIBRARIES.get(sink.format)
     if library is None:
         return {**own, **given}
-    if sink.format == "delta" and own:
+    if sink.format == "delta" and is_local:
         own["spark.databricks.delta.snapshotPartitions"] = tasks
     packages = [given[PACKAGES]] if given.get(PACKAGES) else []
     brings = " ".join(given.get(name, "") for name in ("spark.jars", PACKAGES))

@@ -52,6 +52,9 @@ _AT_A_TIME = 4
 _ROWS_OF_A_TASK = 100_000
 """Changes that one task merges: each task of a merge leaves a file, and small files slow every later merge down."""
 
+_METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
+"""The fields of ``source_metadata`` that are needed."""
+
 _ATTEMPTS = 10
 """How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
 
@@ -195,26 +198,28 @@ class TablesWriter:
         applied = {name: self._applied(store, table) for name, table in tables.items()}
         due = [row for row in counts if row["last"] > applied[row["object"]]]
 
-        def append(table: LakeTable, rows: DataFrame, newest: int) -> None:
+        def append(table: LakeTable, rows: DataFrame, row: Row) -> None:
             done = self._applied(store, table)  # another run of this query may have committed meanwhile
-            if done < newest:
-                left = rows.where(F.col("_epoch") > done)
+            if done < row["last"]:
+                left = _after(rows, "_epoch", done, row["first"])
                 store.append(left, table.name, max(batch.first, done + 1), last)
 
         def one(row: Row) -> None:
             table, done = tables[row["object"]], applied[row["object"]]
-            left = events.where(F.col("epoch") > done)
+            left = _after(events, "epoch", done, row["first"])
             if self._options.mode == "append":
                 appended = _typed(left, table).select(*table.all_columns(appends=True))
-                _retrying()(append, table, appended, row["last"])
+                _retrying()(append, table, appended, row)
             else:
                 check_nanoseconds(events, table)
                 is_certain = keyed[row["object"]] and not merging.of_backfill
                 left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
                 lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
                 whole = not (row["partial"] or lacks_columns)
-                merge = newest if whole else merged
-                changes = merge(table, _typed(left, table)).coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
+                typed = _typed(left, table)
+                keeps = table.source in merging.keeps_deleted
+                rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
+                changes = rows.coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
                 self._merge(store, table, changes, merging, whole=whole)
             store.committed(table.name, last)
 
@@ -298,6 +303,14 @@ def _typed(events: DataFrame, table: LakeTable) -> DataFrame:
     return with_times(typed_as(events, table.source, table.types, instants=True))
 
 
+def _after(rows: DataFrame, column: str, done: int, first: int) -> DataFrame:
+    """The rows of the epochs after ``done``; ``first`` is their first epoch, which is mostly a later one.
+
+    A number in a filter is in the code that Spark generates: each micro-batch would have classes of its own.
+    """
+    return rows if first > done else rows.where(F.col(column) > done)
+
+
 def _is_update() -> Column:
     return F.col("source_metadata").getField("mod_type") == F.lit("UPDATE")
 
@@ -308,9 +321,10 @@ def _is_partial() -> Column:
 
 @contextmanager
 def _kept(events: DataFrame) -> Iterator[DataFrame]:
-    """The columns that are needed, read once."""
-    names = ("object", "uuid", "change_sequence_number", "source_metadata", "payload", "epoch")
-    with _persisted(events.select(*names)) as kept:
+    """The columns and the fields that are needed, read once."""
+    metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
+    names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
+    with _persisted(events.select(*names, metadata.alias("source_metadata"))) as kept:
         yield kept
 
 

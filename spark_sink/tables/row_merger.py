@@ -20,18 +20,30 @@ def with_times(rows: DataFrame) -> DataFrame:
     return rows.withColumn(COMMIT_TIMESTAMP, F.col(COMMIT_TIMESTAMP).cast(TimestampType()))
 
 
-def newest(table: LakeTable, rows: DataFrame) -> DataFrame:
-    """The newest change of each key, of changes that hold whole rows; :data:`REPLACED` where it has values."""
+def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFrame:
+    """The newest change of each key, of changes that hold whole rows.
+
+    A window needs one sort. An aggregation of rows with text needs one before the shuffle, too, where most keys have
+    one change.
+
+    Args:
+        table: the table.
+        rows: its changes.
+        keeps_deleted: whether a deleted row has its last values, and :data:`REPLACED` where there are any.
+    """
+    changes = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)])).orderBy(SEQUENCE)
+    with_next = rows.withColumn("_next", F.lead(SEQUENCE).over(changes))
+    if not keeps_deleted:
+        return with_next.where(F.col("_next").isNull()).drop("_next")
     values = [name for name in table.columns if name not in table.primary_key]
-    has_values = F.when(~F.col(DELETED), F.col(SEQUENCE))
-    of_values = F.max_by(F.struct(*map(_named, values), F.lit(1).alias(_TYPE)), has_values)
-    of_last = F.max_by(F.struct(*map(F.col, _LAST)), F.col(SEQUENCE))
-    replaced = F.bool_or(~F.col(DELETED)).alias(REPLACED)
-    return _by_key(table, rows, of_values.alias("_values"), of_last.alias("_last"), replaced).select(
+    of_values = F.when(~F.col(DELETED), F.struct(*map(_named, values), F.lit(1).alias(_TYPE)))
+    so_far = changes.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    with_values = with_next.withColumn("_values", F.last(of_values, ignorenulls=True).over(so_far))
+    return with_values.where(F.col("_next").isNull()).select(
         *(_named(name) for name in table.primary_key),
         *(F.col("_values").getField(name).alias(name) for name in values),
-        *(F.col("_last").getField(name).alias(name) for name in _LAST),
-        F.col(REPLACED),
+        *map(F.col, _LAST),
+        F.col("_values").isNotNull().alias(REPLACED),
     )
 
 

@@ -91,6 +91,15 @@ def test_spark_gets_the_library_for_its_version_beside_what_the_user_names(monke
     assert libraries.spark_options(sink, SparkConfig(config=own))["spark.jars.packages"] == own["spark.jars.packages"]
 
 
+@pytest.mark.parametrize("of_format", ["delta", "iceberg", "parquet"])
+def test_spark_keeps_the_classes_of_all_tables_unless_the_user_says_otherwise(of_format: str) -> None:
+    mode = "append" if of_format == "parquet" else "merge"
+    sink = TablesConfig.model_validate({"format": of_format, "path": "/lake", "mode": mode})
+    kept = "spark.sql.codegen.cache.maxEntries"
+    assert libraries.spark_options(sink, SparkConfig())[kept] == "5000"
+    assert libraries.spark_options(sink, SparkConfig(config={kept: "300"}))[kept] == "300"
+
+
 def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "spark_version", lambda: "9.9")
     sink = TablesConfig.model_validate({"format": "delta", "path": "/lake"})

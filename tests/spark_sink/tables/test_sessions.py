@@ -176,6 +176,33 @@ def test_a_column_that_another_process_has_added_to_iceberg_is_found(
     ]
 
 
+@pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
+def test_a_micro_batch_like_those_before_it_makes_spark_generate_no_class(lake: SparkSession, tmp_path: Path) -> None:
+    """Else the JVM never comes to run optimized code, however long the sink runs."""
+    spool = SpoolMaker(tmp_path / "spool")
+    spool.seal(change(1, [1]))
+    of_jvm = lake._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
+    generated: list[int] = []
+
+    def merge(events: DataFrame, _: int) -> None:
+        spark_sink.merge_into(events, path=tmp_path / "lake", format="delta")
+        generated.append(of_jvm.METRIC_COMPILATION_TIME().getCount())
+
+    events = lake.readStream.format("spanner-change-stream").option("spool", spool.path).load()
+    writer = events.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(merge)
+    query = writer.start()
+    try:
+        for at in range(2, 6):
+            query.processAllAvailable()
+            spool.seal(change(at, [at, 1]))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert len(generated) == 5
+    assert generated[0] < generated[1]
+    assert generated[-2] == generated[-1]
+
+
 @pytest.mark.parametrize("name", ["it's", "a b", "", "-a"])
 def test_a_consumer_has_a_name_that_tables_can_keep(lake: SparkSession, tmp_path: Path, name: str) -> None:
     spool = SpoolMaker(tmp_path / "spool")
