@@ -8,7 +8,7 @@ whatever is killed when, and whether a micro-batch that is repeated has the same
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -243,12 +243,11 @@ class TablesWriter:
     ) -> None:
         spark = changes.sparkSession
         view = f"spanner_cdc_{uuid4().hex}"
-        with nullcontext(changes) if store.copies_source else _persisted(changes) as changes:
-            changes.createOrReplaceTempView(view)
-            try:
-                _retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
-            finally:
-                spark.catalog.dropTempView(view)
+        changes.createOrReplaceTempView(view)
+        try:
+            _retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+        finally:
+            spark.catalog.dropTempView(view)
 
     def tables(self) -> list[str]:
         """The tables of Spanner that the spool knows."""
@@ -324,13 +323,7 @@ def _kept(events: DataFrame) -> Iterator[DataFrame]:
     """The columns and the fields that are needed, read once."""
     metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
     names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
-    with _persisted(events.select(*names, metadata.alias("source_metadata"))) as kept:
-        yield kept
-
-
-@contextmanager
-def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
-    kept = rows.persist()
+    kept = events.select(*names, metadata.alias("source_metadata")).persist()
     try:
         yield kept
     finally:

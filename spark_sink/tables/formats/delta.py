@@ -32,7 +32,6 @@ class DeltaStore(TableStore):
 
     provider = "delta"
     before_rename = "after SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'): "
-    copies_source = True
     merged: ClassVar[Mapping[str, str]] = {"delta.enableDeletionVectors": "true"}
 
     def target(self, name: str) -> str:

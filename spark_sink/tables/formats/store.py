@@ -38,9 +38,6 @@ class TableStore(ABC):
     merged: ClassVar[Mapping[str, str]] = {}
     """Properties of a table that rows are merged into, which can be overridden."""
 
-    copies_source: ClassVar[bool] = False
-    """Whether a merge copies what it merges before it reads it twice."""
-
     def __init__(self, spark: SparkSession, options: TableOptions, progress: str) -> None:
         self._spark = spark
         self._options = options
