@@ -12,6 +12,11 @@ from pyspark.sql.types import TimestampType
 from spark_sink.tables.lake_table import COMMIT_TIMESTAMP, DELETED, PRESENT, REPLACED, SEQUENCE, LakeTable
 
 _TYPE = "_change_type"
+_NEXT, _VALUES, _LAST_VALUES, _SINCE, _ONE = (
+    f"spanner-cdc.{name}" for name in ("next", "values", "last", "since", "one")
+)
+"""Columns of intermediate rows, beside those of a table of Spanner, whose names have no dash and no dot."""
+
 _LAST = (COMMIT_TIMESTAMP, SEQUENCE, DELETED)
 
 
@@ -32,18 +37,18 @@ def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFra
         keeps_deleted: whether a deleted row has its last values, and :data:`REPLACED` where there are any.
     """
     changes = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)])).orderBy(SEQUENCE)
-    with_next = rows.withColumn("_next", F.lead(SEQUENCE).over(changes))
+    with_next = rows.withColumn(_NEXT, F.lead(SEQUENCE).over(changes))
     if not keeps_deleted:
-        return with_next.where(F.col("_next").isNull()).drop("_next")
+        return with_next.where(_named(_NEXT).isNull()).drop(_named(_NEXT))
     values = [name for name in table.columns if name not in table.primary_key]
     of_values = F.when(~F.col(DELETED), F.struct(*map(_named, values), F.lit(1).alias(_TYPE)))
     so_far = changes.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    with_values = with_next.withColumn("_values", F.last(of_values, ignorenulls=True).over(so_far))
-    return with_values.where(F.col("_next").isNull()).select(
+    with_values = with_next.withColumn(_VALUES, F.last(of_values, ignorenulls=True).over(so_far))
+    return with_values.where(_named(_NEXT).isNull()).select(
         *(_named(name) for name in table.primary_key),
-        *(F.col("_values").getField(name).alias(name) for name in values),
+        *(_named(_VALUES).getField(name).alias(name) for name in values),
         *map(F.col, _LAST),
-        F.col("_values").isNotNull().alias(REPLACED),
+        _named(_VALUES).isNotNull().alias(REPLACED),
     )
 
 
@@ -52,11 +57,11 @@ def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
     keys = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)]))
     is_delete, sequence = F.col(_TYPE) == F.lit("DELETE"), F.col(SEQUENCE)
     last_values = F.max(F.when(~is_delete, sequence)).over(keys)
-    is_last_delete = is_delete & (F.col("_last_values").isNull() | (sequence > F.col("_last_values")))
+    is_last_delete = is_delete & (_named(_LAST_VALUES).isNull() | (sequence > _named(_LAST_VALUES)))
     replaces = (F.col(_TYPE) != F.lit("UPDATE")) & ~is_last_delete
     since = F.max(F.when(replaces, sequence)).over(keys)
-    counted = rows.withColumn("_last_values", last_values).withColumn("_since", since)
-    left = counted.where(F.col("_since").isNull() | (sequence >= F.col("_since")))
+    counted = rows.withColumn(_LAST_VALUES, last_values).withColumn(_SINCE, since)
+    left = counted.where(_named(_SINCE).isNull() | (sequence >= _named(_SINCE)))
     names = F.when(~is_delete, F.col(PRESENT))
     values = [
         F.max_by(_named(name), F.when(F.array_contains(names, F.lit(name)), sequence)).alias(name)
@@ -79,7 +84,7 @@ def _by_key(table: LakeTable, rows: DataFrame, *values: Column) -> DataFrame:
     """Aggregates by key; a table without a key has one row at most."""
     if table.primary_key:
         return rows.groupBy(*(_named(name) for name in table.primary_key)).agg(*values)
-    return rows.groupBy(F.lit(1).alias("_one")).agg(*values).drop("_one")
+    return rows.groupBy(F.lit(1).alias(_ONE)).agg(*values).drop(_named(_ONE))
 
 
 def _named(name: str) -> Column:

@@ -13,6 +13,7 @@ from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from spark_sink.tables.config import Format
 from spark_sink.tables.formats.iceberg import catalog_options
+from spark_sink.tables.libraries import LIBRARIES, spark_version
 from tests.spark_sink.spools import KEY, START, SpoolMaker, record
 from tests.spark_sink.tables.reading import epochs, target
 
@@ -63,6 +64,27 @@ def test_a_column_that_a_narrowed_change_stream_omits_is_left_as_it_is(
     table = target(tmp_path / "lake", merging_format)
     found = {row["Id"]: (row["Name"], row["Bio"]) for row in lake.table(table).collect()}
     assert found == {1: ("b", "bio"), 2: ("a", "bio")}
+
+
+@pytest.mark.parametrize("captured", ["NEW_ROW", "NEW_VALUES"])
+@pytest.mark.skipif(spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse")
+def test_columns_of_any_name_have_the_values_of_spanner(lake: SparkSession, tmp_path: Path, captured: str) -> None:
+    names = ("_next", "_values", "_last_values", "_since", "_one", "a b")
+    columns = (KEY, *(ColumnType(name, '{"code":"STRING"}', False, 2 + at) for at, name in enumerate(names)))
+    spool = SpoolMaker(tmp_path / "spool")
+    changes = [
+        change(1, [1, 2], "INSERT", columns, **{name: f"of {name}" for name in names}),
+        change(2, [1], "UPDATE", columns, **dict.fromkeys(names, "new")),
+        change(3, [2], "DELETE", columns),
+    ]
+    spool.seal(*(replace(made, value_capture_type=captured) for made in changes))
+    spark_sink.merge_into(
+        epochs(lake, spool, 1, 1), path=str(tmp_path / "lake"), format="iceberg", mode="merge", deletes="flag"
+    )
+    found = {
+        row["Id"]: [row[name] for name in names] for row in lake.table(target(tmp_path / "lake", "iceberg")).collect()
+    }
+    assert found == {1: ["new"] * len(names), 2: [f"of {name}" for name in names]}
 
 
 def test_two_tables_are_never_one_though_their_changes_come_one_after_the_other(
