@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import NoReturn, Protocol
 
 import grpc
-import numpy as np
 import pyarrow as pa
 from google.protobuf.message import Message
 
@@ -21,7 +20,7 @@ from connector.conduit.messages import Empty, Stopped, records_message
 from connector.conduit.reasons import reason_of
 from connector.conduit.settings import configuration_of, resumed
 from connector.config.loading import Config
-from connector.core.byte_columns import ends_of
+from connector.core.byte_columns import ends_of, slices_of
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
@@ -207,10 +206,4 @@ class RecordSender:
 def parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows of each message."""
     ends = ends_of(rows.column("payload")) + ends_of(rows.column("before"))
-    first = 0
-    while first < rows.num_rows:
-        room = _MOST_BYTES + (ends[first - 1] if first else 0)
-        end = min(int(np.searchsorted(ends, room, side="right")), first + _MOST_RECORDS)
-        end = max(end, first + 1)
-        yield rows.slice(first, end - first)
-        first = end
+    return slices_of(rows, ends, most_bytes=_MOST_BYTES, most_rows=_MOST_RECORDS)

@@ -3,7 +3,7 @@
 A column with one value becomes a literal, so the cost of a row depends on the columns that vary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -102,3 +102,23 @@ def ends_of(values: pa.Array) -> Int64s:
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
     """Where each value begins in the array's buffer, and where the last one ends."""
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+
+
+def slices_of(
+    rows: pa.RecordBatch, ends: Int64s, *, most_bytes: int, most_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows in slices that hold as many as fit, or one larger row.
+
+    Args:
+        rows: the rows.
+        ends: how many bytes there are up to the end of each row.
+        most_bytes: of a slice, unless it is one row.
+        most_rows: of a slice.
+    """
+    first = 0
+    while first < rows.num_rows:
+        before = int(ends[first - 1]) if first else 0
+        count = int(np.searchsorted(ends, before + most_bytes, side="right")) - first
+        count = max(1, count if most_rows is None else min(count, most_rows))
+        yield rows.slice(first, count)
+        first += count

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.core import byte_columns
 from connector.core.byte_columns import ends_of
 from connector.core.changes import Int64s
 
@@ -23,13 +24,7 @@ def by_table(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 def slices_of(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """The rows in slices of at most so many bytes, or of one larger row."""
-    ends = _ends(rows)
-    first = 0
-    while first < rows.num_rows:
-        before = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield rows.slice(first, stop - first)
-        first = stop
+    return byte_columns.slices_of(rows, _ends(rows), most_bytes=most)
 
 
 def size_of(rows: pa.RecordBatch) -> int:

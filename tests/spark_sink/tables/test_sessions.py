@@ -199,8 +199,7 @@ def test_a_micro_batch_like_those_before_it_makes_spark_generate_no_class(lake: 
     finally:
         query.stop()
     assert len(generated) == 5
-    assert generated[0] < generated[1]
-    assert generated[-2] == generated[-1]
+    assert generated[-2] == generated[-1] > 0
 
 
 @pytest.mark.parametrize("name", ["it's", "a b", "", "-a"])
