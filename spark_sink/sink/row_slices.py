@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core import byte_columns
-from connector.core.byte_columns import ends_of
 from connector.core.changes import Int64s
 
 _ROW = 512
@@ -34,7 +33,7 @@ def size_of(rows: pa.RecordBatch) -> int:
 
 def _ends(rows: pa.RecordBatch) -> Int64s:
     """The approximate memory up to the end of each row."""
-    ends: Int64s = ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
+    ends: Int64s = byte_columns.ends_of(rows.column("payload")) + np.arange(1, rows.num_rows + 1) * _ROW
     if "before" in rows.schema.names:
-        ends = ends + ends_of(rows.column("before"))
+        ends = ends + byte_columns.ends_of(rows.column("before"))
     return ends

@@ -5,7 +5,7 @@ columns that it names, so each column has the value of the newest change that na
 has its last values, for tables that keep them.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
@@ -36,7 +36,7 @@ def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFra
         rows: its changes.
         keeps_deleted: whether a deleted row has its last values, and :data:`REPLACED` where there are any.
     """
-    changes = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)])).orderBy(SEQUENCE)
+    changes = _of_key(table).orderBy(SEQUENCE)
     with_next = rows.withColumn(_NEXT, F.lead(SEQUENCE).over(changes))
     if not keeps_deleted:
         return with_next.where(_named(_NEXT).isNull()).drop(_named(_NEXT))
@@ -54,7 +54,7 @@ def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFra
 
 def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
     """The changes of each key as one, with :data:`PRESENT` and :data:`REPLACED`."""
-    keys = Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)]))
+    keys = _of_key(table)
     is_delete, sequence = F.col(_TYPE) == F.lit("DELETE"), F.col(SEQUENCE)
     last_values = F.max(F.when(~is_delete, sequence)).over(keys)
     is_last_delete = is_delete & (_named(_LAST_VALUES).isNull() | (sequence > _named(_LAST_VALUES)))
@@ -78,6 +78,11 @@ def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
         F.array_distinct(F.flatten(F.collect_list(names))).alias(PRESENT),
         F.bool_or(replaces).alias(REPLACED),
     )
+
+
+def _of_key(table: LakeTable) -> WindowSpec:
+    """The changes of a key; a table without a key has one row at most."""
+    return Window.partitionBy(*([_named(name) for name in table.primary_key] or [F.lit(1)]))
 
 
 def _by_key(table: LakeTable, rows: DataFrame, *values: Column) -> DataFrame:
