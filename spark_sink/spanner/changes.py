@@ -7,8 +7,8 @@ import pyarrow as pa
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from spark_sink.spanner.row_merger import Change
-from spark_sink.spanner.units import Position
+from spark_sink.spanner.writing.row_merger import Change
+from spark_sink.spanner.writing.units import Position
 
 
 def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Iterator[Change]:

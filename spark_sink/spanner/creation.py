@@ -17,7 +17,7 @@ from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.destination_tables import Destination, destination_at
-from spark_sink.spanner.progress import DDL, IDENTITY, TABLE, WIDENING
+from spark_sink.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
 
 _TIMEOUT = 300.0
 

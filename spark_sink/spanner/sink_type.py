@@ -60,7 +60,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         if target.path == Target(source.project, source.instance, source.database, None, None).path:
             return [f"sink.database: {target.path} is the source itself: name another database"]
         from spark_sink.spanner.destination_tables import EMULATOR_HOST, IN_ORDER, circular_references, destination_at
-        from spark_sink.spanner.planning import Planner
+        from spark_sink.spanner.writing.planning import Planner
 
         try:
             found = asyncio.run(destination_at(target, os.environ.get(EMULATOR_HOST)))

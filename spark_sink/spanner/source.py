@@ -33,11 +33,11 @@ from spark_sink.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.spanner.changes import EventsByPlace, changes_of
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
-from spark_sink.spanner.planning import Planner
-from spark_sink.spanner.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Progress, select_of
-from spark_sink.spanner.transactions import Transactions
-from spark_sink.spanner.units import Position, units
-from spark_sink.spanner.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
+from spark_sink.spanner.writing.planning import Planner
+from spark_sink.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Progress, select_of
+from spark_sink.spanner.writing.transactions import Transactions
+from spark_sink.spanner.writing.units import Position, units
+from spark_sink.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
 
 _BATCH_BYTES = 64 * 1024 * 1024
 """Bytes of segments in a micro-batch; the sink's metrics advance with each."""

@@ -8,7 +8,7 @@ from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.spanner.creation import prepare
 from spark_sink.spanner.source import EpochsToApply, SpannerPlace, applied
-from spark_sink.spanner.writer import Written
+from spark_sink.spanner.writing.writer import Written
 from tests.spark_sink.spools import SpoolMaker
 
 ARTISTS = {

@@ -11,9 +11,9 @@ from connector.errors import SpoolError
 from spark_sink.errors import SinkError
 from spark_sink.spanner.changes import changes_of
 from spark_sink.spanner.source import applied
-from spark_sink.spanner.transactions import Transactions
-from spark_sink.spanner.units import Position
-from spark_sink.spanner.writer import MOST_CHANGES
+from spark_sink.spanner.writing.transactions import Transactions
+from spark_sink.spanner.writing.units import Position
+from spark_sink.spanner.writing.writer import MOST_CHANGES
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.spanner.applying import ARTISTS, Replica
 from tests.spark_sink.spools import START, SpoolMaker, record

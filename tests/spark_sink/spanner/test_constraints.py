@@ -10,7 +10,7 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.spool.consumers import record as record_consumer
-from spark_sink.spanner.transactions import Transactions
+from spark_sink.spanner.writing.transactions import Transactions
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.spanner.applying import Replica
 from tests.spark_sink.spools import START, SpoolMaker, record

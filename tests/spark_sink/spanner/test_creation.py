@@ -4,7 +4,7 @@ from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.creation import adding, create_missing, creating, prepare
-from spark_sink.spanner.progress import IDENTITY, TABLE
+from spark_sink.spanner.writing.progress import IDENTITY, TABLE
 from tests.integration.servers import MakeDatabase
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from connector.spanner.errors import Action, CallError
 from connector.spanner.relations import depths_of
-from spark_sink.spanner.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
-from spark_sink.spanner.row_merger import MergedRow
-from spark_sink.spanner.transactions import RefusedError, is_of_the_transaction
+from spark_sink.spanner.writing.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
+from spark_sink.spanner.writing.row_merger import MergedRow
+from spark_sink.spanner.writing.transactions import RefusedError, is_of_the_transaction
 
 
 def mutation(operation: str, table: str, *values: object, is_replaced: bool = False) -> RowMutation:

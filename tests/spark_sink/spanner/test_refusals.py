@@ -2,7 +2,7 @@
 
 import pytest
 
-import spark_sink.spanner.mutations
+import spark_sink.spanner.writing.mutations
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.spanner.applying import Replica
 from tests.spark_sink.spanner.changes import NAMES, change, column
@@ -60,7 +60,7 @@ def test_rows_of_several_commits_may_exchange_unique_values(
     database: MakeDatabase, spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No part of them can be written before the others."""
-    monkeypatch.setattr(spark_sink.spanner.mutations, "CELLS", 20)
+    monkeypatch.setattr(spark_sink.spanner.writing.mutations, "CELLS", 20)
     sample = database()
     sample.run_ddl(
         "CREATE TABLE S (Id INT64 NOT NULL, V STRING(MAX)) PRIMARY KEY (Id)", "CREATE UNIQUE INDEX SByV ON S (V)"

@@ -6,8 +6,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.spanner.row_merger import Change, Key, Value, merged
-from spark_sink.spanner.units import Position, units
+from spark_sink.spanner.writing.row_merger import Change, Key, Value, merged
+from spark_sink.spanner.writing.units import Position, units
 
 COLUMNS = ("A", "B", "C")
 KEYS = {"T": ("Id",)}

@@ -19,12 +19,12 @@ import grpc
 
 from spark_sink.errors import SinkError
 from spark_sink.spanner.config import Applying
-from spark_sink.spanner.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
-from spark_sink.spanner.planning import Plan, Planner, is_of_user
-from spark_sink.spanner.progress import Progress
-from spark_sink.spanner.row_merger import Change, MergedRow
-from spark_sink.spanner.transactions import THREADS, RefusedError
-from spark_sink.spanner.units import Unit
+from spark_sink.spanner.writing.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
+from spark_sink.spanner.writing.planning import Plan, Planner, is_of_user
+from spark_sink.spanner.writing.progress import Progress
+from spark_sink.spanner.writing.row_merger import Change, MergedRow
+from spark_sink.spanner.writing.transactions import THREADS, RefusedError
+from spark_sink.spanner.writing.units import Unit
 
 _REASON = 500
 """Characters of a reason."""

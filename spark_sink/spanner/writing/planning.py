@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from spark_sink.spanner.config import Applying
 from spark_sink.spanner.destination_tables import DestinationTable
-from spark_sink.spanner.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
-from spark_sink.spanner.progress import TABLE
-from spark_sink.spanner.row_merger import Change, MergedRow, merged
-from spark_sink.spanner.units import Unit
+from spark_sink.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
+from spark_sink.spanner.writing.progress import TABLE
+from spark_sink.spanner.writing.row_merger import Change, MergedRow, merged
+from spark_sink.spanner.writing.units import Unit
 
 COMMIT_TIMESTAMP, SEQUENCE = "source_commit_timestamp", "source_change_sequence_number"
 METADATA = (COMMIT_TIMESTAMP, SEQUENCE)

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import ListValue
 from google.protobuf.struct_pb2 import Value as ProtobufValue
 
-from spark_sink.spanner.row_merger import MergedRow, Value
+from spark_sink.spanner.writing.row_merger import MergedRow, Value
 
 _Mutation = types.Mutation.pb()
 

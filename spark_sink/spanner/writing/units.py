@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from spark_sink.spanner.row_merger import Change
+from spark_sink.spanner.writing.row_merger import Change
 
 
 class Position(NamedTuple):

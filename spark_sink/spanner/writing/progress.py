@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 
 from connector.errors import SpoolError
 from spark_sink.errors import SinkError
-from spark_sink.spanner.mutations import WRITE, RowMutation, encoded
-from spark_sink.spanner.row_merger import MergedRow
-from spark_sink.spanner.transactions import Read, Transactions
-from spark_sink.spanner.units import Position
+from spark_sink.spanner.writing.mutations import WRITE, RowMutation, encoded
+from spark_sink.spanner.writing.row_merger import MergedRow
+from spark_sink.spanner.writing.transactions import Read, Transactions
+from spark_sink.spanner.writing.units import Position
 
 TABLE = "spanner_cdc_progress"
 
