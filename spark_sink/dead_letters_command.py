@@ -129,8 +129,9 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     if not files:
         _print(f"{store.root}: no dead letters{_of_table(store, config, table) if table is not None else ''}")
         return 0
-    with spark_sink_type(config).replay_into(config, config.sink) as replay, _signals() as received:
-        done = replayed(store, files, replay, received)
+    kind = spark_sink_type(config)
+    with kind.replay_into(config, config.sink) as replay, _signals() as received:
+        done = replayed(store, files, replay, received, repeats=kind.repeats_replay)
     if received:
         return _INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -161,8 +162,22 @@ class Replayed:
     left: int = 0
 
 
-def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, received: Signals) -> Replayed:
+def replayed(
+    store: DeadLetters,
+    files: Sequence[DeadLetterFile],
+    replay: Replay,
+    received: Signals,
+    *,
+    repeats: bool = False,
+) -> Replayed:
     """Writes the dead letters of files in turn, until a signal is received, and prints the result.
+
+    Args:
+        store: where the files are.
+        files: the files.
+        replay: sends the dead letters.
+        received: the signals that were received.
+        repeats: whether rejected ones are sent once more as long as others were accepted, on which they may depend.
 
     Raises:
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
@@ -171,16 +186,15 @@ def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay
     there = Counter[str]()
     for file in files:
         there[file.table] += file.count
-    total, tried = there.total(), 0
     try:
-        with Progress(_log, "replaying dead letters", log.terminal(), total) as progress:
-            for file in files:
-                if received:
-                    break
-                _send(store, file, replay, done, there)
-                done.left -= 1
-                tried += file.count
-                progress.show(tried, accepted=done.sent, rejected=done.refused)
+        with Progress(_log, "replaying dead letters", log.terminal(), there.total()) as progress:
+            rejected = _pass(store, files, replay, done, there, received, progress)
+            before = 0
+            while repeats and rejected and done.sent > before and not received:
+                before, done.refused = done.sent, 0
+                again = [file for file in store.files() if file.path in rejected]
+                done.left = len(again)
+                rejected = _pass(store, again, replay, done, there, received, progress)
     finally:
         waiting = f", {done.waiting} not written" if done.waiting else ""
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.refused else ""
@@ -188,6 +202,31 @@ def replayed(store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay
         if done.left:
             _print(f"{_files(done.left)} not replayed")
     return done
+
+
+def _pass(
+    store: DeadLetters,
+    files: Sequence[DeadLetterFile],
+    replay: Replay,
+    done: Replayed,
+    there: Counter[str],
+    received: Signals,
+    progress: Progress,
+) -> set[str]:
+    """Writes the dead letters of files in turn; returns the files of which some were rejected."""
+    rejected: set[str] = set()
+    tried = done.sent
+    for file in files:
+        if received:
+            break
+        refused = done.refused
+        _send(store, file, replay, done, there)
+        if done.refused > refused:
+            rejected.add(file.path)
+        done.left -= 1
+        tried += file.count
+        progress.show(tried, accepted=done.sent, rejected=done.refused)
+    return rejected
 
 
 def _send(store: DeadLetters, file: DeadLetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:

@@ -90,7 +90,7 @@ def read_keys(
     query: TableQuery,
     keys: pa.Array,
     key_columns: Sequence[str],
-    timestamp: int,
+    timestamp: int | None,
     *,
     rpc_priority: str = "medium",
 ) -> Iterator[RowBlock]:
@@ -104,7 +104,7 @@ def read_keys(
         query: the table and the wanted columns; with the key's, to tell the rows apart. It must have no condition.
         keys: the texts of JSON objects with the key's columns, as in a change record; repeated ones count once.
         key_columns: the columns of the table's key, in the order of the key.
-        timestamp: nanoseconds since the epoch.
+        timestamp: nanoseconds since the epoch; None for what is committed when Spanner reads.
         rpc_priority: low, medium or high.
 
     Raises:
@@ -115,12 +115,15 @@ def read_keys(
     if query.condition:
         raise ValueError("rows are read by key, without a condition")
     different = keys.unique().to_pylist()
-    what = f"table {query.table} as of {format_rfc3339(timestamp)}"
+    what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"
     with _connections.lent(source, emulator_host) as client:
         for first in range(0, len(different), _KEYS_AT_ONCE):
             request = _ReadRequest(table=query.table, columns=query.columns)
             read_only = request.transaction.single_use.read_only
-            read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(timestamp, SECOND)
+            if timestamp is None:
+                read_only.strong = True
+            else:
+                read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(timestamp, SECOND)
             request.request_options.priority = PRIORITIES[rpc_priority]
             for text in different[first : first + _KEYS_AT_ONCE]:
                 request.key_set.keys.append(_key(text, key_columns))

@@ -30,7 +30,7 @@ from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
 from spark_sink.bigquery.writing.parts import PinnedOptions, dead_letter_prefix
 from spark_sink.bigquery.writing.writer import BigQueryWriter
-from spark_sink.sink.completing.epoch_rows import Completion
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import Delivered, is_behind, own_checkpoint_of, report
 from spark_sink.sink.replayed_spools import stream_spool

@@ -18,12 +18,9 @@ import pyarrow.compute as pc
 
 from connector.backfill.records import unfinished_tables, unfinished_timestamps
 from connector.config.loading import Config
-from connector.errors import SpoolError
 from connector.log import Log
-from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
-from connector.storage.locations import absolute
 from spark_sink.bigquery.client import BigQueryClient
 from spark_sink.bigquery.commit_log import CommitLog, ReplayEntry
 from spark_sink.bigquery.config import BigQueryConfig
@@ -48,7 +45,7 @@ from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sink.dead_letters import Replay
 from spark_sink.sink.known_schemas import KnownSchemas
-from spark_sink.sink.replayed_spools import ReplayedSpools, held
+from spark_sink.sink.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sink.row_slices import slices_of
 
 _log = Log(__name__)
@@ -65,20 +62,8 @@ def replay_into(config: Config) -> Iterator[Replay]:
         SinkError: from the replay, if BigQuery rejects more than rows.
     """
     assert isinstance(config.sink, BigQueryConfig)
-    spool = Spool.at(absolute(config.spool.path))
-    try:
-        spool.check_source(config.source.name)
-    except FileNotFoundError:
-        raise SpoolError(
-            f"there is no spool at {spool.path}", hint="Set spool.path to the spool of the dead letters."
-        ) from None
-    if find(spool, config.sink.name) is None:
-        raise SpoolError(
-            f"the spool at {spool.path} does not know how far the sink has come",
-            hint="Run the sink with it before replaying dead letters.",
-        )
-    taken = "the sink must not run while dead letters are replayed, and it does: stop it, and replay again"
-    with held(spool, config, taken) as spools:
+    spool = replayed_spool(config)
+    with held(spool, config) as spools:
         replay = _BigQueryReplay(config, config.sink, spool, spools)
         yield replay
         replay.forget()

@@ -37,7 +37,7 @@ from spark_sink.bigquery.tables.preparing import BigQueryTables
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.errors import SinkError
-from spark_sink.sink.completing.epoch_rows import Completion
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.sink.row_slices import by_table
 from spark_sink.sink.sink_stream import SinkStreamReader
@@ -85,7 +85,7 @@ class BigQuerySinkSource(DataSource):
     :class:`PinnedOptions` as text; ``endpoint`` and ``grpc_endpoint``, an emulator's or empty; ``location``, of
     datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what the spool may hold; ``completion``, as
     text or empty, a
-    :class:`spark_sink.sink.completing.epoch_rows.Completion`.
+    :class:`spark_sink.sink.completing.spanner_rows.Completion`.
     """
 
     cores = 0

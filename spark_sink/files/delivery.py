@@ -14,7 +14,8 @@ from connector.storage.locations import absolute
 from spark_sink.files import source as file_source
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.plan import FileOptions, Holding, completed_rows_of
-from spark_sink.sink.completing.epoch_rows import Completion, forget_completed
+from spark_sink.sink.completing.epoch_rows import forget_completed
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.dead_letter_files import discard_others
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.delivery import Delivered, checkpoint_of, last_of, new_reasons, report, stopped_of

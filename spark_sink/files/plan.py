@@ -16,7 +16,8 @@ from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.manifest import Manifest, SegmentFile
 from spark_sink.files.config import CONSUMER
-from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS, Completion
+from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.source.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False}

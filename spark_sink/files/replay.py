@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from connector.config.loading import Config
 from connector.core.changes import integers
 from connector.core.timestamps import MINUTE
-from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.files.config import FilesConfig
@@ -27,7 +26,7 @@ from spark_sink.files.writer import FileWriter, by_series
 from spark_sink.sink.dead_letters import DeadLetters, Replay
 from spark_sink.sink.destination import destination_at
 from spark_sink.sink.known_schemas import KnownSchemas
-from spark_sink.sink.replayed_spools import ReplayedSpools, held
+from spark_sink.sink.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sink.row_encoding import encode_rows
 
 _ROW = "row"
@@ -39,21 +38,14 @@ def replay_into(config: Config) -> Iterator[Replay]:
     """Opens the replay; it holds the sink's lock meanwhile.
 
     Raises:
-        SpoolError: the spool is not there, or the sink has never run with it.
+        SpoolError: there is no spool.
         SpoolMismatchError: it is another stream's.
         SpoolInUseError: the sink runs.
         SinkError: from the replay, if the destination refuses.
     """
     assert isinstance(config.sink, FilesConfig)
-    spool = Spool.at(absolute(config.spool.path))
-    try:
-        spool.check_source(config.source.name)
-    except FileNotFoundError:
-        raise SpoolError(
-            f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
-        ) from None
-    taken = "dead letters cannot be replayed while the sink runs: stop it, and replay again"
-    with held(spool, config, taken) as spools:
+    spool = replayed_spool(config, is_known=False)
+    with held(spool, config) as spools:
         yield _FileReplay(config, config.sink, spool, spools)
 
 

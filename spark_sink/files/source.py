@@ -31,7 +31,7 @@ from spark_sink.files.plan import (
     shared_out,
 )
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.completing.epoch_rows import Completion
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at
 from spark_sink.sink.sink_stream import SinkStreamReader
@@ -81,7 +81,7 @@ class FileSinkSource(DataSource):
     Options: ``spool`` and ``path``, absolute; ``consumer``, the sink's name; ``endpoint``, an emulator's or empty;
     ``file_options`` and ``holding``, a :class:`spark_sink.files.plan.FileOptions` and a
     :class:`spark_sink.files.plan.Holding` as text; ``dead_letters``, absolute;
-    ``completion``, a :class:`spark_sink.sink.completing.epoch_rows.Completion` as text, or empty.
+    ``completion``, a :class:`spark_sink.sink.completing.spanner_rows.Completion` as text, or empty.
     """
 
     cores = 0

@@ -27,7 +27,8 @@ from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import TableRefusedError
 from spark_sink.files.plan import FileGroup, FileOptions
-from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS, Completion, EpochRows
+from spark_sink.sink.completing.epoch_rows import COMPLETED_ROWS, EpochRows
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.completing.whole_rows import with_mark
 from spark_sink.sink.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sink.dead_letters import DeadLetters

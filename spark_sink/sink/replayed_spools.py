@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from connector.backfill.records import backfills
 from connector.config.destination import check_kept
 from connector.config.loading import Config
+from connector.errors import SpoolError
 from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
+from connector.storage.locations import absolute
 
 
 class ReplayedSpools:
@@ -43,14 +45,39 @@ class ReplayedSpools:
                 write_report(spool, self._consumer, report.without(table))
 
 
+def replayed_spool(config: Config, *, is_known: bool = True) -> Spool:
+    """The spool of the change stream whose dead letters are sent again.
+
+    Args:
+        config: the sink's configuration.
+        is_known: whether the sink must have delivered from it.
+
+    Raises:
+        SpoolError: there is no spool, or the sink has never delivered from it.
+        SpoolMismatchError: it is another stream's.
+    """
+    spool = Spool.at(absolute(config.spool.path))
+    try:
+        spool.check_source(config.source.name)
+    except FileNotFoundError:
+        raise SpoolError(
+            f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
+        ) from None
+    if is_known and find(spool, config.sink.name) is None:
+        raise SpoolError(
+            f"the spool at {spool.path} does not know how far the sink has come",
+            hint="Run the sink with it before replaying dead letters.",
+        )
+    return spool
+
+
 @contextmanager
-def held(spool: Spool, config: Config, taken: str) -> Iterator[ReplayedSpools]:
+def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
     """Holds the sink's locks in the change stream's spool, and in those of its backfills that are not done.
 
     Args:
         spool: the change stream's.
         config: the sink's configuration.
-        taken: the message if the sink runs.
 
     Raises:
         SpoolInUseError: it runs.
@@ -59,16 +86,19 @@ def held(spool: Spool, config: Config, taken: str) -> Iterator[ReplayedSpools]:
     check_kept(config)
     consumer = config.sink.name
     with ExitStack() as locks:
-        locks.enter_context(spool.storage.locked(sink_lock(consumer), taken))
+        locks.enter_context(spool.storage.locked(sink_lock(consumer), _TAKEN))
         spools = [spool]
         known = backfills(spool)
         continued = {one.document.continues for one in known}
         for one in known:
             if not one.progress.is_done:
-                locks.enter_context(one.spool.storage.locked(sink_lock(consumer), taken))
+                locks.enter_context(one.spool.storage.locked(sink_lock(consumer), _TAKEN))
             if one.document.number not in continued:  # no sink repeats a micro-batch of one that is
                 spools.append(one.spool)
         yield ReplayedSpools(spools, consumer)
+
+
+_TAKEN = "dead letters cannot be replayed while the sink runs: stop it, and replay again"
 
 
 def _done(spool: Spool, consumer: str) -> int:

@@ -21,7 +21,12 @@ class SparkSinkType(SinkType[C]):
     """What a package registers to be a destination of ``spanner-cdc run``.
 
     A method imports the libraries that it needs, and no module of the package imports them for the checks.
+
+    Attributes:
+        repeats_replay: whether dead letters that are rejected again may be accepted once others are.
     """
+
+    repeats_replay = False
 
     @abstractmethod
     def delivery(self, config: Config, sink: C) -> "Delivery":

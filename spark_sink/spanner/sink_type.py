@@ -13,7 +13,6 @@ from connector.core.column_kinds import type_code
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
-from spark_sink.errors import SinkError
 from spark_sink.sink.omitted_changes import omitted_changes
 from spark_sink.sink.sink_type import SparkSinkType
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 class SpannerSink(SparkSinkType[SpannerConfig]):
     """Another Spanner database."""
 
+    repeats_replay = True
     waits_for_backfill = True
 
     def default_options(self) -> SpannerConfig:
@@ -105,11 +105,10 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         return SpannerDelivery(config, sink)
 
     def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
-        """Later changes of the same rows may have been applied: an older one must not follow them."""
-        raise SinkError(
-            "dead letters of sink spanner cannot be sent again: later changes of their rows may have been applied",
-            hint="`spanner-cdc verify --against` names the rows that differ; write those, then remove the files.",
-        )
+        """Writes their rows as the source has them."""
+        from spark_sink.spanner.replay import replay_into
+
+        return replay_into(config)
 
 
 SINK = SpannerSink(SpannerConfig)

@@ -171,7 +171,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         done = Offset(claimed.epoch, at=claimed.identity)
         check_copy(spool, "what the destination has applied", done, STARTS_OVER)
         position = claimed.position
-        _check_continues(position, manifests[0].epoch)
+        check_continues(position, manifests[0].epoch)
         end = Position(manifests[-1].epoch + 1, 0)
         if position >= end:
             return
@@ -199,7 +199,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
             writer.close()
 
 
-def _check_continues(position: Position, first: int) -> None:
+def check_continues(position: Position, first: int) -> None:
     """Checks that nothing lies between what is applied and what is next.
 
     Raises:

@@ -74,10 +74,10 @@ def record(
 class SpoolMaker:
     """Seals epochs into a spool; ``reopen`` continues one that has epochs."""
 
-    def __init__(self, path: Path | str, *, reopen: bool = False) -> None:
+    def __init__(self, path: Path | str, *, reopen: bool = False, source: SourceName | None = None) -> None:
         self.path = str(path)
         self.spool = Spool.at(path)
-        source = SourceName(project="project", instance="instance", database="d", change_stream="Everything")
+        source = source or SourceName(project="project", instance="instance", database="d", change_stream="Everything")
         exists = reopen and self.spool.latest() > 0
         header = self.spool.header() if exists else initialize(self.spool, source, START, "now", [])
         self.spool_id = header.spool_id

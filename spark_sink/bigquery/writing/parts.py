@@ -21,7 +21,8 @@ from spark_sink.bigquery.tables.table import (
     bigquery_table,
 )
 from spark_sink.bigquery.writing.table_rows import StoppedRows, TableWriter, WrittenRows, row_writer
-from spark_sink.sink.completing.epoch_rows import Completion, EpochRows
+from spark_sink.sink.completing.epoch_rows import EpochRows
+from spark_sink.sink.completing.spanner_rows import Completion
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.row_slices import by_table
 from spark_sink.source.admission import packed

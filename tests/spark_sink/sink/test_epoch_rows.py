@@ -13,7 +13,8 @@ from connector.core.timestamps import format_rfc3339
 from connector.spool.reading import Spool
 from emulator import Emulator, Workload
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.sink.completing.epoch_rows import Completion, EpochRows
+from spark_sink.sink.completing.epoch_rows import EpochRows
+from spark_sink.sink.completing.spanner_rows import Completion
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase, databases, running_emulator
 from tests.integration.workloads import last_commit

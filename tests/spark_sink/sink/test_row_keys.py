@@ -14,8 +14,8 @@ from connector.core.records import ColumnType
 from connector.errors import SpannerCdcError
 from connector.snapshot import reading
 from connector.snapshot.row_block import RowBlock
-from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
 from spark_sink.sink.completing.row_keys import row_key
+from spark_sink.sink.completing.spanner_rows import Completion, SpannerRows
 from spark_sink.sink.completing.whole_rows import Read
 from tests.connector.snapshot.encoded import encoded
 from tests.property.effort import effort

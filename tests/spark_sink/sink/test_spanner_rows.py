@@ -8,7 +8,7 @@ from connector.config import SourceConfig
 from connector.errors import NoSuchTableError, SpannerCdcError, UnreachableError, VersionRetentionError
 from connector.snapshot import reading
 from connector.snapshot.queries import TableQuery
-from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows
+from spark_sink.sink.completing.spanner_rows import Completion, SpannerRows
 from spark_sink.sink.completing.whole_rows import Found, Read
 
 SOURCE = SourceConfig(

@@ -12,7 +12,8 @@ from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from spark_sink.files.plan import file_groups
 from spark_sink.files.writer import FileWriter
-from spark_sink.sink.completing.epoch_rows import Completion, SpannerRows, forget_completed
+from spark_sink.sink.completing.epoch_rows import forget_completed
+from spark_sink.sink.completing.spanner_rows import Completion, SpannerRows
 from spark_sink.sink.completing.whole_rows import Found, Read, decoded
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.destination import destination_at

@@ -1,5 +1,6 @@
 """A spool's epochs, applied to a database without Spark."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Replica:
 
     def rejected(self) -> dict[str, list[str]]:
         """The reasons of the dead letters, by table."""
-        return {
-            file.table: [reason for reason, count in file.reasons.items() for _ in range(count)]
-            for file in self.dead_letters.files()
-        }
+        found: dict[str, list[str]] = {}
+        for file in self.dead_letters.files():
+            found.setdefault(file.table, []).extend(Counter(file.reasons).elements())
+        return found

@@ -15,7 +15,7 @@ from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery.checks import stream_errors
 from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.sink.completing.epoch_rows import SpannerRows
+from spark_sink.sink.completing.spanner_rows import SpannerRows
 from spark_sink.sink.completing.whole_rows import Found, Read, decoded
 from tests.spark_sink.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.bigquery.deliveries.scenarios import MakeScenario, Scenario
