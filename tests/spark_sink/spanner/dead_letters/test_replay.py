@@ -4,18 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from connector.config.loading import load
 from connector.errors import VersionRetentionError
 from connector.spool.consumers import sink_lock
-from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import SinkError
 from spark_sink.sink.completing.spanner_rows import SpannerRows
 from spark_sink.sink.completing.whole_rows import Found
-from spark_sink.spanner.replay import replay_into
 from spark_sink.spanner.source import applied
 from spark_sink.spanner.writing.writer import MOST_CHANGES
 from tests.integration.servers import MakeDatabase
-from tests.spark_sink.spanner.replaying import CHILD, TABLES, Pair
+from tests.spark_sink.spanner.dead_letters.pair import CHILD, TABLES, Pair
 
 WITHOUT_AGE = {
     "googlesql": "CREATE TABLE People (Id INT64 NOT NULL, Name STRING(MAX)) PRIMARY KEY (Id)",
@@ -36,7 +33,8 @@ def pair_of(database: MakeDatabase, folder: Path, *ddl: str, dialect: str = "goo
     """A pair whose destination has these tables."""
     source, replica = database(dialect=dialect), database(dialect=dialect)
     source.run_ddl(*TABLES[dialect])
-    replica.run_ddl(*ddl)
+    if ddl:
+        replica.run_ddl(*ddl)
     return Pair(source, replica, folder, sink)
 
 
@@ -67,15 +65,9 @@ def test_a_table_that_got_its_column_has_the_rows_of_the_source_as_of_its_last_e
     assert len(pair.replica.rejected()["People"]) == rejected
     pair.commit("UPDATE", 4, Name="not applied yet", Age=44)
 
-    refused = pair.replay()
-    assert refused.code == 1
-    accepted = {"rows": b"0 dead letters accepted", "transactions": b"1 dead letter accepted"}[mode]
-    assert refused.out.startswith(accepted + b", 4 rejected again")
-
+    assert pair.replay() == (rejected - 4, 4, 0)
     pair.alter(ADD_AGE[dialect])
-    done = pair.replay()
-    assert done.code == 0, done.err
-    assert done.out == b"4 dead letters accepted, 0 rejected again\n"
+    assert pair.replay() == (4, 0, 0)
     assert pair.people() == [(1, "n1", 1), (2, "later", 22), (4, "n4", 4)]
     assert pair.replica.rejected() == {}
 
@@ -90,8 +82,7 @@ def test_an_update_of_a_row_that_was_not_there_writes_the_whole_row(pair: Pair) 
     pair.seal()
     pair.apply()
     assert pair.people() == []
-    done = pair.replay()
-    assert done.code == 0, done.err
+    assert pair.replay() == (1, 0, 0)
     assert pair.people() == [(1, "before the stream", 11)]
 
 
@@ -107,8 +98,7 @@ def test_a_later_change_that_was_applied_stays(pair: Pair) -> None:
     pair.seal()
     pair.apply()
     assert pair.people() == [(1, "free", 2), (99, "taken", None)]
-    done = pair.replay()
-    assert done.code == 0, done.err
+    assert pair.replay() == (1, 0, 0)
     assert pair.people() == [(1, "free", 2), (99, "taken", None)]
 
 
@@ -123,12 +113,11 @@ def test_a_row_that_was_deleted_is_deleted_once_nothing_holds_it(database: MakeD
     pair.commit("DELETE", 1)
     pair.seal()
     pair.apply()
-    assert pair.replay().code == 1
+    assert pair.replay() == (0, 1, 0)
     pair.sample.database.run_in_transaction(
         lambda transaction: transaction.execute_update("DELETE FROM Own WHERE TRUE")
     )
-    done = pair.replay()
-    assert done.code == 0, done.err
+    assert pair.replay() == (1, 0, 0)
     assert pair.people() == []
 
 
@@ -147,9 +136,7 @@ def test_a_child_is_accepted_in_the_same_replay_as_its_parent(
     pair.apply()
     assert set(pair.replica.rejected()) == {"Children", "People"}
     pair.alter(ADD_AGE["googlesql"])
-    done = pair.replay()
-    assert done.code == 0, done.err
-    assert done.out == b"2 dead letters accepted, 0 rejected again\n"
+    assert pair.replay() == (2, 0, 0)
     assert pair.replica.rows("Children", "Id", "Parent") == [(5, 1)]
 
 
@@ -169,7 +156,7 @@ def test_rows_keep_the_metadata_of_their_last_change(database: MakeDatabase, tmp
     pair.seal()
     pair.apply()
     metadata = pair.replica.rows("People", "Id", "source_commit_timestamp", "source_change_sequence_number")
-    assert pair.replay().code == 0
+    assert pair.replay() == (1, 0, 0)
     assert pair.replica.rows("People", "Id", "source_commit_timestamp", "source_change_sequence_number") == metadata
 
 
@@ -182,10 +169,7 @@ def test_they_wait_for_a_micro_batch_that_the_sink_will_repeat(pair: Pair) -> No
     pair.seal()
     pair.replica.apply(first=2)  # it was killed before its micro-batch was recorded
     pair.alter(TABLES["googlesql"][0])
-    done = pair.replay()
-    assert done.code == 1
-    assert b"1 dead letter accepted, 0 rejected again, 1 not written" in done.out
-    assert b"let the sink finish it" in done.out
+    assert pair.replay() == (1, 0, 1)
     assert pair.people() == [(1, "a", 1)]
 
 
@@ -205,23 +189,29 @@ def test_they_wait_while_a_micro_batch_is_applied_in_part(
     applying = applied(pair.replica.partition(first=2))
     for _ in range({"rows": 2, "transactions": 1}[mode]):  # by rows, the position follows what is reported
         next(applying)
-    applying.close()
-    done = pair.replay()
-    assert b"0 dead letters accepted, 0 rejected again, 1 not written" in done.out
+    del applying  # as if the process had ended
+    assert pair.replay() == (0, 0, 1)
     pair.apply()
-    assert pair.replay().code == 0
+    assert pair.replay() == (1, 0, 0)
     assert pair.people() == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
 
 
-def test_a_replay_is_refused_while_the_sink_runs(pair: Pair) -> None:
-    pair.alter("DROP TABLE People")
+def test_the_command_is_refused_while_the_sink_runs_and_replays_when_it_does_not(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    pair = pair_of(database, tmp_path)
     pair.commit("INSERT", 1, Name="a", Age=1)
     pair.seal()
     pair.apply()
+    pair.alter(TABLES["googlesql"][0])
     with pair.spool.spool.storage.locked(sink_lock("spanner"), "taken"):
-        done = pair.replay()
+        done = pair.command()
     assert done.code != 0
     assert "dead letters cannot be replayed while the sink runs: stop it, and replay again" in done.err
+    done = pair.command()
+    assert done.code == 0, done.err
+    assert done.out == b"1 dead letter accepted, 0 rejected again\n"
+    assert pair.people() == [(1, "a", 1)]
 
 
 def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
@@ -237,12 +227,8 @@ def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
     pair.seal()
     pair.apply()
     monkeypatch.setattr(SpannerRows, "rows", expired)
-    store = pair.replica.dead_letters
-    with (
-        pytest.raises(SinkError, match=r"no longer keeps its rows as of .*Run the sink until it has applied"),
-        replay_into(load(pair.config())) as into,
-    ):
-        replayed(store, store.files(), into, [])
+    with pytest.raises(SinkError, match=r"no longer keeps its rows as of .*Run the sink until it has applied"):
+        pair.replay()
     assert len(pair.replica.rejected()["People"]) == 1
 
 
@@ -254,6 +240,5 @@ def test_a_table_that_the_source_has_dropped_says_so(pair: Pair) -> None:
     pair.commit("INSERT", 5, "Children", columns=CHILD, Parent=1)
     pair.seal()
     pair.apply()
-    done = pair.replay()
-    assert done.code == 1
+    assert pair.replay() == (0, 1, 0)
     assert pair.replica.rejected()["People"] == ["the source has no table People any more: remove this dead letter"]

@@ -8,11 +8,15 @@ from pathlib import Path
 import orjson
 from google.cloud.spanner_v1.keyset import KeySet
 
+from connector.config.loading import load
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from connector.spool import consumers
 from connector.spool.manifest import SourceName
 from emulator import SampleDatabase
+from spark_sink.dead_letters_command import replayed
+from spark_sink.spanner.replay import replay_into
+from spark_sink.spanner.sink_type import SINK
 from tests.integration.commands import Done, configuration, run
 from tests.spark_sink.spanner.applying import Replica
 from tests.spark_sink.spanner.changes import column
@@ -116,8 +120,15 @@ class Pair:
         }
         return configuration(self.folder, self.source, sink=sink, spark={"checkpoint": str(self.folder / "c")})
 
-    def replay(self) -> Done:
-        """Runs the command."""
+    def replay(self) -> tuple[int, int, int]:
+        """Replays all dead letters; returns how many were accepted, rejected again, and not written."""
+        store = self.replica.dead_letters
+        with replay_into(load(self.config())) as into:
+            done = replayed(store, store.files(), into, [], repeats=SINK.repeats_replay)
+        return done.sent, done.refused, done.waiting
+
+    def command(self) -> Done:
+        """The same by the command."""
         return run("dead-letters", "replay", self.config())
 
     def people(self) -> list[tuple[object, ...]]:
