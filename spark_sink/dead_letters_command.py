@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,12 +130,16 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
         _print(f"{store.root}: no dead letters{_of_table(store, config, table) if table is not None else ''}")
         return 0
     kind = spark_sink_type(config)
+    again = (lambda: _files_of(store, config, table)) if kind.repeats_replay else None
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
-        done = replayed(store, files, replay, received, repeats=kind.repeats_replay)
+        done = replayed(store, files, replay, received, again=again)
     if received:
         return _INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
-        _print("dead letters of an unfinished micro-batch were not written: let the sink finish it, and replay again")
+        _print(
+            "dead letters were not written, for the sink has not finished what they are of: run it until it has, stop"
+            " it, and replay again"
+        )
     return 1 if done.refused or done.waiting else 0
 
 
@@ -152,7 +156,7 @@ class Replayed:
     Attributes:
         sent: dead letters that the destination accepted.
         refused: those that it rejected again.
-        waiting: those that were not written, for their micro-batch is not finished.
+        waiting: those that were not written, for the sink has not finished what they are of.
         left: files that were not tried.
     """
 
@@ -168,7 +172,7 @@ def replayed(
     replay: Replay,
     received: Signals,
     *,
-    repeats: bool = False,
+    again: Callable[[], Sequence[DeadLetterFile]] | None = None,
 ) -> Replayed:
     """Writes the dead letters of files in turn, until a signal is received, and prints the result.
 
@@ -177,24 +181,20 @@ def replayed(
         files: the files.
         replay: sends the dead letters.
         received: the signals that were received.
-        repeats: whether rejected ones are sent once more as long as others were accepted, on which they may depend.
+        again: lists the files once more, if dead letters that are rejected may be accepted after others: they are sent
+            again as long as others were accepted.
 
     Raises:
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
     """
-    done = Replayed(left=len(files))
-    there = Counter[str]()
-    for file in files:
-        there[file.table] += file.count
+    replaying = _Replaying(store, files, replay, received)
+    done = replaying.done
     try:
-        with Progress(_log, "replaying dead letters", log.terminal(), there.total()) as progress:
-            rejected = _pass(store, files, replay, done, there, received, progress)
-            before = 0
-            while repeats and rejected and done.sent > before and not received:
-                before, done.refused = done.sent, 0
-                again = [file for file in store.files() if file.path in rejected]
-                done.left = len(again)
-                rejected = _pass(store, again, replay, done, there, received, progress)
+        with Progress(_log, "replaying dead letters", log.terminal(), sum(file.count for file in files)) as progress:
+            rejected, accepted = replaying.send(files, progress), 0
+            while again is not None and rejected and done.sent > accepted and not received:
+                accepted, done.refused = done.sent, 0
+                rejected = replaying.send([file for file in again() if file.path in rejected], progress)
     finally:
         waiting = f", {done.waiting} not written" if done.waiting else ""
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.refused else ""
@@ -204,50 +204,57 @@ def replayed(
     return done
 
 
-def _pass(
-    store: DeadLetters,
-    files: Sequence[DeadLetterFile],
-    replay: Replay,
-    done: Replayed,
-    there: Counter[str],
-    received: Signals,
-    progress: Progress,
-) -> set[str]:
-    """Writes the dead letters of files in turn; returns the files of which some were rejected."""
-    rejected: set[str] = set()
-    tried = done.sent
-    for file in files:
-        if received:
-            break
-        refused = done.refused
-        _send(store, file, replay, done, there)
-        if done.refused > refused:
-            rejected.add(file.path)
-        done.left -= 1
-        tried += file.count
-        progress.show(tried, accepted=done.sent, rejected=done.refused)
-    return rejected
+class _Replaying:
+    """Writes dead letters, file after file, and counts.
 
+    Attributes:
+        done: the result so far.
+    """
 
-def _send(store: DeadLetters, file: DeadLetterFile, replay: Replay, done: Replayed, there: Counter[str]) -> None:
-    """Writes the dead letters of a file; ``there`` counts those of each table that are in the store."""
-    try:
-        rows, _ = store.read(file)
-    except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
-        there[file.table] -= file.count
-        return
-    refused = replay.send(file.name, rows)
-    if refused is None:
-        done.waiting += rows.num_rows
-        return
-    again = dict(refused)
-    kept = sorted(again)
-    done.sent += rows.num_rows - len(kept)
-    done.refused += len(kept)
-    there[file.table] -= rows.num_rows - len(kept)
-    # Before the last of them is removed: without dead letters there is no further replay.
-    replay.tried(rows.column("object")[0].as_py(), left=there[file.table])
-    store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
+    def __init__(self, store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, received: Signals) -> None:
+        self._store = store
+        self._replay = replay
+        self._received = received
+        self._there = Counter[str]()
+        for file in files:
+            self._there[file.table] += file.count
+        self.done = Replayed()
+
+    def send(self, files: Sequence[DeadLetterFile], progress: Progress) -> set[str]:
+        """Writes those of files, until a signal is received; returns the paths of files of which some were rejected."""
+        done, tried = self.done, self.done.sent
+        done.left = len(files)
+        rejected: set[str] = set()
+        for file in files:
+            if self._received:
+                break
+            before = done.refused
+            self._send(file)
+            if done.refused > before:
+                rejected.add(file.path)
+            done.left -= 1
+            tried += file.count
+            progress.show(tried, accepted=done.sent, rejected=done.refused)
+        return rejected
+
+    def _send(self, file: DeadLetterFile) -> None:
+        try:
+            rows, _ = self._store.read(file)
+        except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
+            self._there[file.table] -= file.count
+            return
+        refused = self._replay.send(file.name, rows)
+        if refused is None:
+            self.done.waiting += rows.num_rows
+            return
+        again = dict(refused)
+        kept = sorted(again)
+        self.done.sent += rows.num_rows - len(kept)
+        self.done.refused += len(kept)
+        self._there[file.table] -= rows.num_rows - len(kept)
+        # Before the last of them is removed: without dead letters there is no further replay.
+        self._replay.tried(rows.column("object")[0].as_py(), left=self._there[file.table])
+        self._store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
 
 
 @contextmanager

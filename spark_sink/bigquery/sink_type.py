@@ -99,10 +99,11 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return BigQueryReplica(sink, source, spool)
 
     def owns_dead_letters(self, name: str) -> bool:
-        """All names but those of the file sink."""
+        """All names but those of other sinks."""
         from spark_sink.sink.dead_letter_files import is_of_files
+        from spark_sink.spanner.dead_letter_names import is_of_spanner
 
-        return not is_of_files(name)
+        return not is_of_files(name) and not is_of_spanner(name)
 
 
 SINK = BigQuerySink(BigQueryConfig)

@@ -44,7 +44,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
         SinkError: from the replay, if the destination refuses.
     """
     assert isinstance(config.sink, FilesConfig)
-    spool = replayed_spool(config, is_known=False)
+    spool = replayed_spool(config, must_have_delivered=False)
     with held(spool, config) as spools:
         yield _FileReplay(config, config.sink, spool, spools)
 

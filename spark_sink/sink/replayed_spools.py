@@ -25,12 +25,18 @@ class ReplayedSpools:
     Args:
         spools: the change stream's, then those of its backfills.
         consumer: the sink's name.
+        continued: those of backfills that others continue.
     """
 
-    def __init__(self, spools: Sequence[Spool], consumer: str) -> None:
+    def __init__(self, spools: Sequence[Spool], consumer: str, continued: Sequence[Spool] = ()) -> None:
         self._spools = spools
+        self._ids = {spool.header().spool_id for spool in (*spools, *continued)}
         self._consumer = consumer
         self._done: Mapping[str, int] = {spool.header().spool_id: _done(spool, consumer) for spool in spools}
+
+    def has(self, name: str) -> bool:
+        """Whether the dead letters in a file of that name are of one of the spools."""
+        return name.partition("_")[0] in self._ids
 
     def will_repeat(self, name: str, rows: pa.RecordBatch) -> bool:
         """Whether the sink will repeat the micro-batch of the dead letters in a file of that name."""
@@ -45,12 +51,12 @@ class ReplayedSpools:
                 write_report(spool, self._consumer, report.without(table))
 
 
-def replayed_spool(config: Config, *, is_known: bool = True) -> Spool:
+def replayed_spool(config: Config, *, must_have_delivered: bool = True) -> Spool:
     """The spool of the change stream whose dead letters are sent again.
 
     Args:
         config: the sink's configuration.
-        is_known: whether the sink must have delivered from it.
+        must_have_delivered: whether the sink must have delivered from it.
 
     Raises:
         SpoolError: there is no spool, or the sink has never delivered from it.
@@ -63,7 +69,7 @@ def replayed_spool(config: Config, *, is_known: bool = True) -> Spool:
         raise SpoolError(
             f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
         ) from None
-    if is_known and find(spool, config.sink.name) is None:
+    if must_have_delivered and find(spool, config.sink.name) is None:
         raise SpoolError(
             f"the spool at {spool.path} does not know how far the sink has come",
             hint="Run the sink with it before replaying dead letters.",
@@ -87,15 +93,15 @@ def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
     consumer = config.sink.name
     with ExitStack() as locks:
         locks.enter_context(spool.storage.locked(sink_lock(consumer), _TAKEN))
-        spools = [spool]
+        spools, ended = [spool], list[Spool]()
         known = backfills(spool)
         continued = {one.document.continues for one in known}
         for one in known:
             if not one.progress.is_done:
                 locks.enter_context(one.spool.storage.locked(sink_lock(consumer), _TAKEN))
-            if one.document.number not in continued:  # no sink repeats a micro-batch of one that is
-                spools.append(one.spool)
-        yield ReplayedSpools(spools, consumer)
+            # No sink repeats a micro-batch of one that is continued.
+            (ended if one.document.number in continued else spools).append(one.spool)
+        yield ReplayedSpools(spools, consumer, ended)
 
 
 _TAKEN = "dead letters cannot be replayed while the sink runs: stop it, and replay again"

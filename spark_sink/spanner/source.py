@@ -4,12 +4,9 @@ One task, because the order of tables and of transactions is one: it commits sev
 micro-batch that is repeated begins where the bookkeeping row says.
 """
 
-import asyncio
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from uuid import uuid4
 
 import orjson
 import pyarrow as pa
@@ -18,7 +15,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.errors import SpoolError
-from connector.spanner.blocking import BlockingClient
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
@@ -32,10 +28,10 @@ from spark_sink.source.spool_copies import check_copy
 from spark_sink.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.spanner.changes import EventsByPlace, changes_of
 from spark_sink.spanner.config import Applying, Target
-from spark_sink.spanner.destination_tables import EMULATOR_HOST, destination_at
+from spark_sink.spanner.connection import connected
+from spark_sink.spanner.dead_letter_names import dead_letter_name
 from spark_sink.spanner.writing.planning import Planner
-from spark_sink.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE, Progress, select_of
-from spark_sink.spanner.writing.transactions import Transactions
+from spark_sink.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
 from spark_sink.spanner.writing.units import Position, units
 from spark_sink.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
 
@@ -156,15 +152,9 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         SpannerCdcError: the destination, the spool or the dead letters refuse.
     """
     spool = Spool.at(partition.spool)
-    emulator_host = os.environ.get(EMULATOR_HOST)
-    found = asyncio.run(destination_at(partition.place.target, emulator_host))
-    sink = f"{spool.header().spool_id}/{partition.consumer}"
-    select, parameters = select_of(found.dialect.name, sink)
-    client = BlockingClient(partition.place.target, emulator_host)
-    with Transactions(client, partition.place.tag, select, parameters) as transactions:
-        manifests = partition.manifests
-        identities = {manifest.epoch: manifest.identity for manifest in manifests}
-        progress = Progress(transactions, sink, uuid4().hex, identities)
+    place, manifests = partition.place, partition.manifests
+    identities = {manifest.epoch: manifest.identity for manifest in manifests}
+    with connected(place.target, place.tag, spool, partition.consumer, identities) as (there, progress):
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""
         claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
@@ -177,9 +167,9 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
             return
         known = KnownTables(spool)
         keys = {name: known.newest(name).primary_keys for name in known.names()}
-        dead_letters, events = DeadLetters(partition.place.dead_letters), EventsByPlace(spool, manifests)
+        dead_letters, events = DeadLetters(place.dead_letters), EventsByPlace(spool, manifests)
         mode = partition.applying.mode
-        writer = UnitWriter(Planner(partition.applying, found.tables, keys), progress, partition.applying)
+        writer = UnitWriter(Planner(partition.applying, there.tables, keys), progress, partition.applying)
         try:
             at = position
             for unit in units(
@@ -190,7 +180,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
                 most_bytes=MOST_BYTES[mode],
             ):
                 for written in writer.write(unit):
-                    _put(dead_letters, f"{spool.header().spool_id}_{partition.consumer}", events, written.rejected)
+                    _put(dead_letters, spool, partition.consumer, events, written.rejected)
                     yield written
                 at = unit.end
             if at != end:
@@ -213,13 +203,16 @@ def check_continues(position: Position, first: int) -> None:
         )
 
 
-def _put(dead_letters: DeadLetters, sink: str, events: EventsByPlace, rejected: list[Rejection]) -> None:
+def _put(
+    dead_letters: DeadLetters, spool: Spool, consumer: str, events: EventsByPlace, rejected: list[Rejection]
+) -> None:
     """Writes rejected changes as dead letters, under names that a repeated micro-batch writes again."""
     ordered = sorted(rejected, key=lambda one: (one.change.table, one.change.at))
     for (table, epoch), found in groupby(ordered, key=lambda one: (one.change.table, one.change.at[0])):
         held = list(found)
         rows = events.at(epoch, [one.change.at[1] for one in held])
-        dead_letters.put(table, f"{sink}_{epoch}_{held[0].change.at[1]}", rows, [one.why for one in held])
+        name = dead_letter_name(spool, consumer, epoch, held[0].change.at[1])
+        dead_letters.put(table, name, rows, [one.why for one in held])
 
 
 def _rows(written: Written) -> Iterator[dict[str, object]]:

@@ -144,6 +144,6 @@ class SpannerRows:
         if rows and all(row_key(orjson.loads(key), read.key_columns, kinds) not in rows for key in keys):
             raise SinkError(
                 f"rows of table {read.table} were read by their keys, and none has a key that was requested",
-                hint="Report this with the types of the table's key; without source.complete_rows nothing is read.",
+                hint="Report this with the types of the table's key.",
             )
         return rows

@@ -16,7 +16,6 @@ from connector.spool.manifest import SourceName
 from emulator import SampleDatabase
 from spark_sink.dead_letters_command import replayed
 from spark_sink.spanner.replay import replay_into
-from spark_sink.spanner.sink_type import SINK
 from tests.integration.commands import Done, configuration, run
 from tests.spark_sink.spanner.applying import Replica
 from tests.spark_sink.spanner.changes import column
@@ -124,12 +123,12 @@ class Pair:
         """Replays all dead letters; returns how many were accepted, rejected again, and not written."""
         store = self.replica.dead_letters
         with replay_into(load(self.config())) as into:
-            done = replayed(store, store.files(), into, [], repeats=SINK.repeats_replay)
+            done = replayed(store, store.files(), into, [], again=store.files)
         return done.sent, done.refused, done.waiting
 
-    def command(self) -> Done:
+    def command(self, *options: str) -> Done:
         """The same by the command."""
-        return run("dead-letters", "replay", self.config())
+        return run("dead-letters", "replay", self.config(), *options)
 
     def people(self) -> list[tuple[object, ...]]:
         """The rows of the destination's table."""

@@ -230,15 +230,3 @@ def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
     with pytest.raises(SinkError, match=r"no longer keeps its rows as of .*Run the sink until it has applied"):
         pair.replay()
     assert len(pair.replica.rejected()["People"]) == 1
-
-
-def test_a_table_that_the_source_has_dropped_says_so(pair: Pair) -> None:
-    pair.alter("DROP TABLE People")
-    pair.commit("INSERT", 1, Name="a", Age=1)
-    pair.seal()
-    pair.source.run_ddl("ALTER CHANGE STREAM Everything SET FOR Children", "DROP TABLE People")
-    pair.commit("INSERT", 5, "Children", columns=CHILD, Parent=1)
-    pair.seal()
-    pair.apply()
-    assert pair.replay() == (0, 1, 0)
-    assert pair.replica.rejected()["People"] == ["the source has no table People any more: remove this dead letter"]
