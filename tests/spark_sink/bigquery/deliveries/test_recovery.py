@@ -219,7 +219,7 @@ def test_a_replay_without_the_dead_letters_spool_is_one_line_and_leaves_all_as_i
     with pytest.raises(SpoolError, match="does not know how far the sink has come"):
         replay(one, spool)
     elsewhere = one.model_copy(update={"spool": SpoolConfig(path=str(tmp_path / "elsewhere"))})
-    with pytest.raises(SpoolError, match=r"there is no spool at .*elsewhere\. Set spool\.path to the spool of"):
+    with pytest.raises(SpoolError, match=r"there is no spool at .*elsewhere\. Set spool\.path to the spool that"):
         replay(elsewhere, spool)
     assert not (tmp_path / "elsewhere").exists()
 

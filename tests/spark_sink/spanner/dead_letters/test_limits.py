@@ -62,7 +62,7 @@ def test_those_of_another_spool_stay(pair: Pair) -> None:
 
 
 def test_they_wait_while_a_backfill_is_later_than_the_last_epoch(pair: Pair) -> None:
-    """It may have brought what the stream lacks, after a gap, say."""
+    """Its rows may hold what the stream lacks, after a gap, say."""
     rejected_row(pair)
     spool = pair.spool.spool
     watermark = spool.manifest(spool.latest()).watermark_high
@@ -86,7 +86,7 @@ def test_a_stream_that_skips_transactions_is_refused(pair: Pair) -> None:
         pass
 
 
-def test_a_sink_that_has_applied_nothing_is_told_to_run(pair: Pair) -> None:
+def test_a_replay_before_the_first_applied_change_says_so(pair: Pair) -> None:
     pair.commit("INSERT", 1, Name="a", Age=1)
     pair.seal()
     consumers.register(pair.spool.spool, "spanner", now=1)
