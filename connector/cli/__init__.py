@@ -5,45 +5,58 @@ Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
 
 import click
 
 from connector import log
 from connector.cli.common import INTERRUPTED, fail
-from connector.cli.proof import audit_command, verify_command
-from connector.cli.self_test import self_test_command
-from connector.cli.service import backfill_command, check_command, read_command, run_command
-from connector.cli.spool import dead_letters_group, spool_command
-from connector.cli.states import pause_command, resume_command, status_command
-from connector.cli.stream import discover_command, serve_command, tail_command
 from connector.process import collect_rarely
 
+_MODULES = {
+    "tail": "stream:tail_command",
+    "serve": "stream:serve_command",
+    "discover": "stream:discover_command",
+    "read": "service:read_command",
+    "run": "service:run_command",
+    "backfill": "service:backfill_command",
+    "check": "service:check_command",
+    "audit": "proof:audit_command",
+    "verify": "proof:verify_command",
+    "self-test": "self_test:self_test_command",
+    "spool": "spool:spool_command",
+    "status": "states:status_command",
+    "pause": "states:pause_command",
+    "resume": "states:resume_command",
+    "dead-letters": "dead_letters:dead_letters_group",
+}
+"""Where each command is: a module of this package, and its name there."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """Loads the module of a command when it is run: what reads Spanner takes a second of processor time to load."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the help."""
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        del ctx
+        module, _, name = _MODULES.get(cmd_name, "").partition(":")
+        if not module:
+            return None
+        command = getattr(import_module(f"connector.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="spanner-cdc-spark")
 def cli() -> None:
     """Cloud Spanner change streams as transaction-complete, commit-ordered events."""
-
-
-for _command in (
-    tail_command,
-    serve_command,
-    discover_command,
-    read_command,
-    run_command,
-    backfill_command,
-    check_command,
-    audit_command,
-    verify_command,
-    self_test_command,
-    spool_command,
-    status_command,
-    pause_command,
-    resume_command,
-    dead_letters_group,
-):
-    cli.add_command(_command)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

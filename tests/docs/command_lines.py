@@ -15,10 +15,11 @@ def unknown(line: str) -> list[str]:
         if words[0].startswith("-"):
             break
         names = words[0].replace("\\", "").split("|")
-        missing = [name for name in names if name not in command.commands]
+        found = {name: command.get_command(click.Context(command), name) for name in names}
+        missing = [name for name, one in found.items() if one is None]
         if missing:
             return missing
-        command, words = command.commands[names[0]], words[1:]
+        command, words = found[names[0]] or command, words[1:]
     options = {name for option in (*command.params, *cli.params) for name in (*option.opts, *option.secondary_opts)} | {
         "--help"
     }

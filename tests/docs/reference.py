@@ -66,7 +66,10 @@ def commands() -> str:
         _MADE,
         _OF_COMMANDS,
     ]
-    for name, command in cli.commands.items():
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
         parts += _command(f"spanner-cdc {name}", command)
     return "\n".join(parts)
 

@@ -1,0 +1,36 @@
+"""The command ``dead-letters``, which runs in a process of its own: the connector imports no sink."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from connector.cli.common import Common, common_options
+from connector.commands import dead_letters
+
+
+@click.group("dead-letters")
+def dead_letters_group() -> None:
+    """Lists and replays events that the destination rejected."""
+
+
+@dead_letters_group.command("list")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@common_options
+def list_dead_letters_command(*, common: Common, config: Path, as_json: bool) -> None:
+    """Counts the dead letters of CONFIG's sink, by table and reason."""
+    sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else []), verbose=common.verbose))
+
+
+@dead_letters_group.command("replay")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--table", help="Only dead letters of this table.")
+@common_options
+def replay_dead_letters_command(*, common: Common, config: Path, table: str | None) -> None:
+    """Writes the dead letters of CONFIG's sink again.
+
+    Those that are rejected again are kept, and the exit code is 1.
+    """
+    selected = [f"--table={table}"] if table is not None else []
+    sys.exit(dead_letters.run(config, "replay", *selected, verbose=common.verbose))
