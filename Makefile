@@ -35,7 +35,7 @@ endif
 
 test: lint $(VENV)/spark-classes.jsa
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=3 test-spark-sessions test-rest test-spark-services test-commands test-spark-databases test-random \
+	@$(MAKE) --no-print-directory --jobs=4 test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases \
 	  $(ALSO) test-snippets
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
@@ -59,21 +59,23 @@ test-commands:
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 test-random:
-	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.35) $(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.25) $(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 # Delta and Iceberg, on the newest PySpark that both have a library for; Spark takes the libraries from Maven Central. Parquet is tested with
-# the rest, on the newest PySpark.
+# the rest, on the newest PySpark. All but PySpark is taken from the tests' own environment.
 LAKEHOUSE := $(VENV)/lakehouse
 
 test-lakehouse: $(LAKEHOUSE)/.installed
 	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/tables >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
-$(LAKEHOUSE)/.installed: pyproject.toml
+$(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
 	@$(PYTHON) -m venv --clear $(LAKEHOUSE)
-	@$(LAKEHOUSE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==4.1.*"
+	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" >"$$($(LAKEHOUSE)/bin/python -c "$$packages")/tests.pth"
+	@$(LAKEHOUSE)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "pyspark==4.1.*"
 	@touch $@
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
@@ -94,7 +96,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
-	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
+	@$(OLDEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
 
 # The source's tests on every PySpark that it supports: VERSIONS="4.1" for one. CI runs the newest, and parts on the oldest.
@@ -104,7 +106,7 @@ test-spark-versions: setup
 	@set -e; for version in $(VERSIONS); do \
 	  venv=$(VENV)/pyspark-$$version; \
 	  [ -e $$venv/.installed ] || { echo "Installing PySpark $$version..."; $(PYTHON) -m venv --clear $$venv; \
-	    $$venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
+	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
 	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
@@ -113,7 +115,7 @@ test-spark-versions: setup
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
-	@$(SNIPPETS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
+	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
 	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
 
 lint: setup
@@ -161,11 +163,11 @@ $(VENV)/.installed: pyproject.toml
 	  { echo "Python 3.11 or newer is needed: run make PYTHON=python3.11 (this is $$($(PYTHON) --version))."; exit 1; }
 	@echo "Installing into $(VENV) (a minute or two the first time)..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	@$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]" && touch $@ || \
+	@$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[bench]" && touch $@ || \
 	  echo "matplotlib could not be installed: there will be no plot"
 
 clean:

@@ -29,7 +29,7 @@ def decoders_pass_their_tests(backend: str, **effort: str) -> None:
 
 
 def test_decoders_pass_their_tests_with_the_python_backend_of_protobuf() -> None:
-    decoders_pass_their_tests("python", PROPERTY_SHARE="0.1", DAMAGED_SEEDS="60")
+    decoders_pass_their_tests("python", PROPERTY_SHARE="0.06", DAMAGED_SEEDS="40")
 
 
 @pytest.mark.slow
