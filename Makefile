@@ -35,7 +35,7 @@ endif
 
 test: lint $(VENV)/spark-classes.jsa
 	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=4 test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases \
+	@$(MAKE) --no-print-directory --jobs=3 test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases \
 	  $(ALSO) test-snippets
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 

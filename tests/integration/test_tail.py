@@ -100,7 +100,7 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
     workload = Workload(sample, seed=3)
     workload.run(seconds=4, rate=40)  # the offset counts from when the command has started, some time later
     offset = (time.time_ns() - began) // 1_000_000
-    end = time.time_ns() + 15 * 10**9  # time enough to start the command on a busy machine
+    end = time.time_ns() + 30 * 10**9  # time enough to start the command on a busy machine
     wanted = ("Singers", "sales.*")
     with Background(
         "tail",
