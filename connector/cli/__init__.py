@@ -14,43 +14,52 @@ from connector import log
 from connector.cli.common import INTERRUPTED, fail
 from connector.process import collect_rarely
 
-_MODULES = {
-    "tail": "stream:tail_command",
-    "serve": "stream:serve_command",
-    "discover": "stream:discover_command",
-    "read": "service:read_command",
-    "run": "service:run_command",
-    "backfill": "service:backfill_command",
-    "check": "service:check_command",
-    "audit": "proof:audit_command",
-    "verify": "proof:verify_command",
-    "self-test": "self_test:self_test_command",
-    "spool": "spool:spool_command",
-    "status": "states:status_command",
-    "pause": "states:pause_command",
-    "resume": "states:resume_command",
-    "dead-letters": "dead_letters:dead_letters_group",
+_COMMANDS = {
+    "tail": ("stream:tail_command", "Prints events as JSON lines on stdout, in commit order."),
+    "serve": ("stream:serve_command", "Gives OpenCDC records to a pipeline of Conduit, as its plugin."),
+    "discover": ("stream:discover_command", "Lists the change streams of a database."),
+    "read": ("service:read_command", "Runs the daemon: reads a change stream into its spool."),
+    "run": ("service:run_command", "Runs the daemon and the Spark sink as one service."),
+    "backfill": ("service:backfill_command", "Delivers every row of the tables as of one timestamp."),
+    "check": ("service:check_command", "Checks a configuration and all that it points at."),
+    "audit": ("proof:audit_command", "Compares a spool with its change stream."),
+    "verify": ("proof:verify_command", "Compares a destination with Spanner."),
+    "self-test": ("self_test:self_test_command", "Tries everything on a real Spanner, and deletes what it made."),
+    "spool": ("spool:spool_command", "Describes a spool: its epochs, gaps and consumers."),
+    "status": ("states:status_command", "Shows how replication is, why, and what to do."),
+    "pause": ("states:pause_command", "Pauses a stream after what is complete has been delivered."),
+    "resume": ("states:resume_command", "Resumes a paused stream from its last epoch."),
+    "dead-letters": ("dead_letters:dead_letters_group", "Lists and replays events that the destination rejected."),
 }
-"""Where each command is: a module of this package, and its name there."""
+"""Where each command is: a module of this package and its name there; and its line in the help of ``spanner-cdc``."""
 
 
 class Commands(click.Group):
-    """Loads the module of a command when it is run: what reads Spanner takes a second of processor time to load."""
+    """Loads the module of a command when it is run: what reads Spanner takes a second of processor time to load.
+
+    The list of commands in the help is made of their lines here, so that the help loads none of them.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in the order of the help."""
         del ctx
-        return list(_MODULES)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None."""
         del ctx
-        module, _, name = _MODULES.get(cmd_name, "").partition(":")
-        if not module:
+        if cmd_name not in _COMMANDS:
             return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"connector.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands; click's own would load every command for its line."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
