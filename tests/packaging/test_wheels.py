@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.docs.pages import LINK
-from tests.house.project import files
+from tests.house.project import ROOT, files
 from tests.packaging.wheels import build, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no wheel can be built: {why_not()}")
@@ -102,6 +102,13 @@ def test_a_program_with_both_wheels_reads_the_scripted_server_outside_of_the_clo
     file, code, events, errors, committed = json.loads(python(wheels, READ, paths=(wheels.testing, wheels.service)))
     assert Path(file).is_relative_to(wheels.testing)
     assert (code, events) == (0, committed), errors
+
+
+@pytest.mark.parametrize("which", ["service", "testing"])
+def test_a_wheel_names_its_license_and_holds_the_text(wheels: Wheels, which: str) -> None:
+    (path,) = getattr(wheels, which).glob("*.dist-info/METADATA")
+    assert Parser().parsestr(path.read_text())["License-Expression"] == "Apache-2.0"
+    assert path.with_name("licenses").joinpath("LICENSE").read_text() == ROOT.joinpath("LICENSE").read_text()
 
 
 @pytest.mark.parametrize("which", ["service", "testing"])

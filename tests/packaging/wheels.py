@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.house.project import ROOT, files
 
 FOLDERS = ("connector", "docs", "emulator", "spark_sink")
-PROJECTS = ("pyproject.toml", "testing/README.md", "testing/pyproject.toml")
+PROJECTS = ("LICENSE", "pyproject.toml", "testing/LICENSE", "testing/README.md", "testing/pyproject.toml")
 
 
 def why_not() -> str | None:
