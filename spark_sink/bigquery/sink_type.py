@@ -1,5 +1,6 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from connector.config.replicas import Replica
     from spark_sink.sink.dead_letters import Replay
     from spark_sink.sink.delivery import Delivery
+
+_FILE_NAME = re.compile(r"[0-9a-f]+_\d+(_\d+|_[0-9a-f]{16})*")
+"""Matches the names of its files of dead letters."""
 
 _DEFAULT_OPTIONS = BigQueryConfig(type="bigquery", dataset="dataset")
 _BY_DEFAULT = _DEFAULT_OPTIONS.table_options()
@@ -99,11 +103,8 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return BigQueryReplica(sink, source, spool)
 
     def owns_dead_letters(self, name: str) -> bool:
-        """All names but those of other sinks."""
-        from spark_sink.sink.dead_letter_files import is_of_files
-        from spark_sink.spanner.dead_letter_names import is_of_spanner
-
-        return not is_of_files(name) and not is_of_spanner(name)
+        """Also names without the type: the spool's id and numbers, one of which may be an attempt's random one."""
+        return super().owns_dead_letters(name) or _FILE_NAME.fullmatch(name) is not None
 
 
 SINK = BigQuerySink(BigQueryConfig)

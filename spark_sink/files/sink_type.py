@@ -95,11 +95,5 @@ class FilesSink(SparkSinkType[FilesConfig]):
 
         return FilesReplica(sink, spool)
 
-    def owns_dead_letters(self, name: str) -> bool:
-        """By the form of the names."""
-        from spark_sink.sink.dead_letter_files import is_of_files
-
-        return is_of_files(name)
-
 
 SINK = FilesSink(FilesConfig)

@@ -4,7 +4,6 @@ The names of their files depend only on the spool and on the group's first epoch
 micro-batch that is repeated writes the same dead letters. Many of them are split into files of a few megabytes.
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -13,17 +12,10 @@ import pyarrow as pa
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.sink.row_encoding import EncodingResult
 
-_NAME = re.compile(r"[0-9a-f]+_files_(\d+)_\d+")
-
 
 def dead_letter_prefix(spool_id: str, first_epoch: int) -> str:
     """What the names of a group's files of dead letters begin with, before an underscore; unique to this sink."""
     return f"{spool_id}_files_{first_epoch}"
-
-
-def is_of_files(name: str) -> bool:
-    """Whether a file of that name holds dead letters of the file sink."""
-    return _NAME.fullmatch(name) is not None
 
 
 def discard_others(store: DeadLetters, spool_id: str, first_epochs: Collection[int], names: Collection[str]) -> None:

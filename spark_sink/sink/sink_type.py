@@ -1,9 +1,10 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from connector.config.loading import Config
 from connector.config.sections import SparkConfig
@@ -54,8 +55,14 @@ class SparkSinkType(SinkType[C]):
         return sink
 
     def owns_dead_letters(self, name: str) -> bool:
-        """Whether a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there."""
-        return True
+        """Whether a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there.
+
+        By default the names are the spool's id, the type, by choice a dot and the sink's name, and numbers, joined by
+        underscores: ``0123abcd_files_7_0``.
+        """
+        field = self.config_type.model_fields["type"]
+        kind = str(next(iter(get_args(field.annotation)), field.default))  # Literal["sqlite"]
+        return re.fullmatch(rf"[0-9a-f]+_{re.escape(kind)}(\..+)?(_\d+)+", name) is not None
 
 
 def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":

@@ -110,11 +110,5 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
 
         return replay_into(config)
 
-    def owns_dead_letters(self, name: str) -> bool:
-        """By the form of the names."""
-        from spark_sink.spanner.dead_letter_names import is_of_spanner
-
-        return is_of_spanner(name)
-
 
 SINK = SpannerSink(SpannerConfig)

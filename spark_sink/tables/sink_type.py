@@ -97,9 +97,5 @@ class TablesSink(SparkSinkType[TablesConfig]):
         """There are none."""
         raise SinkError("sink tables has no dead letters: a row that it cannot write stops it")
 
-    def owns_dead_letters(self, name: str) -> bool:
-        """There are none."""
-        return False
-
 
 SINK = TablesSink(TablesConfig)

@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
     table = tmp_path / "dead-letters/Singers"
     table.mkdir(parents=True)
     for name in "ab":
-        (table / f"{name}.jsonl").write_text(json.dumps(DEAD_LETTER) + "\n")
+        (table / f"0{name}_7_0_1.jsonl").write_text(json.dumps(DEAD_LETTER) + "\n")
     configure(tmp_path, type="bigquery", dataset="x")
     return tmp_path
 
@@ -92,7 +92,7 @@ def test_dead_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) 
         "",
     )
     (folder / "refuse").unlink()
-    assert files(folder) == ["a.jsonl", "b.jsonl"]
+    assert files(folder) == ["0a_7_0_1.jsonl", "0b_7_0_1.jsonl"]
     assert ran(folder, "replay", "--table", "Singers", "--verbose", "--log-format", "json") == (
         0,
         "2 dead letters accepted, 0 rejected again\n",
@@ -128,4 +128,4 @@ def test_a_signal_is_passed_on_and_the_current_file_is_finished(folder: Path) ->
         "1 dead letter accepted, 0 rejected again\n1 file not replayed\n",
         "",
     )
-    assert files(folder) == ["b.jsonl"]
+    assert files(folder) == ["0b_7_0_1.jsonl"]

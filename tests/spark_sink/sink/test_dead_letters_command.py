@@ -108,9 +108,9 @@ def test_a_store_without_dead_letters_says_so(root: str, config: str, capsys: py
 def test_dead_letters_are_counted_by_table_and_reason(
     root: str, letters: DeadLetters, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "1", 1, 2, reason="no such\ncolumn\x1b[2J")
-    letters.put("Singers", "2", rows_of(3, 4, 5), ["too large", "too large", "no such\ncolumn\x1b[2J"])
-    put(letters, "1", 6, table="sales.Albums")
+    put(letters, "0f_1_0", 1, 2, reason="no such\ncolumn\x1b[2J")
+    letters.put("Singers", "0f_2_0", rows_of(3, 4, 5), ["too large", "too large", "no such\ncolumn\x1b[2J"])
+    put(letters, "0f_1_0", 6, table="sales.Albums")
     assert main(["list", config]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{root}: 6 dead letters in 3 files",
@@ -127,7 +127,7 @@ def test_dead_letters_are_counted_by_table_and_reason(
 
 
 def test_dead_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
-    put(DeadLetters(f"{bucket}/letters"), "1", 1)
+    put(DeadLetters(f"{bucket}/letters"), "0f_1_0", 1)
     # The endpoint is BigQuery's: Cloud Storage has its own.
     config = configured(
         tmp_path,
@@ -147,8 +147,8 @@ def test_dead_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys
 def test_dead_letters_that_were_replayed_are_gone(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "b", 1, 2)
-    put(letters, "a", 3)
+    put(letters, "0b_1_0", 1, 2)
+    put(letters, "0a_1_0", 3)
     assert main(["replay", config]) == 0
     assert capsys.readouterr().out == "3 dead letters accepted, 0 rejected again\n"
     assert bigquery.sent == [[payload(1), payload(2)], [payload(3)]]
@@ -158,9 +158,9 @@ def test_dead_letters_that_were_replayed_are_gone(
 def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "1", 1, 2, 3, 4)
-    put(letters, "2", 5)
-    put(letters, "3", 6)
+    put(letters, "0f_1_0", 1, 2, 3, 4)
+    put(letters, "0f_2_0", 5)
+    put(letters, "0f_3_0", 6)
     bigquery.refused = {payload(1), payload(3), payload(5)}
     assert main(["replay", config]) == 1
     assert (
@@ -168,9 +168,9 @@ def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
         == "3 dead letters accepted, 3 rejected again (`spanner-cdc dead-letters list` has the reasons)\n"
     )
     assert left(letters) == [
-        ("Singers/1.jsonl", 1, "again"),
-        ("Singers/1.jsonl", 3, "again"),
-        ("Singers/2.jsonl", 5, "again"),
+        ("Singers/0f_1_0.jsonl", 1, "again"),
+        ("Singers/0f_1_0.jsonl", 3, "again"),
+        ("Singers/0f_2_0.jsonl", 5, "again"),
     ]
     bigquery.refused.clear()
     assert main(["replay", config]) == 0
@@ -180,11 +180,11 @@ def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
 def test_one_tables_dead_letters_are_replayed_alone(
     letters: DeadLetters, config: str, bigquery: BigQuery, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "1", 1)
-    put(letters, "1", 2, table="Albums")
+    put(letters, "0f_1_0", 1)
+    put(letters, "0f_1_0", 2, table="Albums")
     assert main(["replay", config, "--table", "Albums"]) == 0
     assert bigquery.sent == [[payload(2)]]
-    assert left(letters) == [("Singers/1.jsonl", 1, "too large")]
+    assert left(letters) == [("Singers/0f_1_0.jsonl", 1, "too large")]
     capsys.readouterr()
     assert main(["replay", config, "--table", "Albums"]) == 0
     assert capsys.readouterr().out == f"{root}: no dead letters of table Albums, but of Singers\n"
@@ -193,8 +193,8 @@ def test_one_tables_dead_letters_are_replayed_alone(
 def test_a_replay_that_breaks_off_loses_nothing_and_reports_what_it_did(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "1", 1)
-    put(letters, "2", 2, 3)
+    put(letters, "0f_1_0", 1)
+    put(letters, "0f_2_0", 2, 3)
 
     def refuse() -> None:
         if len(bigquery.sent) == 2:
@@ -211,7 +211,7 @@ def test_a_replay_that_breaks_off_loses_nothing_and_reports_what_it_did(
 def test_a_replay_that_is_killed_after_it_sent_a_file_sends_it_again(
     letters: DeadLetters, config: str, bigquery: BigQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(letters, "1", 1, 2)
+    put(letters, "0f_1_0", 1, 2)
 
     def die(*_: object) -> None:
         raise SystemExit
@@ -229,13 +229,13 @@ def test_a_replay_that_is_killed_after_it_sent_a_file_sends_it_again(
 def test_dead_letters_that_the_sink_adds_meanwhile_are_left_for_the_next_replay(
     letters: DeadLetters, config: str, bigquery: BigQuery
 ) -> None:
-    put(letters, "1", 1)
-    put(letters, "2", 2)
+    put(letters, "0f_1_0", 1)
+    put(letters, "0f_2_0", 2)
 
     def add() -> None:
-        put(letters, "1", 1, 3)  # the micro-batch is done again, and more is refused
-        put(letters, "2", 2, 4)
-        put(letters, "3", 5)
+        put(letters, "0f_1_0", 1, 3)  # the micro-batch is done again, and more is refused
+        put(letters, "0f_2_0", 2, 4)
+        put(letters, "0f_3_0", 5)
         bigquery.then = lambda: None
 
     bigquery.then = add
@@ -255,8 +255,8 @@ def test_a_signal_lets_the_file_under_way_finish(
     number: signal.Signals,
     code: int,
 ) -> None:
-    put(letters, "1", 1)
-    put(letters, "2", 2)
+    put(letters, "0f_1_0", 1)
+    put(letters, "0f_2_0", 2)
     before = signal.getsignal(number)
     bigquery.then = lambda: os.kill(os.getpid(), number)
     assert main(["replay", config]) == code
@@ -276,7 +276,7 @@ def test_a_configuration_that_is_not_there_is_refused(tmp_path: Path, capsys: py
 def test_an_internal_error_is_one_line_without_values(
     letters: DeadLetters, config: str, bigquery: BigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(letters, "1", 1)
+    put(letters, "0f_1_0", 1)
 
     def fail() -> None:
         raise KeyError(SECRET)
@@ -294,7 +294,7 @@ def test_an_internal_error_is_one_line_without_values(
 def test_an_answer_that_is_no_index_removes_nothing(
     letters: DeadLetters, config: str, bigquery: BigQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(letters, "1", 1)
+    put(letters, "0f_1_0", 1)
     monkeypatch.setattr(bigquery, "send", lambda _: [(1, "too far")])
     assert main(["replay", config]) == 1
     assert len(left(letters)) == 1

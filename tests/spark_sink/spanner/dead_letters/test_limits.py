@@ -10,13 +10,10 @@ from connector.config.loading import load
 from connector.core.records import Mod
 from connector.errors import SpoolError
 from connector.spool import consumers
-from spark_sink.bigquery.sink_type import SINK as BIGQUERY
 from spark_sink.errors import SinkError
-from spark_sink.files.sink_type import SINK as FILES
 from spark_sink.spanner.changes import EventsByPlace
 from spark_sink.spanner.dead_letter_names import dead_letter_name
 from spark_sink.spanner.replay import replay_into
-from spark_sink.spanner.sink_type import SINK
 from tests.connector.backfill.builders import recorded
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.spanner.changes import column
@@ -39,18 +36,6 @@ def rejected_row(pair: Pair) -> pa.RecordBatch:
     pair.apply()
     pair.alter(*TABLES["googlesql"])
     return EventsByPlace(pair.spool.spool, [pair.spool.spool.manifest(epoch)]).at(epoch, [0])
-
-
-def test_a_sink_owns_no_dead_letters_of_another_kind(pair: Pair) -> None:
-    """Sinks without a name have one folder, if one spool has been delivered by one after the other."""
-    name = pair.spool.spool_id
-    names = {
-        dead_letter_name(pair.spool.spool, "spanner", 1, 0): SINK,
-        f"{name}_files_1_0": FILES,
-        f"{name}_1_0": BIGQUERY,
-    }
-    for of, owner in names.items():
-        assert [sink for sink in (SINK, FILES, BIGQUERY) if sink.owns_dead_letters(of)] == [owner]
 
 
 def test_those_of_another_spool_stay(pair: Pair) -> None:
