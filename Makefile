@@ -33,33 +33,44 @@ else
 PYTEST := -m pytest
 endif
 
+LANES := test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases $(ALSO) test-snippets
+PASSED := $(VENV)/passed
+
+# A failed lane ends no other one, so that one run shows every failure. The last line names the lanes that have not passed.
 test: lint $(VENV)/spark-classes.jsa
-	@rm -rf $(VENV)/coverage
-	@$(MAKE) --no-print-directory --jobs=3 test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases \
-	  $(ALSO) test-snippets
+	@rm -rf $(VENV)/coverage $(PASSED)
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(LANES) || true
+	@failed=; for lane in $(LANES); do [ -e $(PASSED)/$$lane ] || failed="$$failed $$lane"; done; \
+	  [ -z "$$failed" ] || { echo "Failed:$$failed. What each printed is above; \`make LANE\` runs one alone." >&2; exit 1; }
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
+
+# Ends a lane's recipe.
+PASS = mkdir -p $(PASSED) && touch $(PASSED)/$@
+
+# Follows a lane's command: prints what it printed when it has ended.
+LATER = >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; [ $$code = 0 ] && $(PASS) || exit $$code
 
 # Spark starts twice as fast with its classes in an archive.
 $(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
 	@$(BIN)/python -m tests.java
 
 test-rest:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN))
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS)
 
 test-spark-services:
-	@$(BIN)/python $(PYTEST) $(SERVICES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@$(BIN)/python $(PYTEST) $(SERVICES) $(LATER)
 
 test-spark-databases:
-	@$(BIN)/python $(PYTEST) $(DATABASES) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@$(BIN)/python $(PYTEST) $(DATABASES) $(LATER)
 
 test-spark-sessions:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink $(LATER)
 
 test-commands:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
 
 test-random:
-	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.25) $(BIN)/python -m pytest $(RANDOM) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.25) $(BIN)/python -m pytest $(RANDOM) $(LATER)
 
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
@@ -68,7 +79,7 @@ LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisa
 LAKEHOUSE := $(VENV)/lakehouse
 
 test-lakehouse: $(LAKEHOUSE)/.installed
-	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/tables >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/tables $(LATER)
 
 $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
@@ -90,7 +101,7 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check comm
 
 test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
-	  >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	  $(LATER)
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
@@ -116,7 +127,7 @@ test-spark-versions: setup
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
 	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
-	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; exit $$code
+	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) $(LATER)
 
 lint: setup
 	@$(BIN)/ruff format --check .

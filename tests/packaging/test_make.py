@@ -1,0 +1,69 @@
+"""`make test` runs every lane, also those behind one that failed, and names the failed ones at its end."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.house.project import ROOT
+
+PROGRAM = """#!/bin/sh
+case "$*" in
+  "-m venv "*) for folder; do :; done; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python" ;;
+  *" wheel "*) mkdir -p dist ;;
+esac
+case "$*" in $FAILING) echo "one assertion failed"; exit 1 ;; esac
+"""
+"""Stands for Python and the linters: it fails if its arguments match a pattern of the shell."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The Makefile, with an environment whose programs test nothing."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "tests/java.py", ".ci/lower_bounds.py", "venv/.installed"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for name in ("python", "ruff", "mypy", "lint-imports"):
+        program = tmp_path / "venv" / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+    return tmp_path
+
+
+def make_test(project: Path, failing: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    programs = project / "venv" / "bin"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    return subprocess.run(
+        ["make", "test", "VENV=venv", f"PYTHON={programs / 'python'}", *arguments],
+        cwd=project,
+        env={**own, "FAILING": failing, "JAVA_HOME": str(project)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_lane_runs_and_the_last_line_names_those_that_failed(project: Path) -> None:
+    made = make_test(project, "*tests/peers*")
+    assert made.returncode != 0
+    assert made.stderr.splitlines()[-2].startswith("Failed: test-rest test-random. ")  # make's own line follows
+    assert made.stdout.count("one assertion failed") == 2
+    assert (project / "venv" / "test-snippets.log").exists()
+
+
+def test_a_lane_whose_environment_cannot_be_made_counts_as_failed(project: Path) -> None:
+    made = make_test(project, "*pip install*pyspark*", "ALSO=test-lakehouse")
+    assert made.returncode != 0
+    assert "Failed: test-lakehouse. " in made.stderr
+
+
+def test_no_lane_is_named_when_all_pass(project: Path) -> None:
+    made = make_test(project, "nothing")
+    assert made.returncode == 0
+    assert "Failed" not in made.stderr
