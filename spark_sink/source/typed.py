@@ -28,6 +28,9 @@ METADATA = (
 )
 """The columns that are added to those of the table."""
 
+_PARSING = {"mode": "FAILFAST", "columnNameOfCorruptRecord": "spanner-cdc.corrupt-record"}
+"""Spark gives no value to the column of that name, in any mode; no column of Spanner can have this one."""
+
 
 def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
     """The rows of one table, with a typed column for each column of the table, and columns that describe the change.
@@ -66,7 +69,7 @@ def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants:
             [f"table {table} has a column {', '.join(taken)}, which typed() adds itself: read it from payload"]
         )
     read_as = StructType([StructField(name, _text_of(parsed(type_json))) for name, type_json in columns.items()])
-    payload = F.from_json(F.col("payload"), read_as, {"mode": "FAILFAST"})
+    payload = F.from_json(F.col("payload"), read_as, _PARSING)
     metadata = F.col("source_metadata")
     rows = df.where(F.col("object") == F.lit(table)).select(
         payload.alias("_row"),

@@ -21,6 +21,8 @@ DATA = b"\x00\xff bytes"
 BASE64 = base64.b64encode(DATA).decode()
 TIMESTAMP = dt.datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001  the session's zone is UTC
 
+CORRUPT_RECORD = "spark.sql.columnNameOfCorruptRecord"
+
 SCALARS = {
     "BOOL": ('{"code":"BOOL"}', True, "boolean", True),
     "INT64": ('{"code":"INT64"}', "-9223372036854775808", "bigint", -(2**63)),
@@ -123,6 +125,21 @@ def test_any_column_name_works(spark: SparkSession, spool: SpoolMaker, names: li
     spool.seal(record(START + 1, columns=table, values={name: str(n) for n, name in enumerate(names)}))
     (row,) = rows(spark_sink.typed(events(spark, spool), "Singers"))
     assert [row[name] for name in names] == list(range(len(names)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "value"), [("_corrupt_record", "STRING", "a text", "a text"), ("Code", "INT64", "5", 5)]
+)
+def test_a_column_that_spark_keeps_for_corrupt_records_has_its_value(
+    spark: SparkSession, spool: SpoolMaker, name: str, kind: str, text: str, value: object
+) -> None:
+    spool.seal(record(START + 1, columns=columns({name: f'{{"code":"{kind}"}}'}), values={name: text}))
+    spark.conf.set(CORRUPT_RECORD, name)
+    try:
+        (row,) = rows(spark_sink.typed(events(spark, spool), "Singers"))
+    finally:
+        spark.conf.unset(CORRUPT_RECORD)
+    assert row[name] == value
 
 
 def test_new_columns_are_null_in_older_rows_and_changed_ones_are_text(spark: SparkSession, spool: SpoolMaker) -> None:
