@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Both set everything up in .venv first.
+# Three commands matter: `make demo`, `make quick` and `make test`. Each sets everything up in .venv first.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -37,6 +37,12 @@ LANES := test-spark-sessions test-commands test-rest test-spark-services test-ra
 PASSED := $(VENV)/passed
 
 # A failed lane ends no other one, so that one run shows every failure. The last line names the lanes that have not passed.
+# About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
+PURE := tests/ci tests/connector/core tests/connector/decoding tests/connector/envelope tests/connector/verify tests/emulator/scenario tests/house
+
+quick: lint
+	@$(BIN)/python -m pytest -q -m "not spark and not emulator and not container" $(PURE)
+
 test: lint $(VENV)/spark-classes.jsa
 	@rm -rf $(VENV)/coverage $(PASSED)
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(LANES) || true
