@@ -64,13 +64,24 @@ class CloudStorage:
         bucket, _, name = url.removeprefix("gs://").partition("/")
         self._client.bucket(bucket).blob(name).delete()
 
+    def delete_bucket(self, url: str) -> None:
+        """Deletes a bucket and all that is in it, as another program would."""
+        self._client.bucket(url.removeprefix("gs://")).delete(force=True)
+
     def close(self) -> None:
         self._client.close()
 
 
 @pytest.fixture(scope="session")
 def cloud_storage() -> Iterator[CloudStorage]:
-    """The server, for the whole session; the environment variable has its address."""
+    """The server, for the whole session."""
+    with serving() as server:
+        yield server
+
+
+@contextmanager
+def serving() -> Iterator[CloudStorage]:
+    """A server, while the context is open; the environment variable has its address."""
     with _started() as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv(EMULATOR, url)
         server = CloudStorage(url)

@@ -1,10 +1,13 @@
 """The life of a stream in its spool: the daemon's state, a request to pause, and what went wrong.
 
-``state.json`` and ``errors.json`` are written by the daemon, which holds the spool's lock. ``pause.json`` is written
-by ``spanner-cdc pause``, and deleted by ``spanner-cdc resume``, on any machine that reaches the spool; the daemon looks
-for it. A pause outlives the daemon: one that is started while the file is there reads nothing.
+``state.json`` and ``errors.json`` are written by the daemon, which holds the spool's lock; ``reserve`` keeps space for
+them on a disk that may fill. ``pause.json`` is written by ``spanner-cdc pause``, and deleted by ``spanner-cdc resume``,
+on any machine that reaches the spool; the daemon looks for it. A pause outlives the daemon: one that is started while
+the file is there reads nothing.
 """
 
+from contextlib import suppress
+from secrets import token_bytes
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,11 +17,13 @@ from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.storage.store import contents
 
-STATE, PAUSE, ERRORS = "state.json", "pause.json", "errors.json"
+STATE, PAUSE, ERRORS, RESERVE = "state.json", "pause.json", "errors.json", "reserve"
 MOST_ERRORS = 100
 """Events that are kept; older ones are dropped."""
 
 _LONGEST_TEXT = 2000
+_RESERVED = 64 * 1024
+"""Bytes of a disk that are kept for the daemon's last words."""
 
 
 class _State(BaseModel):
@@ -103,6 +108,29 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         retention_seconds=record.retention / 1e9,
     )
     spool.storage.replace(STATE, to_json(document))
+
+
+def keep_reserve(spool: Spool) -> None:
+    """Takes some space on the spool's disk, so that a daemon that ends because the disk is full can record it.
+
+    The bytes are random, because some file systems take no space for others. A bucket is never full.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    if not spool.storage.rewrite_interval and not spool.storage.exists(RESERVE):
+        with suppress(FileExistsError):
+            spool.storage.create(RESERVE, token_bytes(_RESERVED))
+
+
+def give_reserve_up(spool: Spool) -> None:
+    """Frees the space that was taken.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    if not spool.storage.rewrite_interval:
+        spool.storage.delete(RESERVE)
 
 
 def pause_of(spool: Spool) -> PauseRequest | None:

@@ -62,9 +62,10 @@ class ScriptedServer:
     `tables` serves the rows of its tables.
     """
 
-    def __init__(self, engine: ScriptedSpanner, tables: TableReads, host: str, relay: Relay | None) -> None:
-        self.engine = engine
-        self.tables = tables
+    def __init__(self, handler: _Handler, host: str, relay: Relay | None) -> None:
+        self.engine = handler.engine
+        self.tables = handler.tables
+        self._handler = handler
         self.host = host
         self._relay = relay
 
@@ -77,6 +78,17 @@ class ScriptedServer:
     def database(self) -> str:
         """The database's full name: projects/P/instances/I/databases/D."""
         return _database(self.engine.scenario)
+
+    def refuse(self, code: grpc.StatusCode, message: str, *, only_queries: bool = False) -> None:
+        """End every call from now on with an error, or every query and read of a session, until `accept`.
+
+        Queries that run already continue.
+        """
+        self._handler.refusal = (code, message, only_queries)
+
+    def accept(self) -> None:
+        """Answer calls again after `refuse`."""
+        self._handler.refusal = None
 
     @property
     def resets(self) -> int:
@@ -98,8 +110,7 @@ class ScriptedServer:
         """Serve in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
         engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
-        tables = TableReads(engine)
-        handler = _Handler(engine, tables)
+        handler = _Handler(engine, TableReads(engine))
         options = (
             ("grpc.max_concurrent_streams", max_streams_per_connection),
             ("grpc.max_send_message_length", -1),
@@ -115,11 +126,11 @@ class ScriptedServer:
         clock.start()
         try:
             if not engine.faults.may_reset:
-                yield cls(engine, tables, f"127.0.0.1:{port}", None)
+                yield cls(handler, f"127.0.0.1:{port}", None)
             else:
                 async with Relay.before(port) as relay:
                     handler.reset = relay.reset
-                    yield cls(engine, tables, f"127.0.0.1:{relay.port}", relay)
+                    yield cls(handler, f"127.0.0.1:{relay.port}", relay)
         finally:
             await server.stop(grace=None)
             engine.close()
@@ -185,10 +196,11 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
     """Spanner's methods, on raw bytes."""
 
     def __init__(self, engine: ScriptedSpanner, tables: TableReads) -> None:
-        self._engine = engine
-        self._tables = tables
+        self.engine = engine
+        self.tables = tables
         self._sessions = _Sessions(engine.scenario)
         self.reset: Callable[[int], bool] = lambda _: False
+        self.refusal: tuple[grpc.StatusCode, str, bool] | None = None
         sessions, service = self._sessions, "/google.spanner.v1.Spanner/"
         self._unary: Mapping[str, _Unary] = {
             f"{service}CreateSession": sessions.create,
@@ -209,7 +221,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
         if details.method == self._streaming_read:
             return grpc.unary_stream_rpc_method_handler(self._read_by_key)
         known = self._unary.get(details.method)
-        return None if known is None else grpc.unary_unary_rpc_method_handler(_answering(known))
+        return None if known is None else grpc.unary_unary_rpc_method_handler(self._answering(known))
 
     async def _execute_streaming_sql(self, request: bytes, context: grpc.aio.ServicerContext) -> None:
         await self._answer(self._rows_of_statement, request, context)
@@ -220,6 +232,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
     async def _answer(self, stream: _Streaming, request: bytes, context: grpc.aio.ServicerContext) -> None:
         session = ""
         try:
+            self._check_refusal(is_query=True)
             session, found = stream(request)
             async with aclosing(found) as messages:
                 async for message in messages:
@@ -233,19 +246,34 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
         except ScriptedError as error:
             await context.abort(error.code, error.message)
 
+    def _answering(self, method: _Unary) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]:
+        async def answer(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            try:
+                self._check_refusal(is_query=False)
+                return method(request)
+            except ScriptedError as error:
+                await context.abort(error.code, error.message)
+                raise
+
+        return answer
+
+    def _check_refusal(self, *, is_query: bool) -> None:
+        if self.refusal is not None and (is_query or not self.refusal[2]):
+            raise ScriptedError(*self.refusal[:2])
+
     def _rows_of_statement(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         node = _ExecuteSqlRequest.FromString(request)
         self._sessions.check(node.session)
         if node.transaction.id:
-            return node.session, self._tables.execute(request)
+            return node.session, self.tables.execute(request)
         if reads_change_stream(node.sql):
             _check_stream(node)
-        return node.session, self._engine.execute(node.sql, _parameters(node))
+        return node.session, self.engine.execute(node.sql, _parameters(node))
 
     def _rows_of_keys(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         session = _ReadRequest.FromString(request).session
         self._sessions.check(session)
-        return session, self._tables.read(request)
+        return session, self.tables.read(request)
 
     def _in_session(self, kind: type[Message], method: _Unary) -> _Unary:
         def answer(request: bytes) -> bytes:
@@ -259,13 +287,13 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
         self._sessions.check(node.session)
         if reads_change_stream(node.sql):
             raise invalid(_NOT_STREAMING)
-        answer = self._engine.describe(node.sql, _parameters(node))
+        answer = self.engine.describe(node.sql, _parameters(node))
         rows = (field(2, b"".join(map(element, row))) for row in answer.rows)
         return field(1, answer.metadata) + b"".join(rows)
 
     def _list_instance_configs(self, _request: bytes) -> bytes:
         config = InstanceConfig(
-            name=f"projects/{self._engine.scenario.project}/instanceConfigs/emulator-config",
+            name=f"projects/{self.engine.scenario.project}/instanceConfigs/emulator-config",
             display_name="Scripted Instance Config",
         )
         found = ListInstanceConfigsResponse(instance_configs=[config])
@@ -335,17 +363,6 @@ class _Sessions:
             raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Instance not found: {match[1]}")
         if name != self._database:
             raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Database not found: {name}")
-
-
-def _answering(method: _Unary) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]:
-    async def answer(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        try:
-            return method(request)
-        except ScriptedError as error:
-            await context.abort(error.code, error.message)
-            raise
-
-    return answer
 
 
 def _check_stream(node: types.ExecuteSqlRequest) -> None:

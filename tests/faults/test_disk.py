@@ -55,6 +55,9 @@ def test_a_full_disk_ends_the_daemon_in_one_line_and_with_space_it_continues_wit
     assert "No space left on device" in done.complaint
     assert "Free space" in done.complaint
     assert str(small_disk) in done.complaint
+    status = run("status", small_disk / "spool")
+    assert status.code == 1
+    assert b"No space left on device" in status.out
     assert_sound(small_disk / "spool", manifests(small_disk / "spool"))
     check = run("check", configuration(tmp_path, sample, source=source, spool=spool))
     assert check.code == 2

@@ -18,6 +18,8 @@ from connector.spool.lifecycle import (
     ErrorEvent,
     add_error,
     errors_of,
+    give_reserve_up,
+    keep_reserve,
     pause_of,
     shortened,
     state_of,
@@ -92,6 +94,8 @@ class Lifecycle:
         line, code = line_and_exit_code(error)
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
         message = line.removesuffix(hint).rstrip(". ")
+        with suppress(SpoolError):
+            await finished_in_thread(functools.partial(give_reserve_up, self._spool))
         await self._write(lambda record: failed(record, self._clock(), message, hint, code))
         await self.report("daemon_failed", message, hint=hint, severity="ERROR")
 
@@ -201,6 +205,8 @@ async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
         errors = await finished_in_thread(functools.partial(errors_of, spool))
     life = Lifecycle(spool, before, errors)
     await life.look()
+    with suppress(SpoolError):
+        await finished_in_thread(functools.partial(keep_reserve, spool))
     await life.enter(StreamState.STARTING)
     breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
     try:

@@ -77,6 +77,7 @@ def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mod
                 assert daemon.stop(SIGTERM).code == 0
                 assert state(config) == "Not started"
                 daemon = Background("read", config, log=tmp_path / f"{number}.log")
+                daemon.await_log("status page")  # it handles signals
             else:
                 daemon.signal(SIGKILL)
                 daemon.process.wait()
