@@ -136,12 +136,15 @@ async def read(
         ):
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
+            life.failing = metrics.failing.lasting
+            life.has_read = lambda: 0 < metrics.start < metrics.watermark
             metrics.max_bytes = config.spool.max_bytes
             metrics.retention = life.record.retention
             if not await life.resumed(stop):
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
                 on_open(stream)
+                metrics.endpoint = stream.client.host
                 start = await _start(spool, stream, config.source)
                 await _with_backfill(start, stream, config, on_backfill)
                 stream.warn_of_tables()

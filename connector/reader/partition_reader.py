@@ -16,6 +16,7 @@ from connector.decoding.row_fields import UnknownRecordError
 from connector.errors import StreamError, UnreachableError
 from connector.log import Log
 from connector.reader.bounds import Bounds
+from connector.reader.failing_queries import FailingQueries
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import LatePolicy
 from connector.reader.receiver import Receiver
@@ -49,7 +50,8 @@ class PartitionReader:
         bounds: where queries end.
         flow: the memory's budget.
         watchdog: restarts queries while the watermark is stalled.
-        metrics: counts queries and retries.
+        metrics: counts queries and retries, and knows what fails.
+        heartbeat: the stream's, in nanoseconds.
         changed: called when the graph or the buffer have changed.
     """
 
@@ -66,6 +68,7 @@ class PartitionReader:
         flow: FlowControl,
         watchdog: WatermarkWatchdog,
         metrics: ReaderMetrics,
+        heartbeat: int,
         changed: Callable[[], None],
     ) -> None:
         self._queries = queries
@@ -78,6 +81,7 @@ class PartitionReader:
         self._flow = flow
         self._watchdog = watchdog
         self._metrics = metrics
+        self._failures = FailingQueries(metrics, heartbeat=heartbeat)
         self._changed = changed
 
     async def read(self, token: str) -> None:
@@ -92,8 +96,11 @@ class PartitionReader:
             before_sleep=lambda state: self._warn(token, state),
         )
         finished = False
-        while not finished:  # a query that moved the progress resets the backoff
-            finished = await retrying(self._query_once, token)
+        try:
+            while not finished:  # a query that moved the progress resets the backoff
+                finished = await retrying(self._query_once, token)
+        finally:
+            self._failures.ended(token)
 
     async def _query_once(self, token: str) -> bool:
         """Sends a query; returns whether the partition has finished.
@@ -154,12 +161,17 @@ class PartitionReader:
 
     async def _pull(self, token: str, start: int, bound: int | None) -> None:
         """Sends a query and takes what it returns, until it ends with OK."""
+        progress = self._graph[token].progress
+        self._failures.waits(token)
         async with self._watchdog.query(token) as running:
             query = PartitionQuery(token, start, bound, running.timeouts)
             async with aclosing(self._queries.read(query)) as messages:
                 async for items in messages:
                     self._flow.arrived(token)
                     has_news = self._receiver.receive(token, items)
+                    if self._graph[token].progress > progress:
+                        progress = self._graph[token].progress
+                        self._failures.healed(token)
                     self._changed()
                     if has_news:
                         running.progressed()
@@ -167,6 +179,7 @@ class PartitionReader:
                     while not self._admits(token):
                         await self._flow.wait(token, self._graph[token].progress)
                         running.progressed()
+                        self._failures.waits(token)
 
     def _admits(self, token: str) -> bool:
         return self._flow.admits(
@@ -191,7 +204,7 @@ class PartitionReader:
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        self._metrics.retried(_code(error.__cause__ if error else None))
+        self._failures.failed(token, error.__cause__ if error else None, str(error))
         _log.warning(
             "a partition's query broke and is sent again",
             partition=partition_name(token),
@@ -203,10 +216,3 @@ class PartitionReader:
 
 class _ResumableError(Exception):
     """A query that broke and is sent again from the partition's progress."""
-
-
-def _code(error: BaseException | None) -> str:
-    """The gRPC code of an error, or the name of its class."""
-    if isinstance(error, grpc.RpcError) and callable(code := getattr(error, "code", None)):
-        return str(getattr(code(), "name", "UNKNOWN"))
-    return type(error).__name__.removesuffix("Error") if error is not None else "UNKNOWN"

@@ -124,6 +124,7 @@ class Scheduler:
             flow=flow,
             watchdog=self._watchdog,
             metrics=metrics,
+            heartbeat=heartbeat,
             changed=self._changed.set,
         )
 

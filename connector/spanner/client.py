@@ -7,8 +7,8 @@ queries. A stream has no deadline: its reader limits how long it may be silent.
 
 import asyncio
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from urllib.parse import quote
@@ -98,12 +98,16 @@ class SpannerClient:
     async def connected(self) -> AsyncIterator["SpannerClient"]:
         """Finds the credentials and opens channels; closes every channel at the end."""
         credentials = None if self.emulator_host else await asyncio.to_thread(credentials_of_application)
-        host = self.emulator_host or self.endpoint or ENDPOINT
-        self._transport = Transport(host, credentials, user_agent=USER_AGENT)
+        self._transport = Transport(self.host, credentials, user_agent=USER_AGENT)
         try:
             yield self
         finally:
             await self._transport.close()
+
+    @property
+    def host(self) -> str:
+        """The address of Spanner, or of the emulator."""
+        return self.emulator_host or self.endpoint or ENDPOINT
 
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
@@ -192,9 +196,22 @@ class SpannerClient:
                 request = create_session_request(self.database, self.database_role)
                 assert self._transport is not None
                 headers = call_headers(self.database, "database", self.database)
-                answer = await self._transport.unary(CREATE_SESSION, request, headers, SETUP_TIMEOUT)
+                with _naming("no session can be created"):
+                    answer = await self._transport.unary(CREATE_SESSION, request, headers, SETUP_TIMEOUT)
                 self._session = session_name(answer)
             return self._session
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Says in the error of a call what has failed."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        details, debug = f"{what}: {error.details()}", error.debug_error_string()
+        raise grpc.aio.AioRpcError(
+            error.code(), error.initial_metadata(), error.trailing_metadata(), details, debug
+        ) from error
 
 
 def create_session_request(database: str, database_role: str | None) -> bytes:

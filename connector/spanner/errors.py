@@ -12,6 +12,7 @@ from enum import Enum
 
 import grpc
 
+from connector.core.health.retries import Cause
 from connector.core.timestamps import parse
 from connector.errors import (
     ConfigurationError,
@@ -146,6 +147,32 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
             return denied(found, database, access)
         case _:
             return StreamError(f"Spanner refused a call for {database} ({found})")
+
+
+def retried(found: CallError, host: str, access: Access = READER) -> Cause:
+    """Why calls to the Spanner at ``host`` are retried, for people."""
+    code = found.code
+    hint = no_answer_hint(access.section)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE if "metadata from plugin failed" in found.message:
+            text = "Google gives no access token for Spanner"
+            hint = "Check the network and the credentials: `gcloud auth application-default login` renews a user's."
+        case grpc.StatusCode.UNAVAILABLE:
+            text = f"Spanner does not answer at {host}"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            text = f"Spanner at {host} refuses calls for want of quota"
+            hint = "Look at the project's quotas and the instance's load: raise them, or add nodes."
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            text, hint = f"Spanner at {host} is too slow", SLOW_HINT
+        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+            text, hint = f"Spanner at {host} does not accept the credentials", access.needs
+        case _:
+            text = f"calls to Spanner at {host} break"
+    return Cause(text, code.name, found.message, hint)
+
+
+SLOW_HINT = "Look at the instance's load and latencies, and at the network."
+"""What to do about a server that is slow."""
 
 
 def denied(found: CallError, what: str, access: Access = READER) -> StreamError:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
 from connector.core.health.states import NEVER, StateRecord, StreamState
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
@@ -26,6 +27,37 @@ _RESERVED = 64 * 1024
 """Bytes of a disk that are kept for the daemon's last words."""
 
 
+class RetryNode(BaseModel):
+    """A :class:`connector.core.health.retries.Retry` as it is kept in a spool."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    what: str
+    text: str
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+    since: Timestamp
+    last: Timestamp
+    attempts: int = 1
+    subject: str = ""
+    parts: int = 0
+
+    @classmethod
+    def of(cls, retry: Retry) -> "RetryNode":
+        """What is kept of it."""
+        cause = retry.cause
+        return cls(
+            what=retry.what, text=cause.text, code=cause.code, detail=cause.detail[:LONGEST_DETAIL], hint=cause.hint,
+            since=retry.since, last=retry.last, attempts=retry.attempts, subject=retry.subject, parts=retry.parts,
+        )  # fmt: skip
+
+    def retry(self) -> Retry:
+        """What was kept."""
+        cause = Cause(self.text, self.code, self.detail, self.hint)
+        return Retry(self.what, cause, self.since, self.last, self.attempts, self.subject, self.parts)
+
+
 class _State(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -36,6 +68,7 @@ class _State(BaseModel):
     hint: str = ""
     seen: Timestamp
     retention_seconds: float = 0.0
+    retries: list[RetryNode] = Field(default_factory=list)
 
 
 class ErrorEvent(BaseModel):
@@ -90,7 +123,8 @@ def state_of(spool: Spool) -> StateRecord:
     except ValidationError:
         return NEVER  # of a later version, or damaged: the next daemon replaces it
     retention = round(found.retention_seconds * 1e9)
-    return StateRecord(found.state, found.since, found.reason, found.hint, found.seen, retention)
+    retries = tuple(node.retry() for node in found.retries)
+    return StateRecord(found.state, found.since, found.reason, found.hint, found.seen, retention, retries)
 
 
 def write_state(spool: Spool, record: StateRecord) -> None:
@@ -106,6 +140,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         hint=record.hint[:_LONGEST_TEXT],
         seen=record.seen,
         retention_seconds=record.retention / 1e9,
+        retries=[RetryNode.of(retry) for retry in record.retries],
     )
     spool.storage.replace(STATE, to_json(document))
 

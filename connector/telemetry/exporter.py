@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND
 from connector.telemetry.consumers import ConsumerStates
-from connector.telemetry.health import raised
+from connector.telemetry.health import raised, retries
 from connector.telemetry.metrics import ReaderMetrics
 
 _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
@@ -133,6 +133,11 @@ class _Collector:
         for alarm in {alarm.name: alarm for alarm in reversed(raised(self._metrics, self._consumers))}.values():
             alarms.add_metric([alarm.name, alarm.severity], 1)
         yield alarms
+        text, now = "How long something has failed that is retried", time.time_ns()
+        failing = GaugeMetricFamily("spanner_cdc_failing_seconds", text, labels=["what", "code"])
+        for retry in {retry.what: retry for retry in retries(self._metrics, now)}.values():
+            failing.add_metric([retry.what, retry.cause.code], (now - retry.since) / SECOND)
+        yield failing
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
         build.add_metric([version(), platform.python_version()], 1)
         yield build

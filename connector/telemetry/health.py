@@ -3,6 +3,7 @@
 import time
 
 from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress, Facts, Holder, Mended, alarms
+from connector.core.health.retries import DAEMON, Retry
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
 from connector.telemetry.consumers import ConsumerStates
@@ -32,7 +33,14 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         _holder(metrics) if now - watermark > BEHIND else None,
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),
+        retries(metrics, now),
     )
+
+
+def retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
+    """What has failed for long and is retried: by this process, and by the service manager that restarts it."""
+    restarts = [retry for retry in metrics.state().retries if retry.what == DAEMON]
+    return [*restarts, *metrics.failing.lasting(now)]
 
 
 def _holder(metrics: ReaderMetrics) -> Holder | None:

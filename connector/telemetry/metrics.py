@@ -10,6 +10,7 @@ import numpy as np
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
 from connector.core.health.alarms import AlarmLog
+from connector.core.health.retries import RetryLog
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
@@ -43,7 +44,8 @@ class ReaderMetrics:
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
     ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
     thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
-    it has kept for people. ``max_bytes`` is the spool's limit, and ``start``
+    it has kept for people. ``failing`` knows what is being retried, and ``endpoint`` is
+    Spanner's. ``max_bytes`` is the spool's limit, and ``start``
     the timestamp after which reading began; 0 until they are known.
     """
 
@@ -91,6 +93,8 @@ class ReaderMetrics:
     state: Callable[[], StateRecord] = _starting
     errors: Callable[[], Iterable[ErrorEvent]] = tuple
     alarms: AlarmLog = field(default_factory=AlarmLog)
+    failing: RetryLog = field(default_factory=RetryLog)
+    endpoint: str = ""
     max_bytes: int = 0
     start: int = 0
 

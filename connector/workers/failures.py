@@ -28,6 +28,13 @@ class RemoteCallError(grpc.RpcError):  # type: ignore[misc]  # the library ships
         return self._details
 
 
+class WorkerEndedError(RemoteCallError):
+    """A worker has ended, and its queries with it."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(grpc.StatusCode.UNAVAILABLE, details)
+
+
 class WorkerBugError(StreamError):
     """An internal error in a worker."""
 
@@ -54,6 +61,8 @@ def error_of(failure: Failure) -> Exception:
     match failure.kind:
         case "call":
             return RemoteCallError(grpc.StatusCode[failure.code], failure.message)
+        case "worker":
+            return WorkerEndedError(failure.message)
         case "silence":
             return SilentStreamError(failure.message)
         case "record":

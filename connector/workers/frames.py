@@ -102,7 +102,7 @@ class Alive(Message):
 class Failure(msgspec.Struct, array_like=True):
     """An error as data; :mod:`connector.workers.failures` converts errors to it and back."""
 
-    kind: Literal["call", "silence", "record", "known", "internal"]
+    kind: Literal["call", "worker", "silence", "record", "known", "internal"]
     message: str
     code: str = ""
     hint: str = ""

@@ -147,7 +147,7 @@ class Workers:
                 pause_s=pause,
             )
             slot.worker, slot.pausing = self._next(), pause > 0
-            worker.end_queries(Failure("call", f"the worker that read it {end}", code="UNAVAILABLE"))
+            worker.end_queries(Failure("worker", f"the worker that read it {end}"))
             self._metrics.worker_restarts += 1
             self._report()
             await asyncio.sleep(pause)

@@ -4,11 +4,12 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from connector.commands.threads import finished_in_thread
+from connector.core.health.retries import DAEMON, Retry
 from connector.core.health.states import END_REACHED, NEVER, StateRecord, StreamState, failed
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
@@ -46,6 +47,10 @@ class Lifecycle:
         before: the state that was recorded last.
         errors: those that are kept, the newest last.
         clock: nanoseconds since 1970.
+
+    Attributes:
+        failing: returns what has failed for long at a time, and is retried; recorded with each sign of life.
+        has_read: whether this daemon has read on, so that the errors of those before it are over.
     """
 
     def __init__(
@@ -57,6 +62,8 @@ class Lifecycle:
     ) -> None:
         self._spool = spool
         self._clock = clock
+        self.failing: Callable[[int], Iterable[Retry]] = lambda _: ()
+        self.has_read: Callable[[], bool] = lambda: False
         self._record = before
         self._errors = deque(errors, maxlen=MOST_ERRORS)
         self._lock = asyncio.Lock()
@@ -137,8 +144,19 @@ class Lifecycle:
         while True:
             await asyncio.sleep(poll)
             await self.look()
-            if self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
-                await self._write(lambda record: record.alive(self._clock()))
+            is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
+            if is_healed or self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
+                await self.breathe()
+
+    async def breathe(self) -> None:
+        """Records a sign of life, and what is being retried."""
+
+        def alive(record: StateRecord) -> StateRecord:
+            earlier = [] if self.has_read() else [retry for retry in record.retries if retry.what == DAEMON]
+            now = self._clock()
+            return record.alive(now, [*earlier, *self.failing(now)])
+
+        await self._write(alive)
 
     @asynccontextmanager
     async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:

@@ -91,7 +91,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     latest, floor = spool.latest(), spool.floor()
     epochs = list(spool.summaries(floor, latest)) if latest else []
     ends = {epoch.epoch: epoch.watermark_high for epoch in epochs}
-    watermark = epochs[-1].watermark_high if epochs else 0
+    watermark = epochs[-1].watermark_high if epochs else _start(spool)
     oldest = epochs[0].watermark_low if epochs else 0
     known = consumers(spool) if latest else []
     reports = [report_of(spool, consumer.consumer) for consumer in known]
@@ -104,7 +104,16 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         max_bytes,
         [table for report in reports for table in report.stopped],
         sum(report.refused for report in reports),
+        retries=state.retries,
     )
+
+
+def _start(spool: Spool) -> int:
+    """The timestamp after which reading begins; 0 before that is decided."""
+    try:
+        return spool.header().start
+    except FileNotFoundError:
+        return 0
 
 
 def _state(record: StateRecord) -> Report:

@@ -46,4 +46,6 @@ async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetr
             await life.report(alarm.name, alarm.message, severity=alarm.severity, hint=alarm.hint)
         for alarm in ended:
             _log.info("an alarm has ended", alarm=alarm.name)
+        if started or ended:
+            await life.breathe()  # `status` reads it from the spool
         await asyncio.sleep(INTERVAL)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
 from connector.core.health.states import StateRecord, StreamState
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
 """Shares of Spanner's retention that are used up."""
@@ -85,6 +86,7 @@ class Facts:
         holder: of the watermark; None if it is not known.
         standstills: times that the watermark was stalled, and queries were restarted.
         sink_restarts: times that the sink's process was restarted.
+        retries: what has failed for long, and is retried.
     """
 
     now: int
@@ -98,6 +100,7 @@ class Facts:
     holder: Holder | None = None
     standstills: Mended = Mended()
     sink_restarts: Mended = Mended()
+    retries: Sequence[Retry] = ()
 
 
 def retention_used(facts: Facts) -> float | None:
@@ -111,6 +114,7 @@ def alarms(facts: Facts) -> list[Alarm]:
     """All alarms, the errors first."""
     found = [
         *_of_state(facts),
+        *failing(facts),
         *_of_retention(facts),
         *_of_lag(facts),
         *_of_consumers(facts),
@@ -172,6 +176,22 @@ def _of_state(facts: Facts) -> Iterator[Alarm]:
         yield Alarm(
             "paused_for_long", "WARNING", since, "`spanner-cdc resume` continues it; Spanner's retention continues."
         )
+
+
+def failing(facts: Facts) -> list[Alarm]:
+    """An alarm for each place whose retries have failed for long, the one that has failed longest first."""
+    if facts.state.state in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
+        return [_of_retry(retry) for retry in facts.retries if retry.what == SINK]  # no daemon retries anything
+    return [_of_retry(retry) for retry in sorted(facts.retries, key=lambda retry: retry.since)]
+
+
+def _of_retry(retry: Retry) -> Alarm:
+    cause = retry.cause
+    parts = f"; {retry.parts} partition{'s are' if retry.parts > 1 else ' is'} not read" if retry.parts else ""
+    message = f"{cause}, since {format_second(retry.since // SECOND)}Z{parts}"
+    retried = "It is retried for as long as it takes." if retry.what in (SPANNER, WORKERS) else ""
+    hint = f"{cause.hint} {retried}".strip()
+    return Alarm(f"{retry.what}_failing", "ERROR", message, hint, retry.subject)
 
 
 def _of_retention(facts: Facts) -> Iterator[Alarm]:

@@ -6,9 +6,11 @@ A daemon records its state in the spool, and that it is alive, again and again. 
 whether it still does: a process that was killed has recorded nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from connector.core.health.retries import DAEMON, Cause, Retry
 from connector.core.timestamps import SECOND
 
 SILENCE = 60 * SECOND
@@ -54,6 +56,8 @@ class StateRecord:
         hint: what to do; empty if nothing.
         seen: the daemon's last sign of life.
         retention: nanoseconds that Spanner keeps the stream's records; 0 while unknown.
+        retries: what had failed for long at that sign of life; of a daemon that has failed, or that has read nothing
+            since the last one did, that.
     """
 
     state: StreamState
@@ -62,6 +66,7 @@ class StateRecord:
     hint: str = ""
     seen: int = 0
     retention: int = 0
+    retries: tuple[Retry, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -73,11 +78,13 @@ class StateRecord:
     def to(self, state: StreamState, now: int, *, reason: str = "", hint: str = "") -> "StateRecord":
         """The record of a state that begins now; of the same state and reason it began before."""
         same = (state, reason) == (self.state, self.reason)
-        return replace(self, state=state, since=self.since if same else now, reason=reason, hint=hint, seen=now)
+        retries = () if state is StreamState.NOT_STARTED else self.retries
+        since = self.since if same else now
+        return replace(self, state=state, since=since, reason=reason, hint=hint, seen=now, retries=retries)
 
-    def alive(self, now: int) -> "StateRecord":
-        """The record with a sign of life."""
-        return replace(self, seen=now)
+    def alive(self, now: int, retries: Iterable[Retry] = ()) -> "StateRecord":
+        """The record with a sign of life, and what has failed for long then."""
+        return replace(self, seen=now, retries=tuple(retries))
 
     def as_seen(self, now: int, *, pause_requested: bool) -> "StateRecord":
         """What the record means to somebody who reads it.
@@ -107,4 +114,8 @@ NEVER = StateRecord(StreamState.NOT_STARTED, 0, "no daemon has written this spoo
 def failed(before: StateRecord, now: int, line: str, hint: str, exit_code: int) -> StateRecord:
     """The record of a daemon that ends with an error."""
     is_final = exit_code in _FINAL_EXIT_CODES
-    return before.to(StreamState.FAILED_PERMANENTLY if is_final else StreamState.FAILED, now, reason=line, hint=hint)
+    record = before.to(StreamState.FAILED_PERMANENTLY if is_final else StreamState.FAILED, now, reason=line, hint=hint)
+    known = [retry for retry in before.retries if retry.what == DAEMON]
+    since, attempts = (known[0].since, known[0].attempts) if known else (now, 0)
+    cause = Cause("the daemon has ended with an error, and has read nothing since it was started again", "", line, hint)
+    return replace(record, retries=(Retry(DAEMON, cause, since, now, attempts + 1),))

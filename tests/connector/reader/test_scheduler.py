@@ -1,10 +1,13 @@
 """The scheduler, with queries whose ends are scripted."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
+import grpc
 import pytest
+from grpc.aio import AioRpcError, Metadata
 
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
@@ -56,7 +59,15 @@ class Sink:
         self.epochs.append((epoch, cut, final))
 
 
-def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int, window: int | None = None) -> Scheduler:
+def scheduler(
+    queries: Queries,
+    sink: Sink,
+    *,
+    end: int | None,
+    clock: int,
+    window: int | None = None,
+    metrics: ReaderMetrics | None = None,
+) -> Scheduler:
     async def spanner_clock() -> int:
         return clock
 
@@ -70,7 +81,7 @@ def scheduler(queries: Queries, sink: Sink, *, end: int | None, clock: int, wind
         spanner_clock=spanner_clock,
         known_clock=clock,
         flow=FlowControl(),
-        metrics=ReaderMetrics(),
+        metrics=metrics or ReaderMetrics(),
     )
 
 
@@ -155,3 +166,23 @@ def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> N
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert [query.start for query in queries.sent if query.token == "c"][:3] == [START, START, START + 4]
     assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5
+
+
+def test_a_partition_that_fails_is_known_until_its_query_moves_on() -> None:
+    metrics, seen = ReaderMetrics(), list[int]()
+
+    class Breaking(Queries):
+        async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+            seen.append(len(metrics.failing.lasting(time.time_ns() + 40 * SECOND)))
+            if query.token == "c" and len(self.sent) == 1:
+                self.sent.append(query)
+                raise AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), details="refused")
+            async for records in super().read(query):
+                yield records
+                seen.append(len(metrics.failing.lasting(time.time_ns() + 40 * SECOND)))
+
+    queries = Breaking({INITIAL_TOKEN: [CHILD], "c": [[[HeartbeatRecord(START + 3)], []]]})
+    running = scheduler(queries, Sink(), end=None, clock=START + 2, metrics=metrics)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert seen[:5] == [0, 0, 0, 1, 0]

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from connector.config.loading import Config
+from connector.core.health.retries import Cause
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
@@ -110,6 +111,24 @@ def test_it_is_ready_only_while_it_runs_and_what_is_sealed_is_fresh(serve: Serve
         code, text, health = await verdict(running(behind=1000))
         assert (code, health) == (503, 200)
         assert "behind" in text
+
+    run(test())
+
+
+def test_it_is_neither_healthy_nor_ready_while_something_is_retried_for_long(serve: Serve) -> None:
+    async def test() -> None:
+        metrics, cause = running(), Cause("Spanner does not answer at h:1", "UNAVAILABLE", "refused")
+        metrics.failing.failed("spanner", cause, time.time_ns() - 60 * SECOND, part="t")
+        async with serve(metrics) as client:
+            code, text, _ = await client.ask("/readyz")
+            status = json.loads((await client.ask("/api/status"))[1])
+            figures = (await client.ask("/metrics"))[1]
+        assert code == 503
+        assert text.startswith("Spanner does not answer at h:1 (UNAVAILABLE: refused), since ")
+        assert not status["health"]["healthy"]
+        assert status["health"]["summary"] == text.strip()
+        assert 'spanner_cdc_alarms{name="spanner_failing",severity="ERROR"} 1.0' in figures
+        assert 'spanner_cdc_failing_seconds{code="UNAVAILABLE",what="spanner"} 6' in figures
 
     run(test())
 

@@ -5,12 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from connector.commands.states import daemon
 from connector.commands.states.daemon import Lifecycle, living
+from connector.commands.states.report import status_of, status_text
 from connector.commands.states.watching import watching
+from connector.core.health.retries import Cause
 from connector.core.health.states import NEVER, StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.errors import StreamError
@@ -196,5 +199,57 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
             await reported.wait()
         (event,) = errors_of(spool)
         assert (event.code, event.severity) == ("retention_running_out", "ERROR")
+
+    within_seconds(work())
+
+
+def test_what_a_daemon_retries_is_read_from_its_spool_until_it_works_again(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path)
+
+    async def work() -> None:
+        metrics = ReaderMetrics()
+        life = Lifecycle(spool, NEVER)
+        life.failing = lambda now: metrics.failing.lasting(now + 60 * SECOND)
+        await life.enter(StreamState.RUNNING)
+        assert status_of(spool, 0)["health"] == {"healthy": True, "summary": "nothing is sealed yet", "alarms": []}
+        metrics.failing.failed("spanner", Cause("Spanner does not answer", "UNAVAILABLE", "x", "Look."), 1, part="t")
+        await life.breathe()
+        report = status_of(spool, 0)
+        assert "ERROR spanner_failing: Spanner does not answer (UNAVAILABLE: x), since 1970-" in status_text(
+            report, with_errors=False
+        )
+        assert cast("dict[str, object]", report["health"])["healthy"] is False
+        metrics.failing.healed("spanner", part="t")
+        await life.breathe()
+        assert cast("dict[str, object]", status_of(spool, 0)["health"])["healthy"] is True
+
+    within_seconds(work())
+
+
+def test_a_daemon_that_is_restarted_after_an_error_is_unhealthy_until_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool.at(tmp_path)
+    monkeypatch.setattr(daemon, "_POLL", 0.01)
+
+    def alarms() -> list[str]:
+        health = cast("dict[str, list[dict[str, str]]]", status_of(spool, 0)["health"])
+        return [alarm["name"] for alarm in health["alarms"]]
+
+    async def work() -> None:
+        with pytest.raises(StreamError):
+            async with living(spool, Stop(drain_timeout=SECOND)):
+                raise StreamError("permission denied")
+        assert alarms() == ["stream_failed"]
+        async with living(spool, Stop(drain_timeout=SECOND)) as life:
+            await life.breathe()
+            assert alarms() == ["daemon_failing"]
+            await life.enter(StreamState.RUNNING)
+            assert alarms() == ["daemon_failing"]
+            looks = Looks(life.look)
+            monkeypatch.setattr(life, "look", looks)
+            life.has_read = lambda: True
+            await looks.reached(2)  # after the first one its record is written
+            assert alarms() == []
 
     within_seconds(work())

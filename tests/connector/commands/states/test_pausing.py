@@ -67,6 +67,7 @@ def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mod
                 at = watermark(spool)
                 assert state(config) == "Paused"
                 if number == 3:  # restarted while it is paused
+                    daemon.await_log("paused: nothing is read")  # it may just have been started
                     assert daemon.stop(SIGTERM).code == 0
                     assert state(config) == "Paused"
                     daemon = Background("read", config, log=tmp_path / f"{number}.log")

@@ -1,0 +1,127 @@
+"""What is being retried, since when, and why. Pure: the clock comes in as an argument.
+
+Every place that retries reports each failure here, and each success. An error that is retried at once heals unseen; one
+that lasts is an alarm (:mod:`connector.core.health.alarms`). So a retry without limit never looks like health.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from connector.core.timestamps import SECOND
+
+LASTING = 30 * SECOND
+"""How long something fails before it is an alarm: with the look at it, that is within a minute."""
+
+_REPEATED = 10 * SECOND
+"""Failures that are repeated for so long are no blip, whenever the next success would show."""
+
+PROOF = 5 * SECOND
+"""How long a retry that succeeds may take to show it, unless the place says otherwise."""
+
+LONGEST_DETAIL = 500
+"""Characters of an error's own text that are kept."""
+
+SPANNER, WORKERS, STORAGE, SINK, BACKFILL, DAEMON = "spanner", "workers", "storage", "sink", "backfill", "daemon"
+"""The places that retry. Each has the alarm of its name and ``_failing``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something is retried; no text has a row's value or a secret.
+
+    Attributes:
+        text: what fails and where, as the beginning of a sentence.
+        code: the error's class, such as a gRPC code.
+        detail: the error's own text, in one line.
+        hint: what to do.
+    """
+
+    text: str
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        why = ": ".join(part for part in (self.code, " ".join(self.detail.split())[:LONGEST_DETAIL]) if part)
+        return f"{self.text} ({why})" if why else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Something that fails, and is retried.
+
+    Attributes:
+        what: the place that retries.
+        cause: of the newest failure.
+        since: nanoseconds since 1970 at which it last worked, as nearly as is known.
+        last: when it failed last.
+        attempts: how often it has failed since.
+        subject: what it is about, where a place has several.
+        parts: how many of its parts fail, such as partitions; 0 if it has none.
+    """
+
+    what: str
+    cause: Cause
+    since: int
+    last: int
+    attempts: int = 1
+    subject: str = ""
+    parts: int = 0
+
+
+@dataclass(slots=True)
+class _Failing:
+    retry: Retry
+    first: int
+    proof: int
+
+    def is_lasting(self, now: int) -> bool:
+        """Whether it fails for long, and the last retry would have shown by now if it had succeeded."""
+        last = self.retry.last
+        return now - self.retry.since >= LASTING and (last - self.first >= _REPEATED or now - last >= self.proof)
+
+
+@dataclass(slots=True)
+class RetryLog:
+    """What a process is retrying; each thing by one thread at a time, and read by any."""
+
+    _failing: dict[tuple[str, str, str], _Failing] = field(default_factory=dict)
+
+    def failed(
+        self, what: str, cause: Cause, now: int, *, subject: str = "", part: str = "", lasted: int = 0, proof: int = 0
+    ) -> None:
+        """Something has failed, and is retried.
+
+        Args:
+            what: the place.
+            cause: why.
+            now: nanoseconds since 1970.
+            subject: what it is about, where the place has several.
+            part: the part that fails, such as a partition.
+            lasted: for how long it had failed when that was noticed, in nanoseconds: a timeout.
+            proof: how long a retry that succeeds may take to show it, at least; in nanoseconds.
+        """
+        key = (what, subject, part)
+        known = self._failing.get(key) or _Failing(Retry(what, cause, now - lasted, now, 0, subject), now, PROOF)
+        retry = replace(known.retry, cause=cause, last=now, attempts=known.retry.attempts + 1)
+        self._failing[key] = _Failing(retry, known.first, max(PROOF, proof))
+
+    def healed(self, what: str, *, subject: str = "", part: str = "") -> None:
+        """It works again, or nobody retries it any more."""
+        if self._failing:  # this is called for each success
+            self._failing.pop((what, subject, part), None)
+
+    def lasting(self, now: int) -> list[Retry]:
+        """What has failed for long: one of each place and subject, with the newest cause and the earliest time."""
+        failing = [(key[2], one.retry) for key, one in self._failing.copy().items() if one.is_lasting(now)]
+        merged: dict[tuple[str, str], Retry] = {}
+        for part, retry in failing:
+            at = (retry.what, retry.subject)
+            found = merged.get(at)
+            newest = retry if found is None or retry.last >= found.last else found
+            merged[at] = replace(
+                newest,
+                since=min(retry.since, found.since if found else retry.since),
+                attempts=max(retry.attempts, found.attempts if found else 0),
+                parts=(found.parts if found else 0) + bool(part),
+            )
+        return list(merged.values())
