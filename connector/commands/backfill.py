@@ -25,6 +25,7 @@ from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
 from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
+from connector.core.health.retries import BACKFILL
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
@@ -339,6 +340,7 @@ async def delivered(
         metrics=metrics,
         patience=patience,
         name="the process of the backfill",
+        what=BACKFILL,
     )
     async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:

@@ -9,15 +9,26 @@ A process continues from Spark's checkpoint, so that nothing is delivered twice.
 
 import asyncio
 import os
+import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from connector.core.health.retries import SINK, Cause
+from connector.core.timestamps import SECOND
 from connector.errors import REASON_TO, TRANSIENT, DataLostError, SpannerCdcError
 from connector.log import Log
 from connector.reader.stopping import Stop
 from connector.telemetry.metrics import ReaderMetrics
+
+_PROOF = 90 * SECOND
+"""A restarted sink has made progress by then: it passes an epoch each minute, even if nothing is committed."""
+
+_LOOK = 5.0
+"""Seconds between two looks at its progress."""
+
+_HINT = "The line or the log names the error. It continues by itself once the destination accepts rows again."
 
 _LONGEST_REASON = 4096
 """Bytes; a pipe accepts as many in one write."""
@@ -67,9 +78,10 @@ class SinkProcess:
         progress: the sink's progress, as a number that grows; called in a thread.
         stop: once it is requested nothing is restarted.
         drain: seconds that the sink has to end after a stop, once its lifeline is cut.
-        metrics: counts restarts.
+        metrics: counts restarts, and knows that the process fails until it makes progress again.
         patience: with a sink that makes no progress.
         name: of the process, for messages.
+        what: names the alarm of a process that fails again and again.
     """
 
     def __init__(
@@ -83,6 +95,7 @@ class SinkProcess:
         metrics: ReaderMetrics,
         patience: Patience,
         name: str = "the Spark sink",
+        what: str = SINK,
     ) -> None:
         self._command = command
         self._environment = environment
@@ -92,6 +105,7 @@ class SinkProcess:
         self._metrics = metrics
         self._patience = patience
         self._name = name
+        self._what = what
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
 
@@ -121,16 +135,30 @@ class SinkProcess:
         Raises:
             SinkError: it ended with a final error, or too often without progress.
         """
+        try:
+            await self._run()
+        finally:
+            self._metrics.failing.healed(self._what)
+
+    async def _run(self) -> None:
         attempt = 0
         while True:
             before = await asyncio.to_thread(self._progress)
-            ended = await self._run_once()
+            healing = [asyncio.create_task(self._heal(before), name="progress of the sink")] if attempt else []
+            try:
+                ended = await self._run_once()
+            finally:
+                for task in healing:
+                    task.cancel()
+                    await asyncio.wait({task})
             if ended.code == 0:
                 return
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._name, ended, attempt)
             self._metrics.sink_restarted()
+            cause = Cause(f"{self._name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT)
+            self._metrics.failing.failed(self._what, cause, time.time_ns(), proof=_PROOF)
             pause = self._patience.pause(attempt)
             _log.warning(
                 f"{self._name} has ended with a transient error, and is restarted",
@@ -144,6 +172,15 @@ class SinkProcess:
             await self._wait(pause)
             if self._is_over():
                 return
+
+    async def _heal(self, before: int) -> None:
+        """Ends the alarm of a process that fails, once the next one has made progress."""
+        while not await asyncio.to_thread(self._is_past, before):  # noqa: ASYNC110 - progress of another process
+            await asyncio.sleep(_LOOK)
+        self._metrics.failing.healed(self._what)
+
+    def _is_past(self, before: int) -> bool:
+        return self._progress() > before
 
     def _is_over(self) -> bool:
         return self._stop.requested or self._given_up.is_set()

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import ParamSpec
@@ -272,3 +273,26 @@ async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
             await service.run(
                 config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow
             )
+
+
+@in_a_loop
+async def test_a_sink_that_is_restarted_again_and_again_is_an_alarm_until_it_makes_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connector.commands.sink_process._LOOK", 0.01)
+    done = [0]
+    runs = Runs(tmp_path, TRANSIENT, TRANSIENT, "waits0", epochs=lambda: done[0])
+    process = runs.process()
+
+    def failing() -> list[str]:
+        return [str(retry.cause) for retry in runs.metrics.failing.lasting(time.time_ns() + 100 * SECOND)]
+
+    running = asyncio.create_task(process.run())
+    while runs.number < 3:  # noqa: ASYNC110 - a file of another process
+        await asyncio.sleep(0.01)
+    assert failing() == ["the Spark sink ends with errors and is restarted (code 75: reason 1)"]
+    done[0] = 1
+    while failing():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    process.finish(again=False)
+    await running
