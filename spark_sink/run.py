@@ -36,6 +36,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.spans import span
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.session import need_java, session, stop_session
+from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sink.beginning import PROGRAM, begin
 from spark_sink.sink.delivery import Delivery
 from spark_sink.sink.sink_type import spark_sink_type
@@ -176,7 +177,10 @@ def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> N
         delivery = delivery_of(config)
         if _spool_appears(config, events) and (check := alone(config, delivery.consumer, events, held)):
             begin(config)
-            Sink(spark, config, delivery, check, has_delivered).run(events)
+            is_drained = Sink(spark, config, delivery, check, has_delivered).run(events)
+            held.close()
+            if is_drained:
+                settle_without_sink(delivery, config, spark)
 
 
 @contextmanager
@@ -239,6 +243,7 @@ class Sink:
         self._config = config
         self._delivery = delivery
         self._check = check
+        self._settlement = Settlement(delivery, config, check)
         self._has_delivered = has_delivered or threading.Event()
         self._stopping = threading.Event()
         self._busy = threading.Lock()
@@ -246,16 +251,20 @@ class Sink:
         self._is_drained = False
         self._undelivered: Exception | None = None
 
-    def run(self, events: Events) -> None:
+    def run(self, events: Events) -> bool:
         """Runs until the query fails, the input ends and everything is delivered, or a signal comes.
+
+        Returns:
+            Whether everything is delivered.
 
         Raises:
             SpannerCdcError, PySparkException, Py4JError, OSError: the query failed, or not everything was delivered.
         """
+        self._settlement.look(self._spark)
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
         say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}", action="sink_ready")
-        event = events.get()
+        event = self._settlement.awaited(events, self._spark, self._busy)
         if event is Event.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
             while (event := events.get()) is Event.INPUT_ENDED:  # said twice: what is sealed is still to be delivered
@@ -267,6 +276,7 @@ class Sink:
             raise error
         query.stop()
         say("done", action="sink_done")
+        return self._is_drained
 
     def _start(self) -> StreamingQuery:
         source = with_cores(self._delivery.source, cores_of(self._spark))
@@ -289,6 +299,7 @@ class Sink:
             with span("deliver batch") as delivering:
                 delivering.set_attributes({"spanner_cdc.sink": self._delivery.consumer, "spanner_cdc.batch": batch})
                 summary = self._delivery.run(reports)
+                self._settlement.look(self._spark)
             self._done = batch
             self._has_delivered.set()
         if summary:

@@ -17,7 +17,7 @@ from connector.spool.reading import Spool, to_json
 DEFAULT = "default"
 """The consumer that a query of Spark's is, unless it names another."""
 
-STARTED, DESTINATION, REPORT = ".begun", ".destination", ".report"
+STARTED, DESTINATION, REPORT, KEPT = ".begun", ".destination", ".report", ".kept"
 """The endings of what a sink keeps beside its consumer's record; not .json, which would be a consumer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -94,7 +94,7 @@ def forget(spool: Spool, name: str) -> None:
     if find(spool, checked_name(name)) is None:
         known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
         raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
-    spool.storage.delete(_path(name), *(f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT)))
+    spool.storage.delete(_path(name), *(f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT, KEPT)))
 
 
 @contextmanager

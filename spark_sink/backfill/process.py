@@ -28,6 +28,7 @@ from connector.spool.writing import sole_writer
 from connector.storage.locations import absolute
 from spark_sink.backfill.job import BackfillJob, ReadOptions
 from spark_sink.run import Event, Events, Sink, alone, delivery_of, guarded, running
+from spark_sink.settling import settle_without_sink
 from spark_sink.sink.sink_type import spark_sink_type
 
 OPTION = "--backfill"
@@ -82,7 +83,9 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             options,
         )
         with Reading(job, events) as reading:
-            Sink(spark, own, delivery, check, has_delivered).run(reading.events)
+            is_drained = Sink(spark, own, delivery, check, has_delivered).run(reading.events)
+        if is_drained:
+            settle_without_sink(delivery_of(config), config, spark)
 
 
 def config_of(config: Config, found: RecordedBackfill) -> Config:

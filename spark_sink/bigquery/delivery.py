@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from connector.backfill.records import unfinished_tables
@@ -24,7 +24,7 @@ from spark_sink.bigquery import source as bigquery_source
 from spark_sink.bigquery.commit_log import CommitLog
 from spark_sink.bigquery.config import BigQueryConfig
 from spark_sink.bigquery.merging.loads import from_text
-from spark_sink.bigquery.merging.staged import StagedRows
+from spark_sink.bigquery.merging.staged import StagedRows, drop_notes, has_notes
 from spark_sink.bigquery.pacing.pace import loaded, release
 from spark_sink.bigquery.pacing.quotas import Pacing
 from spark_sink.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
@@ -153,6 +153,15 @@ class BigQueryDelivery:
         """Whether an epoch that was sealed before the drain is not recorded as done."""
         return is_behind(self._spool, self.consumer, self._last)
 
+    def is_due(self, unfinished: frozenset[str]) -> bool:
+        """Whether there are notes of changes for a backfill that is done."""
+        return not self._is_backfill and has_notes(self._stream, unfinished)
+
+    def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
+        """Drops their tables."""
+        del spark
+        drop_notes(self._stream, self._target, unfinished)
+
     def _paced(self, tables: int) -> list[str]:
         """The time for which the quotas make changes gather, if it changed by half or more since it was reported."""
         seconds = self._pacing.interval(tables) // SECOND
@@ -202,8 +211,6 @@ class BigQueryDelivery:
         staged = StagedRows(
             self._stream, target, unfinished, of_backfill=self._is_backfill, prunes=self._sink.prune_by_keys
         )
-        if not self._is_backfill:
-            staged.drop_notes()
 
         def merge(rows: Sequence[Row]) -> None:
             loads = [load for row in rows for load in from_text(row.wrote)]

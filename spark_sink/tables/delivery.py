@@ -1,15 +1,16 @@
 """Delivers into tables: Spark reads the events, and merges them itself.
 
 While a backfill of a table is not done, its deleted rows are kept with ``_is_deleted``: else a row of the backfill that
-comes after its DELETE would be there again. They are removed once the backfill is done.
+comes after its DELETE would be there again. They are removed once the backfill is done, also where no change follows
+(:mod:`spark_sink.settling`); the spool records which tables have some (:mod:`spark_sink.tables.kept_rows`).
 """
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
-from connector.backfill.records import backfills, unfinished_tables
+from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.reading import Spool
@@ -18,6 +19,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sink.delivery import Delivered, is_behind, own_checkpoint_of, report
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.tables.config import TablesConfig
+from spark_sink.tables.kept_rows import KeptRows
 from spark_sink.tables.libraries import missing_library
 from spark_sink.tables.merge_into import TablesWriter
 from spark_sink.tables.source import TablesSource
@@ -49,7 +51,9 @@ class TablesDelivery:
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._writer: TablesWriter | None = None
-        self._kept: frozenset[str] | None = None
+        self._of_backfill = self._stream is not self._spool
+        self._removes = not self._of_backfill and sink.mode == "merge" and sink.deletes == "apply"
+        self._kept = KeptRows(self._stream, sink.name, lambda: self._made_writer().tables())
         self._last: int | None = None
 
     @property
@@ -75,12 +79,10 @@ class TablesDelivery:
     def run(self, reports: DataFrame) -> str:
         """Brings the events of a micro-batch into their tables; returns a line for the log."""
         unfinished = unfinished_tables(self._stream)  # after the rows were sealed: a backfill recorded later has them
-        writer = self._writer or TablesWriter(self._spool, self._options, self.consumer)
-        self._writer = writer
-        of_backfill = self._stream is not self._spool
-        found = writer.write(reports, tombstones=unfinished, of_backfill=of_backfill)
-        if not of_backfill and self._sink.mode == "merge" and self._sink.deletes == "apply":
-            self._remove_deleted(writer, reports, unfinished)
+        writer = self._made_writer()
+        if self._removes and unfinished:
+            self._kept.add(unfinished)
+        found = writer.write(reports, tombstones=unfinished, of_backfill=self._of_backfill)
         if not found.events:
             return ""
         events = sum(found.events.values())
@@ -95,11 +97,17 @@ class TablesDelivery:
         """Whether an epoch that was sealed before the drain is not recorded as done."""
         return is_behind(self._spool, self.consumer, self._last)
 
-    def _remove_deleted(self, writer: TablesWriter, reports: DataFrame, unfinished: frozenset[str]) -> None:
-        """Removes the deleted rows of tables whose backfill is done; a new process does not know of any, and looks."""
-        before = self._kept
-        if before is None:
-            before = frozenset(writer.tables()) if backfills(self._spool) else frozenset()
-        for table in sorted(before - unfinished):
-            writer.remove_deleted(reports.sparkSession, table)
-        self._kept = unfinished
+    def is_due(self, unfinished: frozenset[str]) -> bool:
+        """Whether a table whose backfill is done may have deleted rows."""
+        return self._removes and not self._kept.tables() <= unfinished
+
+    def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
+        """Removes the deleted rows of tables whose backfill is done."""
+        due = self._kept.tables() - unfinished
+        for table in sorted(due):
+            self._made_writer().remove_deleted(spark, table)
+        self._kept.remove(due)
+
+    def _made_writer(self) -> TablesWriter:
+        self._writer = self._writer or TablesWriter(self._spool, self._options, self.consumer)
+        return self._writer

@@ -103,6 +103,8 @@ def merge_into(
     Tables are created, and widened by new columns. A table of Spanner is ``table``, or ``schema_table`` in a named
     schema. Its columns have the types of :func:`spark_sink.typed`.
 
+    It knows of no backfill: merge rows of a backfill's spool before the changes, or with ``deletes="flag"``.
+
     Args:
         events: rows of the source ``spanner-change-stream``, whole epochs of them.
         path: a folder in which each table has one of its own; either this or ``database``.
@@ -258,6 +260,7 @@ class TablesWriter:
         store = self.store(spark)
         target = store.target(table_name(name))
         try:
+            store.refresh(target)
             has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
         except AnalysisException:
             return  # there is no such table yet

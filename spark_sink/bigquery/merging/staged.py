@@ -8,7 +8,7 @@ timestamp, the backfill ends with one line, and the tables that are not done are
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -90,16 +90,6 @@ class StagedRows:
         client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=take)
         client.delete(table.dataset, load.staging)
 
-    def drop_notes(self) -> None:
-        """Drops the tables of notes of which no backfill is under way; only the sink of the change stream does that."""
-        for file in self.spool.storage.list(_FOLDER):
-            path = f"{_FOLDER}/{file}"
-            notes = self.spool.document(path, _Notes, "it names no table")
-            if notes.source not in self.unfinished:
-                target = BigQueryTarget(notes.project, self.target.endpoint, self.target.grpc_endpoint)
-                BigQueryClient(target, failure=SinkError).delete(notes.dataset, notes.name)
-                self.spool.storage.delete(path)
-
     def _notes(self, client: BigQueryClient, table: BigQueryTable) -> str:
         """The name of the table of notes, which exists."""
         made = changed_keys(table)
@@ -131,3 +121,38 @@ class StagedRows:
             f"the backfill of table {table.source} cannot be merged: {why}",
             hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
+
+
+def has_notes(spool: Spool, unfinished: Collection[str]) -> bool:
+    """Whether there are tables of notes of which no backfill is under way.
+
+    Args:
+        spool: the change stream's.
+        unfinished: the tables of which a backfill is not done.
+    """
+    return any(True for _ in _left_over(spool, unfinished))
+
+
+def drop_notes(spool: Spool, target: BigQueryTarget, unfinished: Collection[str]) -> None:
+    """Drops the tables of notes of which no backfill is under way; whoever does that holds the sink's lock.
+
+    Args:
+        spool: the change stream's.
+        target: has the endpoints.
+        unfinished: the tables of which a backfill is not done.
+
+    Raises:
+        SinkError: BigQuery refuses, or cannot be reached.
+    """
+    for path, notes in _left_over(spool, unfinished):
+        at = BigQueryTarget(notes.project, target.endpoint, target.grpc_endpoint)
+        BigQueryClient(at, failure=SinkError).delete(notes.dataset, notes.name)
+        spool.storage.delete(path)
+
+
+def _left_over(spool: Spool, unfinished: Collection[str]) -> Iterator[tuple[str, _Notes]]:
+    for file in spool.storage.list(_FOLDER):
+        path = f"{_FOLDER}/{file}"
+        notes = spool.document(path, _Notes, "it names no table")
+        if notes.source not in unfinished:
+            yield path, notes

@@ -2,17 +2,21 @@
 
 from contextlib import suppress
 from random import Random
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from connector.backfill.records import backfills
 from connector.core.timestamps import SECOND
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.bigquery import jobs
 from spark_sink.bigquery.client import BigQueryClient
+from spark_sink.bigquery.delivery import BigQueryDelivery
 from spark_sink.bigquery.merging.turns import Turns
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
+from spark_sink.settling import settle_without_sink
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.bigquery.backfills.snapshots import Snapshot
 from tests.spark_sink.bigquery.deliveries.histories import (
@@ -142,7 +146,7 @@ def test_a_second_backfill_completes_rows_of_a_replica_that_was_started_without_
     scenario.check()
 
 
-def test_notes_of_changes_are_dropped_when_the_backfill_is_done(
+def test_notes_of_changes_are_dropped_when_the_backfill_is_done_though_no_change_follows(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
     scenario = existing(make_scenario(local_bigquery, "merge-load"), OLD_AND_NEW, Random(6))
@@ -153,6 +157,9 @@ def test_notes_of_changes_are_dropped_when_the_backfill_is_done(
     snapshot.run()
     assert tables(scenario) == {"Singers", "spanner_cdc_changed_Singers"}
     snapshot.done()
+    delivery = BigQueryDelivery(scenario.config(), scenario.config().sink)  # type: ignore[arg-type]
+    settle_without_sink(delivery, scenario.config(), cast("SparkSession", None))
+    assert tables(scenario) == {"Singers"}
     scenario.seal()
     scenario.run()
     assert tables(scenario) == {"Singers"}

@@ -1,0 +1,137 @@
+"""What the end of a backfill makes due at a destination: done when it ends, by whoever learns of it.
+
+While a backfill is not done a sink keeps what its rows must be compared with: deleted rows, or notes of changes. No
+micro-batch may come after the backfill, so a sink looks by itself: before its first micro-batch, after each one, and at
+intervals while none comes. A backfill that ends without a running sink does it itself. What is due follows from what is
+stored, so that a process that was killed leaves it to the next one.
+
+Only the process that holds the sink's lock does it: while it does, no micro-batch of changes keeps anything new.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Protocol, TypeVar, runtime_checkable
+
+from pyspark.sql import SparkSession
+
+from connector.backfill.records import unfinished_tables
+from connector.config.loading import Config
+from connector.errors import SpoolError, SpoolInUseError
+from connector.spool.consumers import sink_lock
+from connector.spool.reading import Spool
+from connector.storage.locations import absolute
+from spark_sink.sink.delivery import Delivery
+
+INTERVAL = 2.0
+"""Seconds between two looks while no micro-batch comes."""
+
+E = TypeVar("E")
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A delivery for which the end of a backfill makes something due; its other methods are those of a Delivery."""
+
+    def is_due(self, unfinished: frozenset[str]) -> bool:
+        """Whether there is something to do.
+
+        Args:
+            unfinished: the tables of which a backfill is not done.
+
+        Raises:
+            SpoolError: the spool cannot be read.
+        """
+
+    def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
+        """Does it; the sink's lock is held.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: it is not done; the next look repeats it.
+        """
+
+
+class Settlement:
+    """Looks whether something is due, and has it done.
+
+    Args:
+        delivery: of any sink.
+        config: names the spool.
+        check: raises SpoolInUseError if another sink has taken over.
+    """
+
+    def __init__(self, delivery: Delivery, config: Config, check: Callable[[], None] = lambda: None) -> None:
+        self._delivery = delivery if isinstance(delivery, Settling) else None
+        self._spool = Spool.at(absolute(config.spool.path))
+        self._check = check
+        self._unfinished: frozenset[str] | None = None
+
+    def look(self, spark: SparkSession) -> None:
+        """Does what is due.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: see :class:`Settling`; or the spool cannot be read.
+        """
+        if self._delivery is None:
+            return
+        unfinished = unfinished_tables(self._spool)
+        if self._delivery.is_due(unfinished):
+            self._check()
+            self._delivery.settle(spark, unfinished)
+        self._unfinished = unfinished
+
+    def awaited(self, events: "SimpleQueue[E]", spark: SparkSession, busy: Lock) -> E:
+        """Waits for an event, and looks at intervals while no micro-batch runs.
+
+        Args:
+            events: of the sink's process.
+            spark: a session.
+            busy: is held while a micro-batch runs.
+
+        Raises:
+            PySparkException, Py4JError: see :class:`Settling`.
+        """
+        while True:
+            with suppress(Empty):
+                return events.get(timeout=None if self._delivery is None else INTERVAL)
+            if busy.acquire(blocking=False):
+                try:
+                    self._look_again(spark)
+                finally:
+                    busy.release()
+
+    def _look_again(self, spark: SparkSession) -> None:
+        """As :meth:`look`, if a backfill has started or ended since.
+
+        A spool that cannot be read just now must not end a sink that has nothing to do: a micro-batch says so.
+        """
+        with suppress(SpoolError, OSError):
+            if unfinished_tables(self._spool) == self._unfinished:
+                return
+            self.look(spark)
+
+
+def settle_without_sink(delivery: Delivery, config: Config, spark: SparkSession) -> None:
+    """Does what is due unless the sink runs.
+
+    Whoever holds the sink's lock looks once more after it was freed: either the caller gets the lock, or its holder
+    sees what the caller has recorded before.
+
+    Args:
+        delivery: of the change stream.
+        config: names the change stream's spool.
+        spark: a session.
+
+    Raises:
+        SpannerCdcError, PySparkException, Py4JError: see :class:`Settling`.
+    """
+    if not isinstance(delivery, Settling):
+        return
+    spool = Spool.at(absolute(config.spool.path))
+    while delivery.is_due(unfinished_tables(spool)):
+        try:
+            with spool.storage.locked(sink_lock(delivery.consumer), "the sink runs"):
+                delivery.settle(spark, unfinished_tables(spool))
+        except SpoolInUseError:
+            return

@@ -1,0 +1,165 @@
+"""What the end of a backfill makes due is done when it ends: by the sink, or by the backfill if no sink runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+from types import MappingProxyType
+from typing import cast
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+
+from connector.backfill.documents import Progress, TableProgress
+from connector.backfill.records import spool_of, write_progress
+from connector.config import validated
+from connector.config.loading import Config
+from connector.errors import SpoolInUseError
+from connector.spool.consumers import forget, register, sink_lock
+from connector.spool.reading import Spool
+from spark_sink import settling
+from spark_sink.settling import Settlement, settle_without_sink
+from spark_sink.tables.kept_rows import KeptRows
+from tests.connector.backfill.builders import T, recorded, spool_with_start
+from tests.spark_sink.bigquery.deliveries.runs import SOURCE
+
+SPARK = cast("SparkSession", None)
+
+
+class Delivery:
+    """One that has something to do for each table of which it has kept rows."""
+
+    consumer, destination, checkpoint = "tables", "", ""
+    source = DataSource
+    options = MappingProxyType[str, str]({})
+
+    def __init__(self, kept: KeptRows) -> None:
+        self.kept = kept
+        self.settled: list[frozenset[str]] = []
+        self.before: Callable[[], object] = lambda: None
+
+    def run(self, reports: DataFrame) -> str:
+        return ""
+
+    def drain(self) -> None: ...
+
+    def waiting(self) -> bool:
+        return False
+
+    def is_due(self, unfinished: frozenset[str]) -> bool:
+        return not self.kept.tables() <= unfinished
+
+    def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
+        self.before()
+        due = self.kept.tables() - unfinished
+        self.kept.remove(due)
+        self.settled.append(due)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool with a backfill of tables A and B."""
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    return spool
+
+
+@pytest.fixture
+def config(spool: Spool) -> Config:
+    return validated({"source": SOURCE, "spool": {"path": spool.path}})
+
+
+@pytest.fixture
+def delivery(spool: Spool) -> Delivery:
+    kept = KeptRows(spool, "tables", lambda: ["A", "B"])
+    kept.add(frozenset("AB"))
+    return Delivery(kept)
+
+
+def done(spool: Spool, *tables: str) -> None:
+    """Records that the backfill of these tables is done."""
+    states = [TableProgress(table=table, state="done" if table in tables else "read") for table in "AB"]
+    write_progress(spool_of(spool, 1), Progress(updated=T, tables=tuple(states)))
+
+
+def test_each_table_is_settled_once_when_its_own_backfill_ends(
+    spool: Spool, config: Config, delivery: Delivery
+) -> None:
+    settlement = Settlement(delivery, config)
+    for tables in ("", "A", "A", "AB", "AB"):
+        done(spool, *tables)
+        settlement.look(SPARK)
+    assert delivery.settled == [{"A"}, {"B"}]
+
+
+def test_a_sink_looks_while_no_micro_batch_comes_but_not_while_one_runs(
+    spool: Spool, config: Config, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "INTERVAL", 0.001)
+    settlement, events, busy = Settlement(delivery, config), SimpleQueue[str](), Lock()
+    settlement.look(SPARK)
+    done(spool, "A", "B")
+    delivery.before = lambda: events.put("settled" if busy.locked() else "beside a micro-batch")
+    assert settlement.awaited(events, SPARK, busy) == "settled"
+    assert delivery.settled == [{"A", "B"}]
+
+
+def test_a_sink_that_another_one_has_replaced_settles_nothing(spool: Spool, config: Config, delivery: Delivery) -> None:
+    def replaced() -> None:
+        raise SpoolInUseError("another sink runs")
+
+    done(spool, "A", "B")
+    with pytest.raises(SpoolInUseError):
+        Settlement(delivery, config, replaced).look(SPARK)
+    assert delivery.settled == []
+
+
+def test_a_backfill_that_ends_without_a_sink_settles_itself(spool: Spool, config: Config, delivery: Delivery) -> None:
+    done(spool, "A")
+    settle_without_sink(delivery, config, SPARK)
+    assert delivery.settled == [{"A"}]
+
+
+def test_a_backfill_that_ends_beside_a_sink_leaves_it_to_that(spool: Spool, config: Config, delivery: Delivery) -> None:
+    """A sink that is ending looks once more after it has freed its lock."""
+    done(spool, "A", "B")
+    with spool.storage.locked(sink_lock("tables"), "taken"):
+        settle_without_sink(delivery, config, SPARK)
+        assert delivery.settled == []
+    settle_without_sink(delivery, config, SPARK)
+    assert delivery.settled == [{"A", "B"}]
+
+
+def test_a_backfill_that_ends_while_another_one_is_settled_is_not_missed(
+    spool: Spool, config: Config, delivery: Delivery
+) -> None:
+    """Whoever settles the first one holds the lock, and its end finds the lock taken."""
+
+    def ends() -> None:
+        done(spool, "A", "B")
+        delivery.before = lambda: None
+        settle_without_sink(delivery, config, SPARK)
+
+    done(spool, "A")
+    delivery.before = ends
+    settle_without_sink(delivery, config, SPARK)
+    assert delivery.settled == [{"A"}, {"B"}]
+
+
+def test_rows_that_were_kept_are_known_after_a_kill_and_without_a_record_every_table_counts(spool: Spool) -> None:
+    kept = KeptRows(spool, "tables", lambda: ["A", "B", "C"])
+    assert kept.tables() == {"A", "B", "C"}, "an older program has left no record"
+    kept.add(frozenset("A"))
+    kept.remove(frozenset("BC"))
+    assert KeptRows(spool, "tables", lambda: ["C"]).tables() == {"A"}
+    kept.remove(frozenset("A"))
+    assert KeptRows(spool, "tables", lambda: ["C"]).tables() == frozenset()
+    register(spool, "tables", now=T)
+    forget(spool, "tables")
+    assert KeptRows(spool, "tables", lambda: ["C"]).tables() == {"C"}
+
+
+def test_without_a_backfill_no_table_has_kept_rows(tmp_path: Path) -> None:
+    spool, _ = spool_with_start(tmp_path)
+    assert KeptRows(spool, "tables", lambda: ["A"]).tables() == frozenset()
