@@ -137,6 +137,7 @@ async def read(
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
             life.failing = metrics.failing.lasting
+            life.complete = lambda: metrics.spooled
             life.has_read = lambda: 0 < metrics.start < metrics.watermark
             metrics.max_bytes = config.spool.max_bytes
             metrics.retention = life.record.retention
@@ -198,6 +199,7 @@ async def _remembered(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[Non
 
 def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
     metrics.newest_epoch = spool.latest()
+    metrics.first_own_epoch = metrics.newest_epoch + 1
     if metrics.newest_epoch:
         metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark
 

@@ -192,6 +192,8 @@ class Scheduler:
 
     def _report(self, watermark: int) -> None:
         self._metrics.watermark = watermark
+        if not self._sealer.has_unsealed:
+            self._metrics.complete = watermark
         self._metrics.partitions = self._graph.unfinished
         self._metrics.churn = dict(self._graph.churn)
         self._metrics.held_bytes = self._buffer.bytes

@@ -69,8 +69,14 @@ class Sealer:
         self._sealed = sealed
         self._is_shared = is_shared
         self._due = asyncio.Event()
+        self._delivers = False
         self.waits_for_room = False
         """Whether the sink has no room for the next epoch."""
+
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether records that the watermark has passed are not sealed yet."""
+        return self._delivers or self._buffer.ready_bytes > 0
 
     def watermark_moved(self) -> None:
         """The watermark may have moved: wakes the sealer if there is something to seal."""
@@ -127,7 +133,9 @@ class Sealer:
             if not self._is_shared:
                 self._count_incomplete(epoch)
             final = self._end is not None and epoch.high >= self._end
+            self._delivers = True  # no longer in the buffer, and if this fails not in the sink
             await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
+            self._delivers = False
             self._graph.sealed(epoch.high)
             self._sealed()
             self._metrics.sealed(epoch)

@@ -68,6 +68,7 @@ class _State(BaseModel):
     hint: str = ""
     seen: Timestamp
     retention_seconds: float = 0.0
+    complete: Timestamp = 0
     retries: list[RetryNode] = Field(default_factory=list)
 
 
@@ -124,7 +125,9 @@ def state_of(spool: Spool) -> StateRecord:
         return NEVER  # of a later version, or damaged: the next daemon replaces it
     retention = round(found.retention_seconds * 1e9)
     retries = tuple(node.retry() for node in found.retries)
-    return StateRecord(found.state, found.since, found.reason, found.hint, found.seen, retention, retries)
+    return StateRecord(
+        found.state, found.since, found.reason, found.hint, found.seen, retention, retries, found.complete
+    )
 
 
 def write_state(spool: Spool, record: StateRecord) -> None:
@@ -140,6 +143,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         hint=record.hint[:_LONGEST_TEXT],
         seen=record.seen,
         retention_seconds=record.retention / 1e9,
+        complete=record.complete,
         retries=[RetryNode.of(retry) for retry in record.retries],
     )
     spool.storage.replace(STATE, to_json(document))

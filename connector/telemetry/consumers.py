@@ -7,6 +7,7 @@ from connector.errors import SpoolError
 from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class ConsumerState:
     epoch: int
     watermark: int
     destination: str = ""
+
+
+def delivered(one: ConsumerState, metrics: ReaderMetrics) -> int:
+    """The timestamp up to which all that was committed is delivered to a consumer; 0 while it is not known."""
+    if one.epoch < max(metrics.first_own_epoch - 1, metrics.deliveries.forgotten):
+        return one.watermark  # what the epochs after it hold is not known here
+    first = metrics.deliveries.first_after(one.epoch)
+    return metrics.spooled if first is None else first - 1
 
 
 class ConsumerStates:

@@ -28,6 +28,7 @@ Integers = npt.NDArray[np.int64]
 
 class _Commits(NamedTuple):
     epoch: int
+    first: int
     timestamps: Integers
     mods: Integers
     bytes: int
@@ -59,10 +60,12 @@ class Deliveries:
 
     Attributes:
         sinks: the progress of each sink that has delivered, by its name.
+        forgotten: the newest epoch of those that are no longer kept; 0 if all are.
     """
 
     def __init__(self) -> None:
         self.sinks: dict[str, SinkProgress] = {}
+        self.forgotten = 0
         self._commits: deque[_Commits] = deque(maxlen=_EPOCHS)
 
     def sealed(self, epoch: int, timestamps: Integers, mods: Integers, size: int) -> None:
@@ -74,10 +77,17 @@ class Deliveries:
             mods: how many mods each record has.
             size: the records' bytes of memory.
         """
+        first = int(timestamps[0])
         if len(timestamps) > _POINTS:
             bounds = np.linspace(0, len(timestamps), _POINTS + 1).astype(np.int64)
             timestamps, mods = timestamps[(bounds[:-1] + bounds[1:]) // 2], np.add.reduceat(mods, bounds[:-1])
-        self._commits.append(_Commits(epoch, timestamps.copy(), mods.copy(), size))
+        if len(self._commits) == _EPOCHS:
+            self.forgotten = self._commits[0].epoch
+        self._commits.append(_Commits(epoch, first, timestamps.copy(), mods.copy(), size))
+
+    def first_after(self, epoch: int) -> int | None:
+        """The first commit timestamp after an epoch, of the epochs that are kept; None if nothing was committed."""
+        return next((one.first for one in self._commits.copy() if one.epoch > epoch), None)
 
     def reported(self, reports: Mapping[str, SinkReport]) -> None:
         """Takes the newest reports of the sinks, by their names."""

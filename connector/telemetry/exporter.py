@@ -10,13 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND
-from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.health import raised, retries
 from connector.telemetry.metrics import ReaderMetrics
 
 _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
     "watermark_lag_seconds": ("How far the watermark trails the clock", lambda m: lag(m.watermark)),
-    "sealed_lag_seconds": ("How far what is sealed trails the clock", lambda m: lag(m.sealed_watermark)),
+    "sealed_lag_seconds": ("How long ago all that was committed was sealed", lambda m: lag(m.spooled)),
     "partitions": ("Partitions that have not finished", lambda m: m.partitions),
     "waiting_partitions": ("Partitions that wait for memory or for the spool", lambda m: m.waiting_partitions),
     "held_bytes": ("Bytes of records held in memory", lambda m: m.held_bytes),
@@ -155,11 +155,11 @@ class _Collector:
             "spanner_cdc_consumer_lag_epochs", "Epochs that a consumer has not passed", labels=["consumer"]
         )
         seconds = GaugeMetricFamily(
-            "spanner_cdc_consumer_lag_seconds", "How far what a consumer passed trails the clock", labels=["consumer"]
+            "spanner_cdc_consumer_lag_seconds", "How long ago all that was committed was delivered", labels=["consumer"]
         )
         for consumer in self._consumers.known:
             behind.add_metric([consumer.name], max(self._metrics.newest_epoch - consumer.epoch, 0))
-            if (trails := lag(consumer.watermark)) is not None:
+            if (trails := lag(delivered(consumer, self._metrics))) is not None:
                 seconds.add_metric([consumer.name], trails)
         yield behind
         yield seconds

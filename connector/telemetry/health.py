@@ -6,7 +6,7 @@ from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress,
 from connector.core.health.retries import DAEMON, Retry
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
-from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.metrics import ReaderMetrics
 
 
@@ -23,17 +23,18 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.state(),
         watermark,
         [
-            ConsumerProgress(one.name, one.watermark or watermark, max(metrics.newest_epoch - one.epoch, 0))
+            ConsumerProgress(one.name, delivered(one, metrics) or watermark, max(metrics.newest_epoch - one.epoch, 0))
             for one in consumers.known
         ],
         metrics.spool_bytes,
         metrics.max_bytes,
         sorted(metrics.stopped_tables),
         metrics.dead_letters,
-        _holder(metrics) if now - watermark > BEHIND else None,
+        _holder(metrics) if now - max(watermark, metrics.complete) > BEHIND else None,
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),
         retries(metrics, now),
+        metrics.complete,
     )
 
 

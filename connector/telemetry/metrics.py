@@ -42,7 +42,9 @@ class ReaderMetrics:
     ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
     Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
-    ``retention`` is. ``graph`` returns the partitions as they are now; it may be called from any
+    ``retention`` is. ``complete`` is the timestamp up to which all that was committed is sealed, also where nothing
+    was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal.
+    ``graph`` returns the partitions as they are now; it may be called from any
     thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
     it has kept for people. ``failing`` knows what is being retried, and ``endpoint`` is
     Spanner's. ``max_bytes`` is the spool's limit, and ``start``
@@ -51,6 +53,8 @@ class ReaderMetrics:
 
     watermark: int = 0
     sealed_watermark: int = 0
+    complete: int = 0
+    first_own_epoch: int = 0
     partitions: int = 0
     waiting_partitions: int = 0
     churn: dict[str, int] = field(default_factory=dict)
@@ -97,6 +101,11 @@ class ReaderMetrics:
     endpoint: str = ""
     max_bytes: int = 0
     start: int = 0
+
+    @property
+    def spooled(self) -> int:
+        """The timestamp up to which all that was committed is in the spool; 0 while unknown. Lag is the time since."""
+        return max(self.complete, self.sealed_watermark)
 
     def stalled(self) -> None:
         """The watermark was stalled while Spanner's clock advanced, and queries were restarted."""

@@ -10,7 +10,7 @@ from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry import document
-from connector.telemetry.consumers import ConsumerState, ConsumerStates
+from connector.telemetry.consumers import ConsumerState, ConsumerStates, delivered
 from connector.telemetry.document import UNSET, Status
 from connector.telemetry.exporter import figures, lag, runway, version
 from connector.telemetry.health import facts_of
@@ -57,7 +57,7 @@ class Reporter:
         state = self._metrics.state().state
         if state is not StreamState.RUNNING:
             return f"the state is {state.value}"
-        behind = lag(self._metrics.sealed_watermark)
+        behind = lag(self._metrics.spooled)
         if behind is None:
             return "nothing is sealed yet"
         return f"what is sealed is {behind:.0f} s behind" if behind > READY_WITHIN else ""
@@ -78,8 +78,8 @@ class Reporter:
             watermark=document.Watermark(
                 watermark=_timestamp(metrics.watermark),
                 lag_seconds=_or_unset(lag(metrics.watermark)),
-                sealed=_timestamp(metrics.sealed_watermark),
-                sealed_lag_seconds=_or_unset(lag(metrics.sealed_watermark)),
+                sealed=_timestamp(metrics.spooled),
+                sealed_lag_seconds=_or_unset(lag(metrics.spooled)),
             ),
             partitions=document.Partitions(
                 alive=metrics.partitions,
@@ -142,7 +142,7 @@ class Reporter:
 
 def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNode:
     node = document.ConsumerNode(
-        one.name, one.epoch, max(metrics.newest_epoch - one.epoch, 0), _or_unset(lag(one.watermark))
+        one.name, one.epoch, max(metrics.newest_epoch - one.epoch, 0), _or_unset(lag(delivered(one, metrics)))
     )
     node.destination = one.destination or UNSET
     sink = metrics.deliveries.sinks.get(one.name)

@@ -50,6 +50,7 @@ class Lifecycle:
 
     Attributes:
         failing: returns what has failed for long at a time, and is retried; recorded with each sign of life.
+        complete: returns the timestamp up to which all that was committed is in the spool; recorded likewise.
         has_read: whether this daemon has read on, so that the errors of those before it are over.
     """
 
@@ -63,6 +64,7 @@ class Lifecycle:
         self._spool = spool
         self._clock = clock
         self.failing: Callable[[int], Iterable[Retry]] = lambda _: ()
+        self.complete: Callable[[], int] = lambda: 0
         self.has_read: Callable[[], bool] = lambda: False
         self._record = before
         self._errors = deque(errors, maxlen=MOST_ERRORS)
@@ -154,7 +156,7 @@ class Lifecycle:
         def alive(record: StateRecord) -> StateRecord:
             earlier = [] if self.has_read() else [retry for retry in record.retries if retry.what == DAEMON]
             now = self._clock()
-            return record.alive(now, [*earlier, *self.failing(now)])
+            return record.alive(now, [*earlier, *self.failing(now)], self.complete())
 
         await self._write(alive)
 

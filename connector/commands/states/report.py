@@ -1,6 +1,7 @@
 """``spanner-cdc status``: how replication is, in one screen, read from the spool alone: a daemon runs, or does not."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
-from connector.spool.summaries import held_bytes
+from connector.spool.summaries import EpochSummary, held_bytes
 
 Report = dict[str, object]
 _SHOWN_ERRORS = 20
@@ -71,8 +72,8 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
     }
     if facts.watermark:
         report["watermark"] = {
-            "sealed": format_rfc3339(facts.watermark),
-            "sealed_lag_seconds": round(max(facts.now - facts.watermark, 0) / SECOND, 1),
+            "sealed": format_rfc3339(facts.spooled),
+            "sealed_lag_seconds": round(facts.lag / SECOND, 1),
         }
     used = retention_used(facts)
     if used is not None:
@@ -90,22 +91,32 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     state = state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
     latest, floor = spool.latest(), spool.floor()
     epochs = list(spool.summaries(floor, latest)) if latest else []
-    ends = {epoch.epoch: epoch.watermark_high for epoch in epochs}
     watermark = epochs[-1].watermark_high if epochs else _start(spool)
-    oldest = epochs[0].watermark_low if epochs else 0
-    known = consumers(spool) if latest else []
+    complete = state.complete_at(now)
+    spooled = max(watermark, complete)
+    known = consumers(spool)
     reports = [report_of(spool, consumer.consumer) for consumer in known]
     return Facts(
         now,
         state,
         watermark,
-        [ConsumerProgress(one.consumer, ends.get(one.epoch, oldest), max(latest - one.epoch, 0)) for one in known],
+        [
+            ConsumerProgress(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0))
+            for one in known
+        ],
         held_bytes(epochs),
         max_bytes,
         [table for report in reports for table in report.stopped],
         sum(report.refused for report in reports),
         retries=state.retries,
+        complete=complete,
     )
+
+
+def _delivered(epochs: Sequence[EpochSummary], epoch: int, spooled: int) -> int:
+    """The timestamp up to which all that was committed is delivered to a consumer that has passed an epoch."""
+    later = (one.first_commit_timestamp for one in epochs if one.epoch > epoch)
+    return min((first - 1 for first in later if first is not None), default=spooled)
 
 
 def _start(spool: Spool) -> int:

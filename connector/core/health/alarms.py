@@ -46,7 +46,11 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProgress:
-    """A consumer: up to which commit timestamp it is done, nanoseconds since 1970, and the epochs that it has not."""
+    """A consumer, and how many epochs it has not passed.
+
+    ``watermark`` is the timestamp up to which all that was committed is delivered, in nanoseconds since 1970: right
+    before the first commit of the spool that is not, or that of :attr:`Facts.spooled` if there is none.
+    """
 
     name: str
     watermark: int
@@ -77,7 +81,9 @@ class Facts:
     Attributes:
         now: the clock.
         state: of the stream, as seen.
-        watermark: of the newest epoch.
+        watermark: of the newest epoch; the spool's start before there is one.
+        complete: up to which all that was committed is in the spool, as far as the daemon knows. An idle stream is read
+            on, but has nothing to seal.
         consumers: those of the spool.
         spool_bytes: of its epochs.
         max_bytes: at which the reader waits; 0 if unknown.
@@ -101,6 +107,17 @@ class Facts:
     standstills: Mended = Mended()
     sink_restarts: Mended = Mended()
     retries: Sequence[Retry] = ()
+    complete: int = 0
+
+    @property
+    def spooled(self) -> int:
+        """The timestamp up to which all that was committed is in the spool."""
+        return max(self.watermark, self.complete)
+
+    @property
+    def lag(self) -> int:
+        """How long ago that was, in nanoseconds: what was committed since may not have been read or sealed yet."""
+        return max(self.now - self.spooled, 0)
 
 
 def retention_used(facts: Facts) -> float | None:
@@ -163,7 +180,7 @@ def summary(facts: Facts, raised: Sequence[Alarm]) -> str:
         return f"{state}: {facts.state.reason}" if facts.state.reason else state
     if not facts.watermark:
         return "nothing is sealed yet"
-    return f"replication is healthy, {max(facts.now - facts.watermark, 0) / SECOND:.1f} s behind"
+    return f"replication is healthy, {facts.lag / SECOND:.1f} s behind"
 
 
 def _of_state(facts: Facts) -> Iterator[Alarm]:
@@ -209,7 +226,7 @@ def _of_retention(facts: Facts) -> Iterator[Alarm]:
 
 
 def _of_lag(facts: Facts) -> Iterator[Alarm]:
-    lag = facts.now - facts.watermark
+    lag = facts.lag
     if not facts.watermark or facts.state.state is not StreamState.RUNNING or lag <= BEHIND:
         return
     message, holder = f"the reader is {lag / SECOND:.0f} s behind", facts.holder
@@ -224,7 +241,7 @@ def _of_lag(facts: Facts) -> Iterator[Alarm]:
 
 def _of_consumers(facts: Facts) -> Iterator[Alarm]:
     for consumer in facts.consumers:
-        lag = facts.watermark - consumer.watermark
+        lag = facts.spooled - consumer.watermark
         if consumer.epochs_behind and lag > BEHIND:
             yield Alarm(
                 "consumer_behind",

@@ -17,6 +17,10 @@ SILENCE = 60 * SECOND
 """After this long without a sign of life a daemon is taken for dead."""
 
 
+FRESH = 20 * SECOND
+"""A sign of life is followed by the next one within this time."""
+
+
 class StreamState(StrEnum):
     """Where a stream is in its life."""
 
@@ -56,6 +60,7 @@ class StateRecord:
         hint: what to do; empty if nothing.
         seen: the daemon's last sign of life.
         retention: nanoseconds that Spanner keeps the stream's records; 0 while unknown.
+        complete: up to which all that was committed was in the spool at that sign of life; 0 while unknown.
         retries: what had failed for long at that sign of life; of a daemon that has failed, or that has read nothing
             since the last one did, that.
     """
@@ -67,6 +72,7 @@ class StateRecord:
     seen: int = 0
     retention: int = 0
     retries: tuple[Retry, ...] = ()
+    complete: int = 0
 
     @property
     def is_well(self) -> bool:
@@ -82,9 +88,14 @@ class StateRecord:
         since = self.since if same else now
         return replace(self, state=state, since=since, reason=reason, hint=hint, seen=now, retries=retries)
 
-    def alive(self, now: int, retries: Iterable[Retry] = ()) -> "StateRecord":
-        """The record with a sign of life, and what has failed for long then."""
-        return replace(self, seen=now, retries=tuple(retries))
+    def alive(self, now: int, retries: Iterable[Retry] = (), complete: int = 0) -> "StateRecord":
+        """The record with a sign of life, what has failed for long then, and what is complete."""
+        return replace(self, seen=now, retries=tuple(retries), complete=complete)
+
+    def complete_at(self, now: int) -> int:
+        """What is complete now: as far behind as at the last sign of life, as long as the next one is not overdue."""
+        is_fresh = self.state in ALIVE and 0 <= now - self.seen <= FRESH
+        return self.complete + (now - self.seen if is_fresh and self.complete else 0)
 
     def as_seen(self, now: int, *, pause_requested: bool) -> "StateRecord":
         """What the record means to somebody who reads it.

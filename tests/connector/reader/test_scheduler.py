@@ -186,3 +186,40 @@ def test_a_partition_that_fails_is_known_until_its_query_moves_on() -> None:
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert seen[:5] == [0, 0, 0, 1, 0]
+
+
+def test_what_is_read_is_complete_at_once_if_nothing_was_committed_and_else_once_it_is_sealed() -> None:
+    metrics, seen = ReaderMetrics(), list[int]()
+
+    class Slow(Sink):
+        async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+            while metrics.watermark < START + 8:  # noqa: ASYNC110 - the reader continues meanwhile
+                await asyncio.sleep(0)
+            seen.append(metrics.spooled)
+            await super().deliver(epoch, cut, final=final)
+
+    class Spaced(Queries):
+        async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+            for records, proved in zip(self._answers[query.token][0], (2, 4, 8), strict=False):
+                yield records
+                while query.token == "c" and metrics.watermark < START + proved:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            while query.token == "c" and not seen:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if query.token == "c":
+                self.enough()
+
+    queries = Spaced(
+        {
+            INITIAL_TOKEN: [CHILD],
+            "c": [
+                [[HeartbeatRecord(START + 3)], [record(commit_timestamp=START + 5)], [HeartbeatRecord(START + 9)]],
+                [],
+            ],
+        }
+    )
+    running = scheduler(queries, Slow(), end=None, clock=START + 2, metrics=metrics)
+    queries.enough = running.stop
+    asyncio.run(asyncio.wait_for(running.run(), 20))
+    assert seen[0] == START + 4, "the record at the fifth nanosecond was committed, and is not sealed"
+    assert metrics.spooled >= START + 8

@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import NOTHING
+from connector.telemetry.consumers import ConsumerState, delivered
 from connector.telemetry.deliveries import Deliveries
+from connector.telemetry.metrics import ReaderMetrics
 
 START = 1_000_000 * SECOND
 
@@ -57,3 +59,19 @@ def test_no_mod_is_lost_however_many_records_an_epoch_has(mods: list[int]) -> No
     assert latency.counts.sum() == sum(mods)
     exact = float((((end - timestamps) / SECOND) * np.array(mods)).sum())
     assert abs(latency.total - exact) <= sum(mods) * (len(mods) / 64 + 1)
+
+
+def test_a_consumer_is_behind_by_what_was_committed_and_is_not_delivered_and_by_nothing_else() -> None:
+    metrics = ReaderMetrics(sealed_watermark=START, complete=START + 50 * SECOND, first_own_epoch=3)
+
+    def lag_of(epoch: int, watermark: int = START) -> int:
+        return (metrics.spooled - delivered(ConsumerState("x", epoch, watermark), metrics)) // SECOND
+
+    assert lag_of(2) == 0, "the epochs after it are empty"
+    assert lag_of(1) == 50, "what they hold is not known: another process has sealed them"
+    metrics.deliveries.sealed(4, integers(START + 45 * SECOND + 1, START + 47 * SECOND), integers(1, 1), 1)
+    assert [lag_of(epoch) for epoch in (2, 3, 4, 5)] == [5, 5, 0, 0]
+    for epoch in range(5, 5000):
+        metrics.deliveries.sealed(epoch, integers(START + 48 * SECOND + 1), integers(1), 1)
+    assert lag_of(4, START + 47 * SECOND) == 3, "they are no longer kept"
+    assert lag_of(4998) == 2

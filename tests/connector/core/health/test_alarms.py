@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.health.alarms import AlarmLog, ConsumerProgress, Facts, Holder, Mended, alarms, retention_used
+from connector.core.health.alarms import (
+    AlarmLog,
+    ConsumerProgress,
+    Facts,
+    Holder,
+    Mended,
+    alarms,
+    retention_used,
+    summary,
+)
 from connector.core.health.states import StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 
@@ -129,3 +138,10 @@ def test_each_consumer_that_is_behind_begins_an_alarm_of_its_own_which_knows_sin
     assert [alarm.subject for alarm in log.changes(both, NOW + 1)[0]] == ["fraud"]
     assert [log.since(alarm) for alarm in both] == [NOW, NOW + 1]
     assert log.changes(both[1:], NOW + 2) == ([], both[:1])
+
+
+def test_an_idle_stream_that_is_read_on_is_not_behind_though_it_has_nothing_to_seal() -> None:
+    idle = replace(WELL, watermark=NOW - 400 * SECOND, complete=NOW - SECOND)
+    assert names(idle) == []
+    assert summary(idle, []) == "replication is healthy, 1.0 s behind"
+    assert retention_used(idle) == pytest.approx(400 / 86400), "it would be read again from the newest epoch on"

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.health.states import ALIVE, NEVER, SILENCE, StateRecord, StreamState, failed
+from connector.core.timestamps import SECOND
 
 NOW = 10**18
 STATES = st.sampled_from(list(StreamState))
@@ -49,3 +50,10 @@ def test_a_killed_daemon_is_a_failure_since_its_last_sign_of_life() -> None:
     found = StateRecord(StreamState.RUNNING, 5, seen=7, retention=9).as_seen(NOW, pause_requested=False)
     assert (found.state, found.since, found.retention) == (StreamState.FAILED, 7, 9)
     assert "has ended without a word" in found.reason
+
+
+def test_lag_is_that_of_the_last_sign_of_life_until_the_next_one_is_overdue() -> None:
+    record = StateRecord(StreamState.RUNNING, 1).alive(1000 * SECOND, complete=999 * SECOND)
+    assert [record.complete_at(at * SECOND) // SECOND for at in (1000, 1010, 1020, 1021)] == [999, 1009, 1019, 999]
+    assert record.to(StreamState.FAILED, 1001 * SECOND).complete_at(1002 * SECOND) == 999 * SECOND
+    assert StateRecord(StreamState.RUNNING, 1, seen=5).complete_at(6) == 0
