@@ -37,6 +37,7 @@ from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.storage.store import contents
+from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.server import serving
@@ -136,7 +137,7 @@ async def read(
         ):
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
-            life.failing = metrics.failing.lasting
+            life.failing = functools.partial(own_retries, metrics)
             life.complete = lambda: metrics.spooled
             life.has_read = lambda: 0 < metrics.start < metrics.watermark
             metrics.max_bytes = config.spool.max_bytes

@@ -14,7 +14,8 @@ import functools
 import http.client
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -23,14 +24,17 @@ import pyarrow as pa
 import requests
 import urllib3
 from google.api_core import exceptions
+from google.api_core.retry import Retry
 from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage import exceptions as storage_exceptions
 from google.cloud.storage.retry import DEFAULT_RETRY
 
+from connector.core.health.retries import STORAGE, Cause
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
+from connector.storage.failing import FAILING
 from connector.storage.locations import bucket_and_prefix
 
 PATIENCE = 60.0
@@ -60,6 +64,7 @@ _ERRORS = (
     http.client.HTTPException,
     OSError,
 )
+_HINT = "Check the network and Google's status page. Nothing is lost: what is not stored is read again."
 _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 
 
@@ -100,7 +105,7 @@ class Bucket:
         self._failure = failure
         self._option = option
         self._endpoint = endpoint
-        self._retry = DEFAULT_RETRY.with_timeout(patience)
+        self._retry = Retry(predicate=DEFAULT_RETRY._predicate, timeout=patience, on_error=_noted(self.url))  # noqa: SLF001
         self._is_known = False
         try:
             self._name, self._prefix = bucket_and_prefix(url)
@@ -241,14 +246,18 @@ class Bucket:
         try:
             yield
         except exceptions.PreconditionFailed:
-            self._is_known = True
+            self._works()
             raise FileExistsError(self._full(path)) from None
         except exceptions.NotFound:
             self._check_bucket(path)
             raise FileNotFoundError(self._full(path)) from None
         except _ERRORS as error:
             raise self._failed(error, path) from None
+        self._works()
+
+    def _works(self) -> None:
         self._is_known = True
+        FAILING.healed(STORAGE, subject=self.url)
 
     def _check_bucket(self, path: str) -> None:
         """Raises if it is the bucket that does not exist, not only an object in it."""
@@ -269,6 +278,16 @@ class Bucket:
     def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
         why, hint = _why(error, self._name, self._option)
         return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
+
+
+def _noted(url: str) -> Callable[[Exception], None]:
+    """Notes that a call has failed with a transient error, and is retried."""
+
+    def note(error: Exception) -> None:
+        why, _ = _why(error, url, "")
+        FAILING.failed(STORAGE, Cause(f"{why}, for {url}", "", "", _HINT), time.time_ns(), subject=url)
+
+    return note
 
 
 def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress,
 from connector.core.health.retries import DAEMON, Retry
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
+from connector.storage.failing import FAILING
 from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -41,7 +42,12 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
 def retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
     """What has failed for long and is retried: by this process, and by the service manager that restarts it."""
     restarts = [retry for retry in metrics.state().retries if retry.what == DAEMON]
-    return [*restarts, *metrics.failing.lasting(now)]
+    return [*restarts, *own_retries(metrics, now)]
+
+
+def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
+    """What this process retries, and has failed for long."""
+    return [*metrics.failing.lasting(now), *FAILING.lasting(now)]
 
 
 def _holder(metrics: ReaderMetrics) -> Holder | None:

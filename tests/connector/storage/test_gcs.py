@@ -1,11 +1,14 @@
 """The file store in Cloud Storage: errors are one line, transient errors are retried."""
 
+import time
 import traceback
 
 import pytest
 
+from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.storage import bucket as bucket_module
+from connector.storage.failing import FAILING
 from connector.storage.gcs import GcsStore
 from tests.cloud_storage import CloudStorage, Fault, Proxy
 from tests.connector.storage.buckets import opened, uploads
@@ -104,6 +107,24 @@ def test_transient_errors_are_retried(bucket: str, gcs_proxy: Proxy, fault: Faul
     assert storage.read("folder/a").to_pybytes() == b"one"
     fault.times = 1
     assert storage.list("folder") == ["a"]
+
+
+@pytest.mark.parametrize("call", ["replace", "read", "list"])
+def test_a_server_that_stays_unwell_is_known_to_fail_until_it_answers(bucket: str, gcs_proxy: Proxy, call: str) -> None:
+    url, fault = f"{bucket}/spool", Fault(status=503)
+    opened(url).create("a", b"one")
+    gcs_proxy.faults.append(fault)
+
+    def failing() -> list[str]:
+        later = time.time_ns() + 60 * SECOND
+        return [str(retry.cause) for retry in FAILING.lasting(later) if retry.subject == url]
+
+    with pytest.raises(SpoolError):
+        use(opened(url), call)
+    assert failing() == [f"Cloud Storage answers 503 Service Unavailable, for {url}"]
+    fault.times = 0
+    use(opened(url), call)
+    assert failing() == []
 
 
 def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_continues(
