@@ -16,7 +16,7 @@ from connector.config.replicas import Digest, Replica, Selection
 from connector.core.changes import integers, sequence_numbers
 from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
-from connector.errors import SpannerCdcError
+from connector.errors import NoSuchTableError, SpannerCdcError
 from connector.log import Log, terminal
 from connector.progress import Progress
 from connector.verify.buckets import Buckets, buckets_for, parts_of
@@ -84,7 +84,12 @@ class Comparison:
             SpannerCdcError: one side cannot be read.
         """
         with closing(SourceRows(source, None, dialect, self._timestamp)) as rows:
-            for table in self._tables.values():
+            for table in [*self._tables.values()]:
+                try:
+                    rows.columns(table.table)
+                except NoSuchTableError:
+                    self._leave_out(table.table)
+                    continue
                 digests = self._digests_of(table)
                 self._read_table(rows, table)
                 if digests is not None:
@@ -148,6 +153,13 @@ class Comparison:
         for one in found:
             if (one.table, one.key) not in deleted:
                 self.report.add(one)
+
+    def _leave_out(self, table: str) -> None:
+        """Leaves out a table that was created after the timestamp."""
+        del self._tables[table]
+        self.report.tables = tuple(self._tables)
+        self.report.created_since = (*self.report.created_since, table)
+        _log.warning("a table that was created after the timestamp is not compared", table=table)
 
     def _digests_of(self, table: TableSchema) -> Mapping[int, Digest] | None:
         if not is_digested(table):

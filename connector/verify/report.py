@@ -30,6 +30,7 @@ class VerifyReport:
         unsure: rows that are missing, and were not looked up again.
         unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
         keyless: tables without a key, which are not compared.
+        created_since: tables that the database did not have at the timestamp, which are not compared.
         note: what may explain differences.
         missing_note: what may explain rows that are missing.
     """
@@ -45,6 +46,7 @@ class VerifyReport:
     unsure: int = 0
     unsure_values: int = 0
     keyless: tuple[str, ...] = ()
+    created_since: tuple[str, ...] = ()
     note: str = ""
     missing_note: str = ""
 
@@ -79,6 +81,7 @@ class VerifyReport:
                 {"table": table, "kind": kind.value, "columns": list(columns), "rows": count}
                 for (table, kind, columns), count in sorted(self.counts.items())
             ],
+            "created_since": list(self.created_since),
             "notes": self.notes(),
         }
         if show_keys:
@@ -107,6 +110,9 @@ class VerifyReport:
             )
         if self.keyless:
             notes.append(f"not compared, for they have no key: {', '.join(self.keyless)}")
+        if self.created_since:
+            at = format_rfc3339(self.timestamp)
+            notes.append(f"not compared, for they were created after {at}: {', '.join(self.created_since)}")
         if self.total and self.note:
             notes.append(self.note)
         return notes

@@ -54,7 +54,7 @@ class KnownTables:
         if table not in keys:
             known = ", ".join(sorted(keys)) or "none yet"
             raise ConfigurationError([f"the spool at {self._spool.path} has no table {table} (tables: {known})"])
-        return self._schema(keys[table])
+        return self.schema(keys[table])
 
     def columns(self, table: str) -> dict[str, str]:
         """The columns of a table by name, with Spanner's type; the type is empty if it has changed.
@@ -65,7 +65,7 @@ class KnownTables:
         columns = {column.name: column.type for column in self.newest(table).columns}
         names = {name.lower(): name for name in columns}
         for key in [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]:
-            other = self._schema(key)
+            other = self.schema(key)
             if other.table != table:
                 continue
             for column in other.columns:
@@ -89,7 +89,8 @@ class KnownTables:
         latest = self._spool.latest()
         return dict(self._spool.manifest(latest).schema_keys if latest else header.schema_keys)
 
-    def _schema(self, key: str) -> TableSchema:
+    def schema(self, key: str) -> TableSchema:
+        """The schema with a key."""
         if key not in self._schemas:
             self._schemas[key] = self._spool.schema(key)
         return self._schemas[key]

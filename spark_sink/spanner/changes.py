@@ -64,7 +64,7 @@ def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
     captures = metadata.field("value_capture_type").to_pylist()
     transactions = metadata.field("server_transaction_id").to_pylist()
     timestamps = metadata.field("commit_timestamp").to_pylist()
-    for place, (table, mod_type, capture, payload, timestamp, sequence, transaction) in enumerate(
+    for place, (table, mod_type, capture, payload, timestamp, sequence, transaction, schema_key) in enumerate(
         zip(
             rows.column("object").to_pylist(),
             metadata.field("mod_type").to_pylist(),
@@ -73,6 +73,7 @@ def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
             timestamps,
             rows.column("change_sequence_number").to_pylist(),
             transactions,
+            rows.column("schema_key").to_pylist(),
             strict=True,
         ),
         first,
@@ -86,4 +87,5 @@ def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
             sequence,
             f"{timestamp} {place if transaction is None else transaction}",  # a row of a backfill is one of its own
             (epoch, place),
+            schema_key,
         )

@@ -68,7 +68,7 @@ class SpannerConfig(SinkConfig):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The database that is written, and how it is reached; a :class:`connector.spanner.blocking.DatabaseAddress`.
+    """A database, and how it is reached; a :class:`connector.spanner.blocking.DatabaseAddress`.
 
     Attributes:
         emulator_host: an emulator's, or None; that of the environment counts where it is None.
@@ -91,6 +91,12 @@ class Target:
             sink.endpoint,
             sink.emulator_host or source.emulator_host,
         )
+
+    @classmethod
+    def of_source(cls, source: SourceConfig) -> Self:
+        """The source, as a database that is read."""
+        host, role = source.emulator_host, source.database_role
+        return cls(source.project, source.instance, source.database, source.endpoint, host, role)
 
     @property
     def path(self) -> str:

@@ -2,24 +2,69 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
+from typing import Self
 
-from google.api_core.exceptions import Forbidden, GoogleAPICallError
+from google.api_core.exceptions import BadRequest, Conflict, Forbidden, GoogleAPICallError, NotFound
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
 
+from connector.config.loading import Config
 from connector.core.dialects import Dialect
+from connector.core.filters import RecordFilter
+from connector.log import Log
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import ADMIN, SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
-from spark_sink.spanner.config import Target
+from spark_sink.source.known_tables import KnownTables
+from spark_sink.spanner.config import SpannerConfig, Target
 from spark_sink.spanner.destination_tables import Destination, destination_at
 from spark_sink.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
 
 _TIMEOUT = 300.0
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What the sink may create.
+
+    Attributes:
+        source: the database that has the tables.
+        include: ``source.tables.include``.
+        exclude: ``source.tables.exclude``.
+        others: tables that have another name in the destination, or columns that do: they are left to the user.
+    """
+
+    source: Target
+    include: Sequence[str]
+    exclude: Sequence[str]
+    others: Sequence[str]
+
+    @classmethod
+    def of(cls, config: Config, sink: SpannerConfig) -> Self | None:
+        """The configured one; None without ``sink.create_tables``."""
+        if not sink.create_tables:
+            return None
+        others = {table for column in sink.columns if (table := column.rpartition(".")[0])} | {*sink.tables}
+        tables = config.source.tables
+        source = Target.of_source(config.source)
+        return cls(source, tuple(tables.include), tuple(tables.exclude), sorted(others))
+
+    def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
+        """The columns of each of the spool's tables that the destination should have."""
+        keeps = RecordFilter(self.include, self.exclude).keeps
+        return {
+            name: frozenset(column.name for column in known.newest(name).columns)
+            for name in known.names()
+            if keeps(name) and name not in self.others
+        }
+
 
 _NAME = r"((?:[`\"]?[\w$]+[`\"]?\.?)+)"
 _CREATED = re.compile(rf"\s*CREATE\s+(TABLE|SCHEMA|SEQUENCE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}", re.IGNORECASE)
@@ -28,6 +73,7 @@ _FOREIGN_KEY = re.compile(
     r"(?:\s+ON\s+DELETE\s+(?:CASCADE|NO\s+ACTION))?(?:\s+(?:NOT\s+)?ENFORCED)?)",
     re.IGNORECASE,
 )
+_PARENT = re.compile(rf"INTERLEAVE\s+IN\s+(?:PARENT\s+)?{_NAME}", re.IGNORECASE)
 _DELETION_POLICY = re.compile(
     r",\s*ROW\s+DELETION\s+POLICY\s*\(\s*OLDER_THAN\s*\([^)]*\)\s*\)|\s+TTL\s+INTERVAL\s+'[^']*'\s+ON\s+(?:\"[^\"]+\"|\w+)",
     re.IGNORECASE,
@@ -73,7 +119,7 @@ def create_missing(
     there = asyncio.run(destination_at(target, emulator_host))
     missing = [table for table in tables if table not in there.tables]
     lacking = {
-        table: set(columns) - there.tables[table].columns - there.tables[table].generated
+        table: {column for column in columns if column.lower() not in there.tables[table].names}
         for table, columns in tables.items()
         if table in there.tables
     }
@@ -86,11 +132,28 @@ def create_missing(
         return []
     try:
         _update(target, emulator_host, list(chain.from_iterable(wanted.values())))
-    except SinkError:
-        now = asyncio.run(destination_at(target, emulator_host)).tables
-        if not all(table in now and now[table].columns >= lacking.get(table, set()) for table in tables):
-            raise  # else another process, a backfill's beside the stream's, has done it meanwhile
-    return sorted(name for name in wanted if name)
+    except SinkError as error:
+        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
+            raise
+        for name, statements in wanted.items():  # one table must not stop the others
+            _try(target, emulator_host, name, statements)
+    now = asyncio.run(destination_at(target, emulator_host)).tables
+    return sorted(
+        name
+        for name in filter(None, wanted)
+        if name in now or any(name == f"{table}.{column}" for table in lacking for column in now[table].columns)
+    )
+
+
+def _try(target: Target, emulator_host: str | None, name: str, statements: list[str]) -> None:
+    """Creates one thing; what cannot be created now, as a child whose parent has a former key, is tried again later."""
+    try:
+        _update(target, emulator_host, statements)
+    except SinkError as error:
+        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
+            raise
+        if not isinstance(error.__cause__, Conflict):
+            _log.warning("the destination refuses to create what the source has", table=name)
 
 
 def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) -> dict[str, list[str]]:
@@ -105,8 +168,13 @@ def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) 
         there: the statements of the other database.
     """
     statements = list(_created(ddl))
-    of_tables = {name: statement for kind, name, statement in statements if kind == "TABLE" and name in tables}
     known = {(kind, name) for kind, name, _ in _created(there)}
+    of_all = {name: statement for kind, name, statement in statements if kind == "TABLE"}
+    wanted = {*tables}
+    for name in tables:  # a parent may have no change yet, under this name
+        while (match := _PARENT.search(of_all.get(name, ""))) and ("TABLE", name := _plain(match[1])) not in known:
+            wanted.add(name)
+    of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
     text = "\n".join(of_tables.values())
     used = {table.rpartition(".")[0] for table in of_tables}
     before = [

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, Row
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import DataSource
 from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.core.filters import RecordFilter
+from connector.log import Log
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
 from spark_sink.errors import SinkError
@@ -17,7 +19,7 @@ from spark_sink.sink.delivery import Delivered, is_behind, new_reasons, own_chec
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
-from spark_sink.spanner.creation import create_missing, prepare
+from spark_sink.spanner.creation import Creation, create_missing, prepare
 from spark_sink.spanner.destination_tables import (
     EMULATOR_HOST,
     IN_ORDER,
@@ -26,6 +28,8 @@ from spark_sink.spanner.destination_tables import (
     destination_at,
 )
 from spark_sink.spanner.source import SpannerPlace, SpannerSinkSource
+
+_log = Log(__name__)
 
 
 class SpannerDelivery:
@@ -48,6 +52,7 @@ class SpannerDelivery:
         self._sink = sink
         self._target = Target.of(sink, config.source)
         self._applying = Applying.of(sink)
+        self._creation = Creation.of(config, sink)
         self._spool = Spool.at(absolute(config.spool.path))
         self._is_of_backfill = stream_spool(self._spool) is not self._spool
         tables = config.source.tables
@@ -80,7 +85,8 @@ class SpannerDelivery:
     @property
     def options(self) -> Mapping[str, str]:
         """The options of :class:`spark_sink.spanner.source.SpannerSinkSource`."""
-        place = SpannerPlace(self._target, self._sink.transaction_tag, self._dead_letters)
+        source = Target.of_source(self._config.source)
+        place = SpannerPlace(self._target, self._sink.transaction_tag, self._dead_letters, source, self._creation)
         return {
             "spool": self._spool.path,
             "consumer": self.consumer,
@@ -90,7 +96,7 @@ class SpannerDelivery:
 
     def run(self, reports: DataFrame) -> str:
         """Applies a micro-batch and reports its events and what was rejected."""
-        created = self._create() if self._sink.create_tables else []
+        created = self._create(self._creation) if self._creation else []
         rows = reports.collect()
         if not rows:
             return ""
@@ -109,23 +115,15 @@ class SpannerDelivery:
             return False
         return is_behind(self._spool, self.consumer, self._last)
 
-    def _create(self) -> list[str]:
+    def _create(self, creation: Creation) -> list[str]:
         """Creates what the destination lacks of the spool's tables; each column is looked for once.
 
-        Tables and columns that have another name there are left to the user.
+        The task looks for what was not there then, and is in the source by the time that a change has it.
         """
-        known = self._tables
-        renamed = {table for column in self._sink.columns if (table := column.rpartition(".")[0])} | {
-            *self._sink.tables
-        }
-        wanted = {
-            name: frozenset(column.name for column in known.newest(name).columns)
-            for name in known.names()
-            if self._keeps(name) and name not in renamed
-        }
+        wanted = creation.wanted(self._tables)
         if wanted == self._created:
             return []
-        created = create_missing(wanted, self._config.source, self._target, self._emulator_host)
+        created = create_missing(wanted, creation.source, self._target, self._emulator_host)
         self._created = wanted
         if self._is_of_backfill:
             self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
@@ -145,4 +143,19 @@ class SpannerDelivery:
         """Writes the sink's report; returns each table's new reason for rejected events."""
         first = min(row.first for row in rows)
         report(self._spool, self.consumer, self._keeps, Delivered(first, events, refused, 0, stopped_of(rows)))
-        return new_reasons(rows, self._reported)
+        return [*new_reasons(rows, self._reported), *_omitted(rows)]
+
+
+def _omitted(rows: Sequence[Row]) -> list[str]:
+    """What was left out of changes, because the source no longer has it: in phrases, and as warnings."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.omitted:
+            counts[row.table, row.column] += row.omitted
+    found = []
+    for (table, column), count in sorted(counts.items()):
+        what = f"without column {column}" if column else "left out"
+        line = f"{count} changes of {table} {what}: the source no longer has {'it' if column else 'that table'}"
+        _log.warning(line, table=table)
+        found.append(line)
+    return found

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connector.core.dialects import Dialect
 from connector.spanner.client import SpannerClient
@@ -10,6 +10,7 @@ from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
 from connector.spanner.errors import Access
 from connector.spanner.relations import Relations, relations_of
 from spark_sink.spanner.config import Target
+from spark_sink.spanner.source_tables import code_of
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
@@ -30,6 +31,7 @@ class DestinationTable:
         is_referred_to: whether a foreign key refers to it, or to a table that is interleaved in it. Its rows are
             deleted last: only when all is written does nothing refer to them.
         takes_others: whether a deleted row takes those with it that refer to it, or to its children, by a foreign key.
+        types: the type code of each column, empty if it is not known.
     """
 
     columns: frozenset[str]
@@ -40,6 +42,12 @@ class DestinationTable:
     cascades_from: str = ""
     is_referred_to: bool = False
     takes_others: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all columns in small letters: two that differ in capitals alone cannot be in one table."""
+        return frozenset(name.lower() for name in self.columns | self.generated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +89,13 @@ async def _destination(client: SpannerClient) -> Destination:
     columns: dict[str, set[str]] = defaultdict(set)
     generated: dict[str, set[str]] = defaultdict(set)
     required: dict[str, set[str]] = defaultdict(set)
-    for schema, table, column, how, nullable, default in await client.rows(
-        "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL"
-        " FROM information_schema.columns"
+    types: dict[str, dict[str, str]] = defaultdict(dict)
+    for schema, table, column, how, nullable, default, kind in await client.rows(
+        "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL,"
+        " spanner_type FROM information_schema.columns"
     ):
         name = dialect_name(dialect, schema, table)
+        types[name][str(column)] = code_of(dialect, str(kind))
         (columns if how == "NEVER" else generated)[name].add(str(column))
         if how == "NEVER" and nullable == "NO" and not default:
             required[name].add(str(column))
@@ -106,6 +116,7 @@ async def _destination(client: SpannerClient) -> Destination:
                 relations.interleaved[table] if table in relations.cascades else "",
                 table in referred_to,
                 table in takes_others,
+                types[table],
             )
             for table in relations.tables
         },

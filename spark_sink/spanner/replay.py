@@ -9,6 +9,7 @@ A row that the source did not have then is deleted if one of its dead letters is
 omits deletes leaves it to the destination.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from connector.backfill.records import backfills
 from connector.config.loading import Config
+from connector.core.column_kinds import type_code
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError, SpoolError, VersionRetentionError
@@ -37,8 +39,12 @@ from spark_sink.source.offsets import Offset
 from spark_sink.source.spool_copies import check_copy
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.spanner.connection import Connection, connected
+from spark_sink.spanner.creation import Creation
+from spark_sink.spanner.destination_tables import EMULATOR_HOST
+from spark_sink.spanner.gone import omissions_of
 from spark_sink.spanner.last_changes import LastChange, last_changes
 from spark_sink.spanner.source import check_continues
+from spark_sink.spanner.source_tables import source_tables
 from spark_sink.spanner.writing.planning import Planner
 from spark_sink.spanner.writing.progress import STARTS_OVER, Claimed
 from spark_sink.spanner.writing.row_merger import Change
@@ -114,6 +120,8 @@ class _SpannerReplay:
         self._position = claimed.position
         self._watermark = watermark
         self._target = Target.of(config.sink, config.source)
+        self._of = Target.of_source(config.source)
+        self._creation = Creation.of(config, config.sink)
         self._applying = replace(Applying.of(config.sink), mode="rows")
         self._schemas = KnownSchemas(spool)
         self._tables = KnownTables(spool)
@@ -140,21 +148,33 @@ class _SpannerReplay:
         found, rejected = _rows(rows, schemas, schema)
         if not found:
             return rejected
+        if self._has_another_key(schema):
+            return _all(rows, f"table {table} was created again with another key: remove it")
         try:
             now = self._rows_as_of(watermark, schema, [row.key for row in found.values()])
         except NoSuchTableError:
             why = f"the source had no table {table} as of {format_rfc3339(watermark)}, the destination's last epoch"
             return _all(rows, f"{why}: replay it after a later one, or remove it if the table was dropped")
-        planner = Planner(self._applying, self._connection.there.tables, {**self._keys, table: schema.primary_keys})
+        there = self._connection.there
+        omissions = omissions_of(self._of, self._creation, self._target, self._tables, self._applying, there)
+        planner = Planner(self._applying, there.tables, {**self._keys, table: schema.primary_keys}, omissions)
         last: Mapping[Key, LastChange] = {}
         if self._applying.metadata and not planner.why_not(table, ()):
-            there = self._connection.there.tables[self._applying.table(table)]
+            known = there.tables[self._applying.table(table)]
             keys = [row.key for row in found.values()]
-            last = last_changes(self._target, self._applying, there, schema, keys)
-        rejected += self._written(planner, _changes(rows, found, now, last))
+            last = last_changes(self._target, self._applying, known, schema, keys)
+        rejected += self._written(planner, _changes(rows, found, now, last, schema.key))
         if len(rejected) < rows.num_rows and not planner.why_not(table, ()):
             self._has_written.add(table)
         return sorted(rejected)
+
+    def _has_another_key(self, schema: TableSchema) -> bool:
+        """Whether the source's table has another key than the newest change of it: its former rows are gone."""
+        known = (source_tables(self._of, os.environ.get(EMULATOR_HOST)) or {}).get(schema.table)
+        if known is None:
+            return False
+        types = {name: type_code(type_json) for name, type_json in _key_types(schema)}
+        return {name: known.types.get(name, "") or types.get(name, "") for name in known.key} != types
 
     def _rows_as_of(self, watermark: int, schema: TableSchema, keys: Sequence[str]) -> Mapping[Key, Values]:
         columns = tuple(column.name for column in schema.columns if column.name not in schema.primary_keys)
@@ -214,7 +234,11 @@ def _key_types(schema: TableSchema) -> Sequence[tuple[str, str]]:
 
 
 def _changes(
-    rows: pa.RecordBatch, found: Mapping[Key, _Row], now: Mapping[Key, Values], last: Mapping[Key, LastChange]
+    rows: pa.RecordBatch,
+    found: Mapping[Key, _Row],
+    now: Mapping[Key, Values],
+    last: Mapping[Key, LastChange],
+    schema_key: str,
 ) -> list[Change]:
     """What makes rows what they are, as a change for each dead letter."""
     metadata = rows.column("source_metadata")
@@ -239,7 +263,7 @@ def _changes(
         mod_type = "DELETE" if values is None else "UPDATE"
         newest = max([events[index] for index in row.indexes] + [last.get(key, LastChange("", ""))])
         changes += [
-            Change(table, mod_type, True, payload, newest.commit_timestamp, newest.sequence, "", (0, index))
+            Change(table, mod_type, True, payload, newest.commit_timestamp, newest.sequence, "", (0, index), schema_key)
             for index in row.indexes
         ]
     return changes

@@ -29,7 +29,9 @@ from spark_sink.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.spanner.changes import EventsByPlace, changes_of
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.connection import connected
+from spark_sink.spanner.creation import Creation
 from spark_sink.spanner.dead_letter_names import dead_letter_name
+from spark_sink.spanner.gone import omissions_of
 from spark_sink.spanner.writing.planning import Planner
 from spark_sink.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
 from spark_sink.spanner.writing.units import Position, units
@@ -46,18 +48,28 @@ _REPORT = pa.schema(
         pa.field("refused", pa.int64()),
         pa.field("why", pa.string()),
         pa.field("stopped", pa.bool_()),
+        pa.field("omitted", pa.int64()),
+        pa.field("column", pa.string()),
     ]
 )
-"""Rows for each unit: of each table the applied events, and the rejected ones; ``first`` is the batch's first epoch."""
+"""Rows for each unit: of each table the applied events, the rejected ones, and those of which something was left out:
+a column, or all of it where that is empty; ``first`` is the batch's first epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpannerPlace:
-    """Where a sink writes: the database, the tag of its transactions, and the dead letters."""
+    """Where a sink writes: the database, the tag of its transactions, and the dead letters.
+
+    Attributes:
+        source: the database that the changes are of; None: nothing of a change is left out.
+        creation: what may be created in the destination; None: nothing.
+    """
 
     target: Target
     tag: str
     dead_letters: str
+    source: Target | None = None
+    creation: Creation | None = None
 
     def to_text(self) -> str:
         """As text."""
@@ -67,7 +79,14 @@ class SpannerPlace:
     def from_text(cls, text: str) -> "SpannerPlace":
         """Of :meth:`to_text`."""
         node = orjson.loads(text)
-        return cls(Target(**node["target"]), node["tag"], node["dead_letters"])
+        source, creation = node["source"], node["creation"]
+        return cls(
+            Target(**node["target"]),
+            node["tag"],
+            node["dead_letters"],
+            Target(**source) if source else None,
+            Creation(**{**creation, "source": Target(**creation["source"])}) if creation else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -169,7 +188,9 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         keys = {name: known.newest(name).primary_keys for name in known.names()}
         dead_letters, events = DeadLetters(place.dead_letters), EventsByPlace(spool, manifests)
         mode = partition.applying.mode
-        writer = UnitWriter(Planner(partition.applying, there.tables, keys), progress, partition.applying)
+        omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
+        planner = Planner(partition.applying, there.tables, keys, omissions)
+        writer = UnitWriter(planner, progress, partition.applying)
         try:
             at = position
             for unit in units(
@@ -216,10 +237,13 @@ def _put(
 
 
 def _rows(written: Written) -> Iterator[dict[str, object]]:
+    nothing = {"events": 0, "refused": 0, "why": "", "stopped": False, "omitted": 0, "column": ""}
     for table, count in written.applied.items():
-        yield {"events": count, "table": table, "refused": 0, "why": "", "stopped": False}
+        yield {**nothing, "events": count, "table": table}
     ordered = sorted(written.rejected, key=lambda one: one.change.table)
     for table, found in groupby(ordered, key=lambda one: one.change.table):
         reasons = [one.brief for one in found]
         why = written.stopped.get(table, reasons[0])
-        yield {"events": 0, "table": table, "refused": len(reasons), "why": why, "stopped": table in written.stopped}
+        yield {**nothing, "table": table, "refused": len(reasons), "why": why, "stopped": table in written.stopped}
+    for (table, column), count in written.omitted.items():
+        yield {**nothing, "table": table, "omitted": count, "column": column}

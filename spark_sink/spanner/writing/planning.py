@@ -1,12 +1,13 @@
 """What is written of a unit: rows as mutations of the destination's tables, or why they cannot be written. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_sink.spanner.config import Applying
 from spark_sink.spanner.destination_tables import DestinationTable
 from spark_sink.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
+from spark_sink.spanner.writing.omissions import Omissions
 from spark_sink.spanner.writing.progress import TABLE
 from spark_sink.spanner.writing.row_merger import Change, MergedRow, merged
 from spark_sink.spanner.writing.units import Unit
@@ -22,10 +23,12 @@ class Plan:
     Attributes:
         levels: the mutations.
         rejected: rows that the destination has no table or no column for, with the reason.
+        omitted: what was left out of how many changes (:class:`spark_sink.spanner.writing.row_merger.Merged`).
     """
 
     levels: Levels
     rejected: Sequence[tuple[MergedRow, str]]
+    omitted: Mapping[tuple[str, str], int]
 
 
 class Planner:
@@ -35,14 +38,20 @@ class Planner:
         applying: the options.
         tables: the destination's.
         keys: the columns of each key, of the source's tables.
+        omissions: decides what of changes is left out; None: nothing.
     """
 
     def __init__(
-        self, applying: Applying, tables: Mapping[str, DestinationTable], keys: Mapping[str, Sequence[str]]
+        self,
+        applying: Applying,
+        tables: Mapping[str, DestinationTable],
+        keys: Mapping[str, Sequence[str]],
+        omissions: Omissions | None = None,
     ) -> None:
         self._applying = applying
         self._tables = tables
         self._keys = keys
+        self._omissions = omissions
         self._sources: dict[str, list[str]] = defaultdict(list)
         for source in sorted(keys):
             self._sources[applying.table(source)].append(source)
@@ -52,12 +61,15 @@ class Planner:
         mutations: list[tuple[int, RowMutation]] = []
         deleted_last: list[tuple[int, RowMutation]] = []
         rejected: list[tuple[MergedRow, str]] = []
-        reasons: dict[tuple[str, frozenset[str]], str] = {}
-        changes = (change for change in unit.changes if is_of_user(change))
-        for row in merged(changes, self._keys):
-            about = row.table, frozenset(row.values)
+        reasons: dict[tuple[str, tuple[str, ...], frozenset[str], frozenset[str]], str] = {}
+        found = merged((change for change in unit.changes if is_of_user(change)), self._keys, self._omissions)
+        if self._omissions is not None:
+            self._tables = self._omissions.tables
+        for row in found.rows:
+            about = row.table, row.key_columns, frozenset(row.values), frozenset(row.conflicts)
             if about not in reasons:
-                reasons[about] = self.why_not(row.table, row.values)
+                why = self.why_not(row.table, row.values, row.key_columns)
+                reasons[about] = why or self._conflict(row.table, row.conflicts)
             if reasons[about]:
                 rejected.append((row, reasons[about]))
                 continue
@@ -71,30 +83,44 @@ class Planner:
         if self._applying.mode == "transactions":
             mutations = list(self._without_cascades(mutations, deleted_last))
         takes_others = any(self._tables[one.table].takes_others for _, one in deleted_last)
-        return Plan(leveled(mutations, deleted_last, takes_others=takes_others), rejected)
+        return Plan(leveled(mutations, deleted_last, takes_others=takes_others), rejected, found.omitted)
 
-    def why_not(self, table: str, columns: Sequence[str] | Mapping[str, object]) -> str:
-        """Why rows with these columns cannot be written; empty if they can."""
+    def why_not(
+        self, table: str, columns: Sequence[str] | Mapping[str, object], key_columns: Sequence[str] = ()
+    ) -> str:
+        """Why rows with these columns cannot be written; empty if they can. Without a key it is the newest one."""
         name = self._applying.table(table)
         known = self._tables.get(name)
         if known is None:
             return f"the destination has no table {name}"
-        if others := [one for one in self._sources[name] if one != table]:
+        others = [one for one in self._sources[name] if one != table]
+        if self._omissions is not None:
+            others = [one for one in others if not self._omissions.is_gone(one)]
+        if others:
             return f"table {name} of the destination would have the rows of {table} and of {', '.join(others)}"
         wanted = {self._applying.column(table, column) for column in columns} - (known.generated & {*known.key})
         if missing := sorted({*wanted, *(METADATA if self._applying.metadata else ())} - known.columns):
             return f"table {name} of the destination has no column {', '.join(missing)} that can be written"
-        key = [self._applying.column(table, column) for column in self._keys[table]]
+        key = [self._applying.column(table, column) for column in key_columns or self._keys[table]]
         if sorted(key) != sorted(known.key):
             return f"the key of table {name} of the destination is {', '.join(known.key)}, not {', '.join(key)}"
         return ""
+
+    def _conflict(self, table: str, columns: Collection[str]) -> str:
+        if not columns:
+            return ""
+        names = ", ".join(sorted(self._applying.column(table, column) for column in columns))
+        return (
+            f"table {self._applying.table(table)} of the destination has column {names} with a former type: the source"
+            " has dropped it and added it again; drop it there, too, add it with the new type, and replay"
+        )
 
     def _mutations(self, row: MergedRow) -> list[RowMutation]:
         table = self._applying.table(row.table)
         known = self._tables[table]
         found = []
         if row.is_deleted or row.is_replaced:
-            key = dict(zip(self._keys[row.table], row.key, strict=True))
+            key = dict(zip(row.key_columns, row.key, strict=True))
             named = {self._applying.column(row.table, name): value for name, value in key.items()}
             found.append(RowMutation(DELETE, table, known.key, [named[name] for name in known.key], row))
         if not row.is_deleted:

@@ -161,7 +161,7 @@ class Progress:
 
     def _written(self, at: Position, identity: str) -> list[Message]:
         values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
-        row = MergedRow(TABLE, (self.sink,), {})
+        row = MergedRow(TABLE, (self.sink,), ("sink",), {})
         return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
 
 

@@ -54,11 +54,13 @@ class Written:
         applied: how many changes of each table were applied, by its name in the source.
         rejected: those that were not.
         stopped: why no change of a table can be applied, by its name in the source.
+        omitted: what was left out of how many changes (:class:`spark_sink.spanner.writing.row_merger.Merged`).
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)
     rejected: list[Rejection] = field(default_factory=list)
     stopped: Mapping[str, str] = field(default_factory=dict)
+    omitted: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class UnitWriter:
@@ -92,7 +94,7 @@ class UnitWriter:
         plan = self._planner.plan(unit)
         refusal = None if plan.rejected else self._refusal(unit, plan)
         if refusal is None and not plan.rejected:
-            yield Written(_counts(unit))
+            yield Written(_counts(unit), omitted=plan.omitted)
             return
         if len(unit.transactions) > 1:
             for half in unit.halves():
@@ -135,7 +137,7 @@ class UnitWriter:
             self._progress.settle(unit.start)
         refused = self._again(refused)
         rejected = _rejected(plan, refused)
-        yield Written(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan))
+        yield Written(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
         self._progress.advance(unit.start, unit.end)
 
     def _commit(self, rows: Sequence[RowMutation]) -> Refused:

@@ -88,6 +88,23 @@ def test_a_timestamp_that_is_not_delivered_yet_is_refused(database: MakeDatabase
     assert "the sink has delivered what was committed up to" in done.complaint
 
 
+def test_a_table_that_was_created_after_the_delivered_timestamp_is_left_out_and_named(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    workload = Workload(sample, seed=4)
+    workload.run(mods=60)
+    mods = workload.committed
+    config = delivered(tmp_path, sample, mods[0].commit_timestamp_ns, mods[-1].commit_timestamp_ns)
+    sample.run_ddl("CREATE TABLE Newer (Id INT64) PRIMARY KEY (Id)")
+    done = run("verify", config)
+    assert (done.code, "no differences" in done.out.decode()) == (0, True), done.out.decode() + done.err
+    assert "not compared, for they were created after" in done.out.decode()
+    report = json.loads(run("verify", config, "--json").out)
+    assert report["created_since"] == ["Newer"]
+    assert "Newer" not in [one["table"] for one in report["tables"]]
+
+
 ROWS = 500_000
 ALTERED = 20
 

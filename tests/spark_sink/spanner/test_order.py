@@ -11,7 +11,7 @@ from spark_sink.spanner.writing.transactions import RefusedError, is_of_the_tran
 
 
 def mutation(operation: str, table: str, *values: object, is_replaced: bool = False) -> RowMutation:
-    row = MergedRow(table, values[:1], {}, is_replaced=is_replaced)
+    row = MergedRow(table, values[:1], ("Id",), {}, is_replaced=is_replaced)
     return RowMutation(operation, table, tuple(f"C{number}" for number in range(len(values))), values, row)
 
 

@@ -51,7 +51,7 @@ def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
 def at_once(rows: Rows, changes: list[Change]) -> Rows:
     """As the mutations do it: deletes first, then writes; an update needs its row."""
     found = {key: dict(values) for key, values in rows.items()}
-    changed = merged(changes, KEYS)
+    changed = merged(changes, KEYS).rows
     for row in changed:
         if row.is_deleted or row.is_replaced:
             found.pop(row.key, None)

@@ -1,0 +1,50 @@
+"""Looks at both databases for what of the spool's changes is left out, and creates what may be created."""
+
+import asyncio
+import os
+
+from connector.core.schemas import TableSchema
+from spark_sink.source.known_tables import KnownTables
+from spark_sink.spanner.config import Applying, Target
+from spark_sink.spanner.creation import Creation, create_missing
+from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, destination_at
+from spark_sink.spanner.source_tables import source_tables
+from spark_sink.spanner.writing.omissions import Databases, Omissions
+
+
+def omissions_of(
+    source: Target | None,
+    creation: Creation | None,
+    target: Target,
+    known: KnownTables,
+    applying: Applying,
+    there: Destination,
+) -> Omissions | None:
+    """Decides what is left out of a spool's changes; None if the source is not known.
+
+    Args:
+        source: the database that the changes are of.
+        creation: what may be created in the destination.
+        target: the destination.
+        known: the spool's tables.
+        applying: the options.
+        there: the destination's tables as they are.
+    """
+    if source is None:
+        return None
+    emulator_host = os.environ.get(EMULATOR_HOST)
+
+    def look() -> Databases:
+        now = there
+        if creation is not None:
+            create_missing(creation.wanted(known), creation.source, target, emulator_host)
+            now = asyncio.run(destination_at(target, emulator_host))
+        return Databases(now.tables, source_tables(source, emulator_host))
+
+    def former(table: str, column: str) -> bool:
+        return known.columns(table).get(column) == ""
+
+    def schema(key: str) -> TableSchema:
+        return known.schema(key)
+
+    return Omissions(applying, there.tables, schema, former, look)
