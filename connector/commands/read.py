@@ -16,6 +16,7 @@ from connector.backfill.records import check_movable, withdraw
 from connector.commands.backfill import due_at_start, start_after
 from connector.commands.backfill_requests import Requests
 from connector.commands.spool_sink import SpoolSink
+from connector.commands.states.clock import clock_compared
 from connector.commands.states.daemon import living
 from connector.commands.states.watching import watching
 from connector.commands.threads import finished_in_thread
@@ -31,6 +32,7 @@ from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
 from connector.reader.starting import start_of
 from connector.reader.stopping import Stop
+from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
@@ -159,6 +161,9 @@ async def read(
                         reporting(metrics, terminal(), end=start.end),
                         stop.draining(reading),
                         life.pausing(reading, stop),
+                        clock_compared(
+                            life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
+                        ),
                     ):
                         metrics.start = start.at.watermark
                         await life.enter(StreamState.RUNNING, retention=retention)

@@ -55,6 +55,10 @@ class FailingQueries:
             text: says why.
         """
         self._metrics.retried(_code(error))
+        self.fell_silent(token, error, text)
+
+    def fell_silent(self, token: str, error: BaseException | None, text: str) -> None:
+        """A query has returned nothing for long, perhaps after progress, and is sent again; arguments as before."""
         now = time.time_ns()
         what, other = (WORKERS, SPANNER) if isinstance(error, WorkerEndedError) else (SPANNER, WORKERS)
         lasted = max(now - self._since.get(token, now), 0)

@@ -121,6 +121,8 @@ class PartitionReader:
             return False
         if partition.progress == before:
             raise broke
+        if isinstance(broke.__cause__, SilentStreamError):
+            self._failures.fell_silent(token, broke.__cause__, str(broke))
         _log.info("a partition's query is sent again", partition=partition_name(token), reason=str(broke))
         return False
 

@@ -70,6 +70,7 @@ class _State(BaseModel):
     retention_seconds: float = 0.0
     complete: Timestamp = 0
     retries: list[RetryNode] = Field(default_factory=list)
+    clock_ahead_seconds: float = 0.0
 
 
 class ErrorEvent(BaseModel):
@@ -124,9 +125,9 @@ def state_of(spool: Spool) -> StateRecord:
     except ValidationError:
         return NEVER  # of a later version, or damaged: the next daemon replaces it
     retention = round(found.retention_seconds * 1e9)
-    retries = tuple(node.retry() for node in found.retries)
+    retries, ahead = tuple(node.retry() for node in found.retries), round(found.clock_ahead_seconds * 1e9)
     return StateRecord(
-        found.state, found.since, found.reason, found.hint, found.seen, retention, retries, found.complete
+        found.state, found.since, found.reason, found.hint, found.seen, retention, retries, found.complete, ahead
     )
 
 
@@ -145,6 +146,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         retention_seconds=record.retention / 1e9,
         complete=record.complete,
         retries=[RetryNode.of(retry) for retry in record.retries],
+        clock_ahead_seconds=record.clock_ahead / 1e9,
     )
     spool.storage.replace(STATE, to_json(document))
 

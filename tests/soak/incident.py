@@ -24,9 +24,31 @@ class Incident(StrEnum):
     OLD_CHECKPOINT = "an older copy of the sink's checkpoint was restored"
     DROPPED_TABLE = "a table that source.tables names was dropped"
     KEYLESS_TABLE = "a table with PRIMARY KEY()"
+    DENIED = "permission was denied for a while"
+    QUOTA = "the quota was used up for a while"
+    UNAUTHENTICATED = "credentials were refused for a while"
+    LOST_SESSIONS = "every query lost its session for a while"
+    FULL_DISK = "the spool's disk was full for a while"
+    SINK_REFUSED = "the sink's folder could not be written for a while"
+    KILLED_JVMS = "every JVM was killed for a while"
 
 
 PAUSES = frozenset((Incident.STOPPED, Incident.CLOCK_STOPPED, Incident.OUTAGE))
+LASTING = frozenset(
+    (
+        Incident.OUTAGE,
+        Incident.DENIED,
+        Incident.QUOTA,
+        Incident.UNAUTHENTICATED,
+        Incident.LOST_SESSIONS,
+        Incident.FULL_DISK,
+        Incident.SINK_REFUSED,
+        Incident.KILLED_JVMS,
+    )
+)
+"""Faults that last until ``status`` has named them."""
+
+OF_SPARK = frozenset((Incident.SINK_REFUSED, Incident.KILLED_JVMS))
 OLD_COPIES = frozenset((Incident.OLD_SPOOL, Incident.OLD_CHECKPOINT))
 
 ROUND = len(Incident) + _WITHOUT

@@ -17,7 +17,7 @@ from tests.soak.faults.process_faults import (
     START_POINTS,
     ProcessFaults,
 )
-from tests.soak.incident import OLD_COPIES, PAUSES, Incident, incident_of
+from tests.soak.incident import LASTING, OF_SPARK, OLD_COPIES, PAUSES, Incident, incident_of
 from tests.soak.keyless import with_keyless_table
 
 HOUR = 3600 * SECOND
@@ -146,6 +146,10 @@ def _through(incident: Incident | None, plan: Plan) -> Plan:
     plan = replace(plan, incident=incident)
     if incident in PAUSES:
         return _with_pause(plan, random)
+    if incident in OF_SPARK:
+        return _with_lasting_fault_of_spark(plan)
+    if incident in LASTING:
+        return replace(plan, runs=(plan.runs[0], *(run for run in plan.runs[1:] if not run.faults.full_at)))
     if incident is Incident.KEYLESS_TABLE:
         return replace(plan, scenario=with_keyless_table(plan.scenario, random))
     if incident is Incident.DROPPED_TABLE:
@@ -157,6 +161,20 @@ def _through(incident: Incident | None, plan: Plan) -> Plan:
         background_sink = not plan.with_spark and (plan.background_sink or incident in OLD_COPIES)
         plan = replace(plan, runs=(first, *plan.runs), background_sink=background_sink)
     return plan
+
+
+def _with_lasting_fault_of_spark(plan: Plan) -> Plan:
+    """Returns a plan of the whole service, which is not killed and runs long enough for Spark to be there."""
+    history, lasts = plan.scenario.history, 60.0
+    return replace(
+        plan,
+        with_spark=True,
+        background_sink=False,
+        begins=history.origin,
+        speed=(history.horizon - history.origin) / SECOND / lasts,
+        runs=(ProcessRun(ProcessFaults(prunes=True)),),
+        worker_dies=(),
+    )
 
 
 def _with_pause(plan: Plan, random: Random) -> Plan:

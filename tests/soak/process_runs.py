@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
-from tests.faults.link import Link
+from tests.soak.faults.lasting import LastingFault, disk_is_full
 from tests.soak.faults.patches import CLOCK_STOPPED, FULL, SINK_FULL
 from tests.soak.faults.process_faults import ENVIRONMENT, marks
 from tests.soak.incident import OLD_COPIES, ExplainedEndError, Incident, explains, reports_loss
@@ -84,11 +84,13 @@ def environment(faults: str) -> dict[str, str]:
 class ProcessRuns:
     """Runs `spanner-cdc read` or `run` on a configuration until it has reached its end, and counts what happens."""
 
-    def __init__(self, plan: Plan, config: Path, deadline: Deadline, link: Link, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: Plan, config: Path, deadline: Deadline, lasting: LastingFault, report: Callable[[str], None]
+    ) -> None:
         self._plan = plan
         self._config = config
         self._deadline = deadline
-        self._link = link
+        self._lasting = lasting
         self._report = report
         seconds = SPARK_STALL_SECONDS if plan.with_spark or plan.background_sink else STALL_SECONDS
         self._stall_detector = StallDetector(config.parent, seconds)
@@ -114,6 +116,7 @@ class ProcessRuns:
             run = runs[number] if number < len(runs) else run_without_kills(self._plan, number)
             self.newest_before_last = newest_epoch()
             ended = self._run_once(number, run, check)
+            self._lasting.look(None, self._sealed())
             if not between(ended) and ended:
                 return
 
@@ -122,7 +125,13 @@ class ProcessRuns:
         log = self._config.parent / f"run-{number}.log"
         folder = self._config.parent / f"marks-{number}"
         folder.mkdir()
-        faults = replace(run.faults, marks=str(folder), columns=self._plan.columns, cut_files=self._plan.cut_files)
+        faults = replace(
+            run.faults,
+            marks=str(folder),
+            columns=self._plan.columns,
+            cut_files=self._plan.cut_files,
+            full_while=str(disk_is_full(self._config.parent)),
+        )
         self._report(f"run {number}: {run}")
         with _started(self._plan, self._config, faults.to_text(), log) as process:
             killed = self._until_its_end(process, run, folder, log, check)
@@ -132,6 +141,9 @@ class ProcessRuns:
         self._count(marks(folder), killed, run)
         text = _without_alarms(log.read_text(errors="replace"))
         if self._is_explained(code, text, killed):
+            return False
+        if code != 0 and any(map(self._lasting.explains, _complaints(text))):
+            self.counts["ends in a lasting fault: total"] += 1
             return False
         if " ERROR " in text:
             raise SeedError(f"an error was logged in {log}: {_tail(text, 'ERROR')}")
@@ -173,6 +185,7 @@ class ProcessRuns:
                 bound.check(lambda: f"{command(process.pid)}, {log}: {_tail(log.read_text(errors='replace'))}")
             check()
             self._pause(process.pid, folder)
+            self._lasting.look(process.pid, self._sealed())
             if worker_dies and time.monotonic() - started >= worker_dies[0]:
                 del worker_dies[0]
                 readers = list(filter(is_reader, process_tree(process.pid)))
@@ -195,21 +208,16 @@ class ProcessRuns:
         return sum(1 for _ in self._config.parent.glob("spool/manifests/*"))
 
     def _pause(self, root: int, folder: Path) -> None:
-        """Once epochs are sealed, stops the daemon or cuts its connections for as long as planned."""
+        """Once epochs are sealed, stops the daemon for as long as planned."""
         plan = self._plan
         if plan.incident is Incident.CLOCK_STOPPED:
             self.paused = self.paused or CLOCK_STOPPED in marks(folder)
-        if self.paused or plan.incident not in (Incident.STOPPED, Incident.OUTAGE):
+        if self.paused or plan.incident is not Incident.STOPPED:
             return
         if self._sealed() < _SEALED_BEFORE:
             return
         self.paused = True
         self._report(f"{plan.incident}: {plan.pause_seconds:.1f} s")
-        if plan.incident is Incident.OUTAGE:
-            self._link.down()
-            time.sleep(plan.pause_seconds)
-            self._link.up()
-            return
         stopped = process_tree(root) if plan.with_children else [root]
         _signal(stopped, SIGSTOP)
         time.sleep(plan.pause_seconds)
@@ -290,8 +298,8 @@ _LOGGED = re.compile(r"\d{4}-\d\d-\d\dT\S+Z (DEBUG|INFO|WARNING) ")
 
 
 def _without_alarms(text: str) -> str:
-    """A log without the alarms of the retention: histories lie years away from this machine's clock."""
-    return "".join(line for line in text.splitlines(keepends=True) if "of Spanner's retention is used up" not in line)
+    """A log without alarms: histories lie years away from this machine's clock, and faults that last are named."""
+    return "".join(line for line in text.splitlines(keepends=True) if " alarm=" not in line)
 
 
 def _complaints(text: str) -> list[str]:

@@ -23,8 +23,9 @@ from tests.integration.delivered import assert_sound
 from tests.property.reading.whole_reader import of_seed
 from tests.soak.background_sink import BackgroundSink
 from tests.soak.between_runs import BetweenRuns
+from tests.soak.faults.lasting import LastingFault
 from tests.soak.faults.late_server import LateServer
-from tests.soak.incident import PAUSES, ExplainedEndError, Incident, explains
+from tests.soak.incident import LASTING, PAUSES, ExplainedEndError, Incident, explains
 from tests.soak.plan import Plan
 from tests.soak.process_runs import Deadline, ProcessRuns, SeedError
 from tests.soak.truth import committed, compare, event_files
@@ -111,11 +112,22 @@ class _SeedRun:
             ) as server,
             linked(server.host) as link,
         ):
-            config = self._configuration(link.host if plan.incident is Incident.OUTAGE else server.host)
+            (self._folder / "real-events").mkdir()
+            (self._folder / "events").symlink_to(self._folder / "real-events")
+            config = self._configuration(link.host if plan.incident in LASTING else server.host)
+            lasting = LastingFault(
+                plan.incident,
+                plan.seed,
+                plan.pause_seconds,
+                server=server,
+                link=link,
+                folder=self._folder,
+                report=self._report,
+            )
             between = BetweenRuns(
                 plan, server, self._folder, lambda: self._watch_sink(config), self._stop_sink, self._report
             )
-            runs = ProcessRuns(plan, config, self._deadline, link, self._report)
+            runs = ProcessRuns(plan, config, self._deadline, lasting, self._report)
             try:
                 runs.run(self._newest_epoch, lambda: self._watch_sink(config), between)
                 self._deliver(config)
@@ -123,9 +135,10 @@ class _SeedRun:
                 self._why = str(error)
                 self._report(f"the end is explained: {self._why}")
             finally:
+                lasting.close()
                 self._stop_sink()
                 self._counts.update(runs.counts)
-        self._count(plan, faults, runs, between)
+        self._count(plan, faults, runs, happened=between.happened or lasting.happened)
         self._counts.update({f"faults: {name}": number for name, number in faults.struck.items()})
         self._counts.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
         self._counts[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
@@ -211,7 +224,7 @@ class _SeedRun:
         self._sink = None
         self._report("the sink has delivered")
 
-    def _count(self, plan: Plan, faults: FaultPlan, runs: ProcessRuns, between: BetweenRuns) -> None:
+    def _count(self, plan: Plan, faults: FaultPlan, runs: ProcessRuns, *, happened: bool) -> None:
         """Counts whether the seed's incident happened, and whether it was explained."""
         counts, incident = self._counts, plan.incident
         if incident is None:
@@ -221,7 +234,7 @@ class _SeedRun:
             Incident.LATE_SERVER: isinstance(faults, LateServer) and faults.waited_for > 0,
             Incident.OUT_OF_ORDER: faults.struck[DISORDER] > 0,
             Incident.KEYLESS_TABLE: True,
-        }.get(incident, runs.paused or between.happened)
+        }.get(incident, runs.paused or happened)
         counts[f"incidents: {incident}"] += happened
         counts[f"incidents that did not happen: {incident}"] += not happened
         if self._why or runs.explained:

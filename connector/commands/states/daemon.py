@@ -11,6 +11,7 @@ from dataclasses import replace
 from connector.commands.threads import finished_in_thread
 from connector.core.health.retries import DAEMON, Retry
 from connector.core.health.states import END_REACHED, NEVER, StateRecord, StreamState, failed
+from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
 from connector.reader.stopping import Stop, Stoppable
@@ -159,6 +160,11 @@ class Lifecycle:
             return record.alive(now, [*earlier, *self.failing(now)], self.complete())
 
         await self._write(alive)
+
+    async def compared(self, ahead: int) -> None:
+        """Records by how many nanoseconds this machine's clock is ahead of Spanner's."""
+        if abs(ahead - self._record.clock_ahead) >= SECOND:
+            await self._write(lambda record: replace(record, clock_ahead=ahead))
 
     @asynccontextmanager
     async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:

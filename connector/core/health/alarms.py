@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
-from connector.core.health.states import StateRecord, StreamState
+from connector.core.health.states import ALIVE, StateRecord, StreamState
 from connector.core.timestamps import SECOND, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
@@ -16,6 +16,9 @@ WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
 
 BEHIND = 5 * 60 * SECOND
 """From here on a reader or a consumer is behind."""
+
+CLOCK_OFF = 60 * SECOND
+"""From here on this machine's clock is wrong."""
 
 _NEARLY_FULL = 0.9
 _LONG_PAUSE = _RECENTLY = 3600 * SECOND
@@ -132,6 +135,7 @@ def alarms(facts: Facts) -> list[Alarm]:
     found = [
         *_of_state(facts),
         *failing(facts),
+        *_of_clock(facts),
         *_of_retention(facts),
         *_of_lag(facts),
         *_of_consumers(facts),
@@ -209,6 +213,18 @@ def _of_retry(retry: Retry) -> Alarm:
     retried = "It is retried for as long as it takes." if retry.what in (SPANNER, WORKERS) else ""
     hint = f"{cause.hint} {retried}".strip()
     return Alarm(f"{retry.what}_failing", "ERROR", message, hint, retry.subject)
+
+
+def _of_clock(facts: Facts) -> Iterator[Alarm]:
+    ahead = facts.state.clock_ahead
+    if not ahead or facts.state.state not in ALIVE:
+        return
+    message = (
+        f"this machine's clock is {abs(ahead) / SECOND:.0f} s {'ahead of' if ahead > 0 else 'behind'} Spanner's:"
+        " lags, other alarms, and what is left of the retention, are wrong by as much"
+    )
+    hint = "Check how the machine's time is synchronized. The data is not affected: the reader goes by Spanner's clock."
+    yield Alarm("clock_off", "ERROR", message, hint)
 
 
 def _of_retention(facts: Facts) -> Iterator[Alarm]:

@@ -63,6 +63,7 @@ class StateRecord:
         complete: up to which all that was committed was in the spool at that sign of life; 0 while unknown.
         retries: what had failed for long at that sign of life; of a daemon that has failed, or that has read nothing
             since the last one did, that.
+        clock_ahead: nanoseconds by which the daemon's clock is ahead of Spanner's; 0 if it is right.
     """
 
     state: StreamState
@@ -73,6 +74,7 @@ class StateRecord:
     retention: int = 0
     retries: tuple[Retry, ...] = ()
     complete: int = 0
+    clock_ahead: int = 0
 
     @property
     def is_well(self) -> bool:

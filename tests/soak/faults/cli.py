@@ -22,6 +22,7 @@ def main() -> None:
     points = Points(faults, die)
     patches.set_clock(faults)
     patches.inject_disk_faults(faults, full_at=faults.full_at, name=patches.FULL)
+    patches.fill_spool(faults)
     patches.kill_in_storage(points)
     patches.kill_in_writer(points, prunes=faults.prunes)
     patches.hurry()

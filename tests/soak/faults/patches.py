@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import connector.commands.spool_sink
+import connector.commands.states.watching
+import connector.core.health.retries
 import connector.decoding.decoder
 import connector.spanner.partition_query
 import connector.spool.cuts
@@ -16,6 +18,7 @@ import connector.spool.summaries
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.spool import consumers
+from connector.spool.lifecycle import RESERVE
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.retention import PRUNE_GRACE, Retention
@@ -27,6 +30,7 @@ from tests.soak.faults.process_faults import Points, ProcessFaults, mark
 
 FULL = "the disk is full"
 CLOCK_STOPPED = "the clock stopped"
+_EPOCHS = ("segments/", "manifests/", "cuts/", "summaries/")
 SINK_FULL = "the sink's disk is full"
 _KINDS = {
     "segments": "a segment",
@@ -67,6 +71,18 @@ def inject_disk_faults(faults: ProcessFaults, *, full_at: int, name: str) -> Non
         sync(descriptor)
 
     os.fsync = fsync  # type: ignore[assignment]
+
+
+def fill_spool(faults: ProcessFaults) -> None:
+    """Makes the spool's disk full while a file is there: until the reserve is given up, and for epochs in any case."""
+    write, flag = LocalStore._write, Path(faults.full_while)
+
+    def full_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
+        if faults.full_while and flag.exists() and (path.startswith(_EPOCHS) or self.exists(RESERVE)):
+            raise self._errors.writing(self.root / path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        return write(self, path, data)
+
+    LocalStore._write = full_write  # type: ignore[method-assign]
 
 
 def kill_in_storage(points: Points) -> None:
@@ -177,6 +193,9 @@ def hurry() -> None:
     connector.spanner.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.spanner.partition_query.SILENT_HEARTBEATS = 1
     connector.commands.spool_sink.PRUNE_INTERVAL = 0.2
+    connector.commands.states.watching.INTERVAL = 0.5
+    connector.core.health.retries.LASTING = 2 * 10**9
+    connector.core.health.retries._REPEATED = connector.core.health.retries.PROOF = 10**9
 
 
 def write_cut_files(faults: ProcessFaults) -> None:

@@ -67,6 +67,7 @@ class ProcessFaults:
         sync_seconds: added to each fsync.
         full_at: the daemon's file at which the disk is full; 0 is never.
         sink_full_at: the sink's file at which the disk is full; 0 is never.
+        full_while: the disk of the spool is full while this file is there.
         prunes: whether consumed epochs are pruned at once.
         columns: whether the column decoders decode rows however few they are.
         cut_files: whether all cuts have files of their own, and few epochs are summarized together.
@@ -80,6 +81,7 @@ class ProcessFaults:
     sync_seconds: float = 0.0
     full_at: int = 0
     sink_full_at: int = 0
+    full_while: str = ""
     prunes: bool = False
     columns: bool = False
     cut_files: bool = False

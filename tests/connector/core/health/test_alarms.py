@@ -145,3 +145,12 @@ def test_an_idle_stream_that_is_read_on_is_not_behind_though_it_has_nothing_to_s
     assert names(idle) == []
     assert summary(idle, []) == "replication is healthy, 1.0 s behind"
     assert retention_used(idle) == pytest.approx(400 / 86400), "it would be read again from the newest epoch on"
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(3600, "3600 s ahead of Spanner's"), (-3600, "3600 s behind Spanner's")])
+def test_a_clock_that_is_an_hour_off_is_an_error_while_a_daemon_runs(ahead: int, said: str) -> None:
+    running = StateRecord(StreamState.RUNNING, NOW, seen=NOW, clock_ahead=ahead * SECOND)
+    (alarm,) = alarms(Facts(NOW, running))
+    assert (alarm.name, alarm.severity) == ("clock_off", "ERROR")
+    assert said in alarm.message
+    assert not list(alarms(Facts(NOW, running.to(StreamState.NOT_STARTED, NOW))))

@@ -1,0 +1,177 @@
+"""Breakages of the source: Spanner and the way to it, its clock and its retention."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import grpc
+
+from connector.core.timestamps import SECOND
+from connector.spool import consumers
+from connector.spool.reading import Spool
+from emulator.scenario.scenario import Scenario
+from emulator.scripted.server import ScriptedServer
+from tests.breakages.breakage import Breakage, Scene
+from tests.breakages.service import Sections, Service, configuration, started
+from tests.faults.link import Link, linked
+
+PAST, FUTURE = 20, 280
+"""Seconds before and after now for which changes are committed."""
+
+DENIED = "Caller is missing IAM permission spanner.databases.select on resource projects/p/instances/i/databases/d."
+UNAUTHENTICATED = "Request had invalid authentication credentials. Expected OAuth 2 access token."
+QUOTA = "Quota exceeded for quota metric 'Reads' and limit 'Reads per minute'."
+SESSION = "Session not found: projects/p/instances/i/databases/d/sessions/s"
+
+_HOUR = 3600 * SECOND
+_DAY = 24 * _HOUR
+_STOPPED_CONSUMER = "stopped"
+
+
+Breaks = Callable[[ScriptedServer, Link], object]
+"""Breaks a scripted Spanner, or the link to it."""
+
+
+def has_sealed(service: Service) -> bool:
+    """Whether a local spool has an epoch."""
+    return any((service.config.parent / "spool" / "manifests").glob("*"))
+
+
+@contextmanager
+def reading(
+    folder: Path,
+    *,
+    breaks: Breaks = lambda *_: None,
+    ready: Callable[[Service], bool] = Service.is_ready,
+    command: str = "read",
+    ahead: int = 0,
+    past: int = PAST,
+    retention: int = _DAY,
+    sections: Sections = MappingProxyType({}),
+) -> Iterator[Scene]:
+    """A service that reads a scripted Spanner through a link; both can be broken.
+
+    Args:
+        folder: for its files.
+        breaks: what breaks it.
+        ready: whether it is well, before it is broken.
+        command: ``read`` or ``run``.
+        ahead: how far Spanner's clock is ahead of this machine's, in nanoseconds.
+        past: since how many seconds there have been changes, which are read from a little later on.
+        retention: of the change stream, in nanoseconds.
+        sections: of the configuration.
+    """
+    now = time.time_ns() + ahead
+    scenario = Scenario.generate(
+        7,
+        origin=now - past * SECOND,
+        seconds=past + FUTURE,
+        dialect="googlesql",
+        mode="IMMUTABLE_KEY_RANGE",
+        transactions=600,
+        churn=4,
+    )
+    with (
+        ScriptedServer.started(replace(scenario, retention=retention), begins=now) as server,
+        linked(server.host) as link,
+    ):
+        config = configuration(folder, scenario, link.host, start=now - (past - 5) * SECOND, sections=sections)
+        with started(command, config) as service:
+            service.until(lambda: ready(service), "it is well")
+            yield Scene(service, lambda: breaks(server, link))
+
+
+def refusing(code: grpc.StatusCode, message: str, *, only_queries: bool = False) -> Breaks:
+    """Every call ends with an error, and queries that run are sent again."""
+
+    def breaks(server: ScriptedServer, link: Link) -> None:
+        server.refuse(code, message, only_queries=only_queries)
+        link.cut()
+
+    return breaks
+
+
+@contextmanager
+def _near_retention(folder: Path) -> Iterator[Scene]:
+    """A reader that is six days behind, of seven that Spanner keeps, and waits for a consumer that is down."""
+    path = folder / "spool"
+    consumers.register(Spool.at(path), _STOPPED_CONSUMER, now=time.time_ns())
+    sections = {"spool": {"path": str(path), "max_bytes": "20KB"}}
+    with reading(folder, ready=has_sealed, past=6 * _DAY // SECOND, retention=7 * _DAY, sections=sections) as scene:
+        yield scene
+
+
+BREAKAGES = (
+    Breakage(
+        "Spanner is cut off",
+        "Every connection is reset, and none is accepted any more.",
+        "UNAVAILABLE",
+        partial(reading, breaks=lambda _, link: link.down()),
+        named=frozenset({"spanner_failing"}),
+        short=True,
+    ),
+    Breakage(
+        "Spanner is silent",
+        "The connections stay open, and nothing is received any more.",
+        "no message for",
+        partial(reading, breaks=lambda _, link: link.fall_silent()),
+        named=frozenset({"spanner_failing"}),
+    ),
+    Breakage(
+        "The role is revoked",
+        "Every call ends with PERMISSION_DENIED.",
+        "PERMISSION_DENIED",
+        partial(reading, breaks=refusing(grpc.StatusCode.PERMISSION_DENIED, DENIED)),
+        code=1,
+        short=True,
+    ),
+    Breakage(
+        "The credentials expire",
+        "Every call ends with UNAUTHENTICATED.",
+        "UNAUTHENTICATED",
+        partial(reading, breaks=refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHENTICATED)),
+        code=1,
+    ),
+    Breakage(
+        "The quota is used up",
+        "Every call ends with RESOURCE_EXHAUSTED.",
+        "RESOURCE_EXHAUSTED",
+        partial(reading, breaks=refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA)),
+        named=frozenset({"spanner_failing"}),
+        short=True,
+    ),
+    Breakage(
+        "Sessions are lost",
+        "Every query ends with NOT_FOUND of its session, also of a new one.",
+        "NOT_FOUND",
+        partial(reading, breaks=refusing(grpc.StatusCode.NOT_FOUND, SESSION, only_queries=True)),
+        named=frozenset({"spanner_failing"}),
+    ),
+    Breakage(
+        "This machine's clock is an hour slow",
+        "Spanner's clock is an hour ahead of this machine's.",
+        "clock",
+        partial(reading, ready=has_sealed, ahead=_HOUR),
+        named=frozenset({"clock_off"}),
+        short=True,
+    ),
+    Breakage(
+        "This machine's clock is an hour fast",
+        "Spanner's clock is an hour behind this machine's.",
+        "clock",
+        partial(reading, ready=has_sealed, ahead=-_HOUR),
+        named=frozenset({"clock_off"}),
+    ),
+    Breakage(
+        "Spanner's retention is near its end",
+        "A consumer has been down for six days, the spool is full, and Spanner keeps seven days.",
+        "retention is used up",
+        _near_retention,
+        named=frozenset({"retention_running_out"}),
+        short=True,
+    ),
+)
