@@ -9,6 +9,15 @@ _TRACEBACK = "Traceback (most recent call last):"
 _KIND = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
 """A line of a traceback that is not indented: the exception, after the stack."""
 
+_WORDS = re.compile(r"^pyspark\.errors\.exceptions\.\w+\.(\w+): (.+)", re.MULTILINE)
+"""An exception of the JVM in a traceback, with its own words: Spark wraps it so where foreachBatch raises it."""
+
+_OF_VALUES = re.compile(r"SQLSTATE: 2[23]")
+"""Of data exceptions and violated constraints, by the SQL standard: their texts have a row's values."""
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+"""What Spark, Delta and Iceberg call an error."""
+
 _CALLING = "An error occurred while calling "
 _JAVA_KIND = re.compile(r"^(?:: )?(?:[\w$]+\.)+([\w$]+)(?::|$)", re.MULTILINE)
 """The first exception of a text of the JVM."""
@@ -20,6 +29,7 @@ _PERMANENT_IN_JVM = frozenset(
         "AnalysisException",
         "IllegalArgumentException",
         "ParentNotDirectoryException",
+        "ParseException",
         "UnsupportedFileSystemException",
     }
 )
@@ -88,7 +98,7 @@ def is_permanent(error: BaseException) -> bool:
     if _TRANSIENT.search(text):
         return False
     if _TRACEBACK in text:
-        return _kind(text) in _BUGS
+        return _kind(text) in _BUGS or bool(_words(text))
     names = {kind.__name__ for kind in type(error).__mro__}
     cause = getattr(error, "_cause", None)
     if "StreamingQueryException" in names and isinstance(cause, BaseException):
@@ -103,7 +113,8 @@ def clear_line(error: BaseException) -> str:
     """The line to print for an exception that Spark may have wrapped, with its traceback.
 
     It is the line of the connector's or a sink's error, otherwise the first line of the exception. Of a traceback it
-    has the exception's type alone: the text might hold a row's values.
+    has the exception's type alone, and of an error about a value its condition: the text might hold a row's values.
+    What the JVM has refused, whatever the rows are, is said in its own words.
     """
     if isinstance(error, SpannerCdcError):
         return str(error)
@@ -111,12 +122,23 @@ def clear_line(error: BaseException) -> str:
     wrapped: list[tuple[str, str]] = _LINE.findall(text)
     if wrapped:
         return wrapped[-1][1].strip()
+    if _OF_VALUES.search(text):
+        conditions: list[str] = _CONDITION.findall(text)
+        return f"a value cannot be written: {conditions[-1] if conditions else type(error).__name__}"
+    if words := _words(text):
+        return words
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     if lines[0].startswith(_CALLING) and lines[1:]:  # the exception follows
         lines = [lines[1].removeprefix(": "), *lines[2:]]
     if not lines[0].endswith(_TRACEBACK):
         return lines[0]
     return f"{lines[0].removesuffix(_TRACEBACK)}{_kind(text) or 'an error'}; run it with --verbose to see where"
+
+
+def _words(text: str) -> str:
+    """What the JVM says of a statement that it refuses, if that is the innermost error of a traceback; else nothing."""
+    found = _WORDS.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
+    return str(found[2]).strip() if found and found[1] in _PERMANENT_IN_JVM and not _OF_VALUES.search(text) else ""
 
 
 def _kind(text: str) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import msgspec
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
@@ -121,7 +122,7 @@ class BackfillJob:
         except VersionRetentionError as error:
             self._failure, self._is_lost = str(error), True
             raise
-        except (SpannerCdcError, PySparkException) as error:
+        except (SpannerCdcError, PySparkException, Py4JError) as error:
             self._failure = clear_line(error)
             raise
         finally:
@@ -218,10 +219,10 @@ class BackfillJob:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._tried(wave, stopping)
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:  # a job that fails in collect() raises the latter
                 if stopping.is_set():
                     return []  # its job was cancelled
-                if is_own(error) or attempt == _ATTEMPTS:
+                if is_own(error) or isinstance(error, Py4JNetworkError) or attempt == _ATTEMPTS:
                     raise
                 say(f"a wave of {len(wave)} partitions is read again after an error of Spark", action="wave_read_again")
         raise AssertionError

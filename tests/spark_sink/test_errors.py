@@ -158,3 +158,33 @@ def test_an_exception_of_the_jvm_is_printed_without_the_call() -> None:
 
 def test_a_sink_that_another_has_replaced_is_not_restarted() -> None:
     assert not is_in_use(TakenOverError("another sink holds the spool"))
+
+
+PROXY = """An error occurred while calling o60.awaitTermination.
+: org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query terminated with exception: An exception
+ was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "merge_into.py", line 267, in _merge
+pyspark.errors.exceptions.captured.IllegalArgumentException: Cannot parse path: /lake/Entries
+
+JVM stacktrace:
+java.lang.IllegalArgumentException
+\tat org.apache.iceberg.Catalog
+"""
+
+
+def test_what_the_jvm_refuses_inside_a_micro_batch_is_said_in_its_own_words_and_permanent() -> None:
+    error = StreamingQueryException(PROXY)
+    assert clear_line(error) == "Cannot parse path: /lake/Entries"
+    assert is_permanent(error)
+
+
+def test_an_error_about_a_value_is_said_without_the_value() -> None:
+    text = "[CAST_INVALID_INPUT] The value 'secret' of the type STRING cannot be cast to BIGINT. SQLSTATE: 22018"
+    for error in (
+        PySparkException(text),
+        PySparkException(f"{CALLED}org.apache.spark.SparkNumberFormatException: {text}"),
+        StreamingQueryException(PROXY.replace("Cannot parse path: /lake/Entries", text)),
+    ):
+        assert clear_line(error) == "a value cannot be written: CAST_INVALID_INPUT"

@@ -4,9 +4,11 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from connector.backfill.documents import Backfill
 from connector.backfill.records import plans, progress_of
@@ -18,7 +20,7 @@ from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from emulator.scenario.contents_at import contents_at
 from spark_sink.backfill import partitions
 from tests.connector.snapshot.scripted import serving
-from tests.spark_sink.backfill.jobs import job_of, killed_before, payloads, read_all, recorded, uuids
+from tests.spark_sink.backfill.jobs import InProcessJob, job_of, killed_before, payloads, read_all, recorded, uuids
 
 
 def expected(server: ScriptedServer, own: Spool, document: Backfill) -> dict[str, Counter[str]]:
@@ -134,3 +136,33 @@ def test_segments_of_tasks_that_were_killed_are_deleted_once_the_backfill_is_don
             job.report(now=True)
             assert progress_of(own, document).is_done
             assert not own.storage.exists(left)
+
+
+def test_a_wave_that_fails_in_the_jvm_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect, failures = InProcessJob._job, [Py4JError("SPARK_JOB_CANCELLED"), Py4JError("lost executor")]
+
+    def fails_first(self: InProcessJob, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return collect(self, *arguments)
+
+    monkeypatch.setattr(InProcessJob, "_job", fails_first)
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        read_all(server, own, document)
+        assert payloads(own) == expected(server, own, document)
+
+
+def test_a_wave_that_was_cancelled_for_a_signal_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = threading.Event()
+
+    def cancelled(*_: Any) -> Any:
+        stopping.set()
+        raise Py4JError("SPARK_JOB_CANCELLED")
+
+    monkeypatch.setattr(InProcessJob, "_job", cancelled)
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        with job_of(server, own, document) as job:
+            job.run(stopping)
+    assert own.latest() == 0
