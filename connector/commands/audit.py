@@ -16,13 +16,14 @@ from connector.audit.spool_rows import AuditedSpool
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config, load, validated
 from connector.config.sections import SourceConfig
-from connector.config.values import parse_duration, parse_timestamp
+from connector.config.values import parse_timestamp
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.retained import first_start
 from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
 from connector.spool.gaps import GapRecord, gaps
@@ -319,26 +320,35 @@ def _requested(request: AuditRequest, stream: OpenStream, spool: AuditedSpool) -
 async def _retained(span: Span, stream: OpenStream, notes: list[str]) -> Span:
     """The part of a range that Spanner retains for long enough to read it; a note says so if it is less.
 
+    Spanner is asked: its retention period may have been changed since, or is not known.
+
     Raises:
         DataLostError: it retains nothing of it.
     """
-    retention = parse_duration(stream.stream.retention_period)
-    start = max(span.start, stream.now - retention + RETENTION_MARGIN)
     try:
-        await stream.probe(min(start, span.end))
+        await stream.probe(span.start - RETENTION_MARGIN)
     except DataLostError as error:
-        if error.earliest is None:
-            raise
-        start = max(start, error.earliest + RETENTION_MARGIN)
+        first = error.earliest or await first_start(stream, span.start - RETENTION_MARGIN, stream.now)
+    else:
+        return span
+    expires = stream.now - stream.retention.period
+    if first > span.start:
+        start = first + RETENTION_MARGIN
+    elif first > expires + RETENTION_MARGIN:  # the stream has not existed for longer: nothing is about to leave it
+        start = span.start
+    else:
+        start = max(span.start, expires + RETENTION_MARGIN)
     if start > span.end:
         raise DataLostError(
             f"nothing of {format_rfc3339(span.start)} to {format_rfc3339(span.end)} can be read again: change stream"
-            f" {stream.stream.name} retains {stream.stream.retention_period}",
-            hint="Audit a spool more often than that, or a later range with --from.",
+            f" {stream.stream.name} can be read from {format_rfc3339(first)} on",
+            hint=f"Its retention period is {stream.stream.retention}: audit more often than that, or a later range"
+            " with --from.",
+            earliest=first,
         )
     if start > span.start:
         notes.append(
             f"what was committed before {format_rfc3339(start)} is not audited: change stream {stream.stream.name}"
-            f" retains {stream.stream.retention_period}"
+            f" can be read from {format_rfc3339(first)} on; its retention period is {stream.stream.retention}"
         )
     return Span(start, span.end)

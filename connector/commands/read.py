@@ -22,13 +22,13 @@ from connector.commands.states.watching import watching
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
 from connector.config.sections import SourceConfig
-from connector.config.values import parse_duration
 from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
 from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.retained import lost_range
 from connector.reader.scheduler import Range
 from connector.reader.starting import start_of
 from connector.reader.stopping import Stop
@@ -143,7 +143,7 @@ async def read(
             life.complete = lambda: metrics.spooled
             life.has_read = lambda: 0 < metrics.start < metrics.watermark
             metrics.max_bytes = config.spool.max_bytes
-            metrics.retention = life.record.retention
+            metrics.retention = life.record.retention.period
             if not await life.resumed(stop):
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
@@ -152,7 +152,6 @@ async def read(
                 start = await _start(spool, stream, config.source)
                 await _with_backfill(start, stream, config, on_backfill)
                 stream.warn_of_tables()
-                retention = parse_duration(stream.stream.retention_period)
                 while not _is_at_its_end(start):
                     async with (
                         _lost_range_explained(start, stream),
@@ -166,7 +165,7 @@ async def read(
                         ),
                     ):
                         metrics.start = start.at.watermark
-                        await life.enter(StreamState.RUNNING, retention=retention)
+                        await life.enter(StreamState.RUNNING, retention=stream.retention)
                         await reading.run()
                     if not await life.continues(stop):
                         return
@@ -271,7 +270,7 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
         reached = await finished_in_thread(functools.partial(checkpoint, start.spool, start.header))
         if reached.epoch == 0:
             raise  # another source.start is what helps a spool without epochs
-        raise await stream.lost_range(error, reached.watermark, spool=start.spool.path) from error
+        raise await lost_range(stream, error, reached.watermark, spool=start.spool.path) from error
 
 
 @asynccontextmanager
@@ -285,7 +284,7 @@ async def _reader(
         writer,
         spool,
         max_bytes=config.spool.max_bytes,
-        retention=parse_duration(stream.stream.retention_period),
+        retention=stream.retention.period,
         metrics=metrics,
         key_order=stream.key_order(),
         continues=config.source.late_records == "dead-letter",

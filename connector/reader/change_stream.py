@@ -3,7 +3,6 @@
 Shared by the daemon and by ``tail``, so that both reject the same things before anything starts.
 """
 
-import shlex
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -14,12 +13,13 @@ import grpc
 from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
+from connector.core.health.states import RetentionPeriod
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.decoding.decoder import decoder
 from connector.decoding.row_fields import UnknownRecordError
 from connector.envelope.envelope import Source
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, StreamError
 from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
@@ -71,6 +71,11 @@ class OpenStream:
                 patterns=", ".join(self.unmatched),
             )
 
+    @property
+    def retention(self) -> RetentionPeriod:
+        """How long Spanner keeps its records."""
+        return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
+
     def resolve(self, text: str) -> int:
         """A configured timestamp, ``now`` or an offset by Spanner's clock; nanoseconds since the epoch."""
         return resolve_timestamp(text, self.now)
@@ -96,11 +101,10 @@ class OpenStream:
         try:
             await self.probe(start)
         except DataLostError as error:
-            retention = parse_duration(self.stream.retention_period)
-            if isinstance(retention, int) and start > self.now - retention:
+            if start > self.now - self.retention.period:
                 why = (
                     f"source.start: {format_rfc3339(start)} is within the retention period of"
-                    f" {self.stream.retention_period}, but change stream {self.stream.name} or its database"
+                    f" {self.stream.retention}, but change stream {self.stream.name} or its database"
                     f" did not exist then ({error.args[0]})"
                 )
                 raise BeforeStreamError([why]) from error
@@ -127,34 +131,6 @@ class OpenStream:
             raise query_error(
                 found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
             ) from error
-
-    async def lost_range(self, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:
-        """The error with the range that is lost to a spool at ``watermark``, and how to continue without it.
-
-        If Spanner does not say from when on it has records, that is about its clock less the retention period.
-        """
-        about, earliest = "", error.earliest
-        if earliest is None:
-            retention = parse_duration(self.stream.retention_period)
-            assert isinstance(retention, int)
-            about, earliest = "about ", await self._clock_or_opening() - retention
-        after = f"what was committed after {format_rfc3339(watermark)}"
-        if earliest > watermark:
-            lost, later = f"{after} and before {about}{format_rfc3339(earliest)} is lost", "some minutes after that"
-        else:  # a stream that was dropped and created again has less than its retention period says
-            lost, later = f"{after} is lost, up to when Spanner does not say", "later than that"
-        return DataLostError(
-            f"{lost}: {error.args[0]}",
-            hint="Nothing was skipped. To continue without it, leaving a record of the gap:"
-            f" spanner-cdc spool {shlex.quote(spool)} --restart-at TIMESTAMP, {later}.",
-            earliest=error.earliest,
-        )
-
-    async def _clock_or_opening(self) -> int:
-        try:
-            return await current_timestamp(self.client)
-        except SpannerCdcError:
-            return self.now  # older, so that a shorter range is reported, and about the right one
 
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""

@@ -6,12 +6,10 @@ with the stream. A timestamp asks for everything from then on, which nobody can 
 
 from connector.config.values import is_relative
 from connector.core.timestamps import format_rfc3339
-from connector.errors import BeforeStreamError, DataLostError
+from connector.errors import BeforeStreamError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
-
-_MICROSECOND = 1_000
-"""Spanner's commit timestamps are multiples of it."""
+from connector.reader.retained import first_start
 
 _log = Log(__name__)
 
@@ -34,7 +32,7 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
     try:
         await stream.check_start(start, end)
     except BeforeStreamError as error:
-        earliest = await _earliest(stream, start)
+        earliest = await first_start(stream, start, stream.now)
         if not is_relative(text) or (end is not None and end < earliest):
             raise BeforeStreamError(
                 [f"{error}; the first start that it accepts is {format_rfc3339(earliest)}"], earliest=earliest
@@ -47,17 +45,3 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
         )
         return earliest
     return start
-
-
-async def _earliest(stream: OpenStream, refused: int) -> int:
-    """The first microsecond from which the stream can be read, found by halving: commits before it there are none."""
-    accepted = stream.now
-    while accepted - refused > _MICROSECOND:
-        middle = (refused + accepted) // 2
-        try:
-            await stream.probe(middle)
-        except DataLostError:
-            refused = middle
-        else:
-            accepted = middle
-    return accepted

@@ -12,7 +12,9 @@ from connector.core.timestamps import parse
 from connector.errors import ConfigurationError
 from connector.spanner.client import SpannerClient
 
-DEFAULT_RETENTION = "1d"
+DEFAULT_RETENTION = "7d"
+"""Of a change stream that does not set its own, since May 2026: https://cloud.google.com/spanner/docs/release-notes."""
+
 DEFAULT_VALUE_CAPTURE_TYPE = "OLD_AND_NEW_VALUES"
 
 
@@ -49,7 +51,8 @@ class ChangeStream:
     """A change stream: its options, set or default, and the tables that it watches at present.
 
     ``data_types`` has the type of each column as the database spells it, by the names of table and column; ``options``
-    every option that is set, as the database spells it, by its name.
+    every option that is set, as the database spells it, by its name. Where it does not set ``retention_period``, the
+    documented default stands in for it: what Spanner still retains, only its answer to a query shows.
     """
 
     name: str
@@ -59,6 +62,16 @@ class ChangeStream:
     tables: tuple[TableSchema, ...]
     data_types: Mapping[tuple[str, str], str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def retention_is_default(self) -> bool:
+        """Whether the database says nothing of its retention period."""
+        return "retention_period" not in self.options
+
+    @property
+    def retention(self) -> str:
+        """Its retention period, for people."""
+        return f"{self.retention_period} (Spanner's default)" if self.retention_is_default else self.retention_period
 
 
 async def dialect_of(client: Metadata) -> Dialect:

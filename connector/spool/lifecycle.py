@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
-from connector.core.health.states import NEVER, StateRecord, StreamState
+from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.storage.store import contents
@@ -68,6 +68,7 @@ class _State(BaseModel):
     hint: str = ""
     seen: Timestamp
     retention_seconds: float = 0.0
+    retention_is_default: bool = False
     complete: Timestamp = 0
     retries: list[RetryNode] = Field(default_factory=list)
     clock_ahead_seconds: float = 0.0
@@ -124,7 +125,7 @@ def state_of(spool: Spool) -> StateRecord:
         found = _State.model_validate_json(data)
     except ValidationError:
         return NEVER  # of a later version, or damaged: the next daemon replaces it
-    retention = round(found.retention_seconds * 1e9)
+    retention = RetentionPeriod(round(found.retention_seconds * 1e9), found.retention_is_default)
     retries, ahead = tuple(node.retry() for node in found.retries), round(found.clock_ahead_seconds * 1e9)
     return StateRecord(
         found.state, found.since, found.reason, found.hint, found.seen, retention, retries, found.complete, ahead
@@ -143,7 +144,8 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         reason=record.reason[:_LONGEST_TEXT],
         hint=record.hint[:_LONGEST_TEXT],
         seen=record.seen,
-        retention_seconds=record.retention / 1e9,
+        retention_seconds=record.retention.period / 1e9,
+        retention_is_default=record.retention.is_default,
         complete=record.complete,
         retries=[RetryNode.of(retry) for retry in record.retries],
         clock_ahead_seconds=record.clock_ahead / 1e9,

@@ -133,6 +133,7 @@ class Retention(msgspec.Struct):
     """How long Spanner keeps records, and how long the sealed watermark has until they are gone."""
 
     seconds: float
+    is_default: bool
     runway_seconds: float | UnsetType = UNSET
     used: float | UnsetType = UNSET
 

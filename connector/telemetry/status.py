@@ -134,10 +134,11 @@ class Reporter:
     def _retention(self) -> "document.Retention | document.UnsetType":
         if not self._metrics.retention:
             return UNSET
+        is_default = self._metrics.state().retention.is_default
         seconds, left = self._metrics.retention / SECOND, runway(self._metrics)
         if left is None:
-            return document.Retention(seconds)
-        return document.Retention(seconds, left, round(1 - left / seconds, 6))
+            return document.Retention(seconds, is_default)
+        return document.Retention(seconds, is_default, left, round(1 - left / seconds, 6))
 
 
 def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNode:

@@ -47,7 +47,7 @@ class Scenario:
     instance: str = "scripted-instance"
     database: str = "scripted-database"
     change_stream: str = "Everything"
-    retention: int = 86_400 * SECOND
+    retention: int = 7 * 86_400 * SECOND
     version_retention: int = 3_600 * SECOND
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
     """What was committed, if a model of the contents was kept; None if only the history is known."""

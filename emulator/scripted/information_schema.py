@@ -177,7 +177,7 @@ def _options(scenario: Scenario) -> list[tuple[str, str]]:
     """Return the options that differ from their defaults, which are the ones that are set."""
     options = [
         ("partition_mode", scenario.mode, "IMMUTABLE_KEY_RANGE"),
-        ("retention_period", _period(scenario.retention), "1d"),
+        ("retention_period", _period(scenario.retention), "7d"),
         ("value_capture_type", scenario.value_capture_type, "OLD_AND_NEW_VALUES"),
     ]
     return [(name, value) for name, value, default in options if value != default]

@@ -42,7 +42,7 @@ CASES = {
     "database": Case({"database": "no-such"}, 2, ("database not found", "databases/no-such", "source.database")),
     "stream": Case({"change_stream": "NoSuch"}, 2, ("source.change_stream", "NoSuch", "it has: Everything")),
     "future": Case({"start": "2100-01-01T00:00:00Z"}, 2, ("source.start", "in the future")),
-    "before-retention": Case({"start": "-3d"}, 3, ("no longer retained", "later source.start")),
+    "before-retention": Case({"start": "-8d"}, 3, ("no longer retained", "later source.start")),
     "before-the-stream": Case({"start": ago(12 * 3600)}, 2, ("source.start", "did not exist then", "it accepts is 20")),
     "end-before-start": Case(
         {"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, 2, ("end 2026-01-01", "before start")

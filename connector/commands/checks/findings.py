@@ -13,6 +13,7 @@ from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.retained import lost_range
 from connector.reader.starting import start_of
 from connector.spool.manifest import CutToken, Manifest, SegmentFile
 from connector.spool.reading import Spool
@@ -133,7 +134,7 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
         try:
             await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))
         except DataLostError as error:
-            raise await stream.lost_range(error, newest.watermark_high, spool=config.spool.path) from error
+            raise await lost_range(stream, error, newest.watermark_high, spool=config.spool.path) from error
 
 
 def _errors_of_destination(config: Config) -> list[str]:

@@ -60,6 +60,7 @@ def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkTy
         "change_stream": stream.name,
         "dialect": dialect.name,
         "retention_period": stream.retention_period,
+        "retention_is_default": stream.retention_is_default,
         "value_capture_type": stream.value_capture_type,
         "partition_mode": stream.partition_mode,
         "options": dict(stream.options),

@@ -13,7 +13,8 @@ def streams_text(streams: Iterable[Report]) -> str:
     for stream in streams:
         lines.append(
             f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
-            f"  retention {stream['retention_period']}  {stream['partition_mode']}{_other_options(stream)}"
+            f"  retention {stream['retention_period']}{' (default)' if stream['retention_is_default'] else ''}"
+            f"  {stream['partition_mode']}{_other_options(stream)}"
         )
         lines += _problem_lines(stream, indent="  ")
         tables = stream["tables"]

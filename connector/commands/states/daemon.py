@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from connector.commands.threads import finished_in_thread
 from connector.core.health.retries import DAEMON, Retry
-from connector.core.health.states import END_REACHED, NEVER, StateRecord, StreamState, failed
+from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
@@ -90,7 +90,9 @@ class Lifecycle:
         """Whether the stream is to be paused."""
         return self._wanted.is_set()
 
-    async def enter(self, state: StreamState, *, reason: str = "", hint: str = "", retention: int = 0) -> None:
+    async def enter(
+        self, state: StreamState, *, reason: str = "", hint: str = "", retention: RetentionPeriod | None = None
+    ) -> None:
         """Records a state; a spool that refuses the record keeps nothing from running."""
 
         def entered(record: StateRecord) -> StateRecord:

@@ -8,7 +8,7 @@ from pathlib import Path
 from connector.commands.checks.needs import sections_of
 from connector.config.loading import load
 from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
-from connector.core.health.states import StateRecord
+from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
@@ -77,9 +77,10 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
         }
     used = retention_used(facts)
     if used is not None:
-        left = facts.watermark + facts.state.retention - facts.now
+        left = facts.watermark + facts.state.retention.period - facts.now
         report["retention"] = {
-            "seconds": facts.state.retention // SECOND,
+            "seconds": facts.state.retention.period // SECOND,
+            "is_default": facts.state.retention.is_default,
             "runway_seconds": max(left // SECOND, 0),
             "used": round(used, 4),
         }
@@ -148,7 +149,8 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         lines.append(f"  sealed up to {watermark['sealed']}, {watermark['sealed_lag_seconds']} s behind")
     if retention:
         used = float(str(retention["used"]))
-        lines.append(f"  {used:.1%} of Spanner's retention is used; data is lost in {retention['runway_seconds']} s")
+        whose = RetentionPeriod(is_default=retention["is_default"] is True)
+        lines.append(f"  {used:.1%} of {whose} is used; data is lost in {retention['runway_seconds']} s")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
         f" {consumer['lag_seconds']} s behind now"

@@ -125,9 +125,9 @@ class Facts:
 
 def retention_used(facts: Facts) -> float | None:
     """The share of Spanner's retention that lies between the watermark and now; None while unknown."""
-    if not (facts.watermark and facts.state.retention):
+    if not (facts.watermark and facts.state.retention.period):
         return None
-    return max(facts.now - facts.watermark, 0) / facts.state.retention
+    return max(facts.now - facts.watermark, 0) / facts.state.retention.period
 
 
 def alarms(facts: Facts) -> list[Alarm]:
@@ -231,9 +231,9 @@ def _of_retention(facts: Facts) -> Iterator[Alarm]:
     used = retention_used(facts)
     if used is None or used < WARN_OF_RETENTION:
         return
-    left = facts.watermark + facts.state.retention
+    left = facts.watermark + facts.state.retention.period
     message = (
-        f"{min(used, 1):.0%} of Spanner's retention is used up: what was committed after the watermark"
+        f"{min(used, 1):.0%} of {facts.state.retention} is used up: what was committed after the watermark"
         f" {format_rfc3339(facts.watermark)} is lost from {format_rfc3339(left)} on"
     )
     severity: Severity = "ERROR" if used >= ERROR_OF_RETENTION else "WARNING"

@@ -50,6 +50,22 @@ _FINAL_EXIT_CODES = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionPeriod:
+    """How long Spanner keeps a stream's records.
+
+    Attributes:
+        period: nanoseconds; 0 while unknown.
+        is_default: whether the stream does not set it, so that it is the documented default.
+    """
+
+    period: int = 0
+    is_default: bool = False
+
+    def __str__(self) -> str:
+        return "Spanner's default retention" if self.is_default else "Spanner's retention"
+
+
+@dataclass(frozen=True, slots=True)
 class StateRecord:
     """A state, and why; timestamps in nanoseconds since 1970.
 
@@ -59,7 +75,7 @@ class StateRecord:
         reason: why, in one line; empty if there is nothing to say.
         hint: what to do; empty if nothing.
         seen: the daemon's last sign of life.
-        retention: nanoseconds that Spanner keeps the stream's records; 0 while unknown.
+        retention: how long Spanner keeps the stream's records.
         complete: up to which all that was committed was in the spool at that sign of life; 0 while unknown.
         retries: what had failed for long at that sign of life; of a daemon that has failed, or that has read nothing
             since the last one did, that.
@@ -71,7 +87,7 @@ class StateRecord:
     reason: str = ""
     hint: str = ""
     seen: int = 0
-    retention: int = 0
+    retention: RetentionPeriod = RetentionPeriod()
     retries: tuple[Retry, ...] = ()
     complete: int = 0
     clock_ahead: int = 0

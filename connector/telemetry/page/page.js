@@ -90,7 +90,7 @@ function figures(status) {
     ["Partitions", known(partitions.alive) ? count(partitions.alive) : undefined,
       known(partitions.waiting) ? `${count(partitions.waiting)} waiting` : ""],
     ["Retention left", retention && known(retention.runway_seconds) ? duration(retention.runway_seconds) : undefined,
-      retention && known(retention.used) ? `${(100 * retention.used).toFixed(1)} % used` : ""],
+      retention && known(retention.used) ? `${(100 * retention.used).toFixed(1)} % used${retention.is_default ? ", by Spanner's default" : ""}` : ""],
     ["Spool", known(spool.bytes) ? bytes(spool.bytes) : undefined,
       known(full) ? `${full} % of ${bytes(spool.max_bytes)}` : ""],
   ];

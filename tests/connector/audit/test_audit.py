@@ -22,6 +22,7 @@ from connector.spool.reading import Spool, manifest_path
 from connector.spool.writing import sole_writer
 from emulator import ScriptedServer
 from emulator.scenario.scenario import steady
+from emulator.scripted import information_schema
 from tests.connector.api import spools
 from tests.connector.api.streams import ORIGIN, drawn, serving, settings, written
 from tests.connector.audit.altering import (
@@ -331,9 +332,20 @@ def test_what_spanner_no_longer_retains_is_left_out_and_said(healthy: Path) -> N
         report = audited(healthy, server)
     assert report.findings.total == 0, report.to_text()
     assert ORIGIN + 4 * SECOND < report.span.start < ORIGIN + 10 * SECOND
-    assert "is not audited: change stream Everything retains" in report.notes[0]
+    assert "is not audited: change stream Everything can be read from 20" in report.notes[0]
     with ScriptedServer.started(hour, begins=ORIGIN + 7200 * SECOND) as server, pytest.raises(DataLostError):
         audited(healthy, server)
+
+
+def test_what_spanner_still_returns_is_audited_whatever_its_retention_period_says(
+    healthy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ScriptedServer.started(SCENARIO, begins=ORIGIN + 3 * 86_400 * SECOND) as server:
+        silent = audited(healthy, server)
+        monkeypatch.setattr(information_schema, "_options", lambda _: [("retention_period", "1d")])
+        stated = audited(healthy, server)
+    assert [silent.findings.total, silent.notes, silent.span] == [0, [], stated.span]
+    assert [stated.findings.total, stated.notes] == [0, []]
 
 
 def test_a_sample_reads_some_minutes_only(tmp_path: Path) -> None:

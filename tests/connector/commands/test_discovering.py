@@ -21,7 +21,8 @@ PRICE = ColumnType("Price", '{"code":"NUMERIC"}', False, 3)
 
 def stream(*tables: TableSchema, **types: str) -> ChangeStream:
     spelled = {(table.table, name): text for table in tables for name, text in types.items()}
-    return ChangeStream("Everything", "24h", "NEW_ROW", "IMMUTABLE_KEY_RANGE", tables, spelled)
+    set_options = {"retention_period": "24h"}
+    return ChangeStream("Everything", "24h", "NEW_ROW", "IMMUTABLE_KEY_RANGE", tables, spelled, set_options)
 
 
 def only(report: dict[str, object]) -> dict[str, Any]:

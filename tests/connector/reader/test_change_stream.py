@@ -1,4 +1,4 @@
-"""An opened change stream: how many workers read it, and which range is reported lost after the retention period."""
+"""An opened change stream: how many workers read it, and which range is reported lost once it is not retained."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,9 @@ from connector.core.timestamps import parse
 from connector.envelope.envelope import Source
 from connector.errors import DataLostError, UnreachableError
 from connector.reader import change_stream as reader
+from connector.reader import retained
 from connector.reader.change_stream import OpenStream
+from connector.reader.retained import lost_range
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 
@@ -39,7 +41,7 @@ def test_one_worker_for_two_cores_and_at_most_four(cores: int, workers: int, mon
 
 def reported(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:
     error = DataLostError(ERROR, hint="of no use", earliest=parse(earliest) if earliest else None)
-    return asyncio.run(stream.lost_range(error, WATERMARK, spool=spool))
+    return asyncio.run(lost_range(stream, error, WATERMARK, spool=spool))
 
 
 def clock_is(monkeypatch: pytest.MonkeyPatch, timestamp: str | None) -> None:
@@ -48,7 +50,17 @@ def clock_is(monkeypatch: pytest.MonkeyPatch, timestamp: str | None) -> None:
             raise UnreachableError("no answer")
         return parse(timestamp)
 
-    monkeypatch.setattr(reader, "current_timestamp", clock)
+    monkeypatch.setattr(retained, "current_timestamp", clock)
+
+
+def retained_from(monkeypatch: pytest.MonkeyPatch, first: str | None) -> None:
+    async def probe(_: OpenStream, start: int) -> None:
+        if first is None:
+            raise UnreachableError("no answer")
+        if start < parse(first):
+            raise DataLostError(ERROR)
+
+    monkeypatch.setattr(OpenStream, "probe", probe)
 
 
 def test_the_lost_range_ends_where_spanner_says_that_its_records_start() -> None:
@@ -61,20 +73,31 @@ def test_the_lost_range_ends_where_spanner_says_that_its_records_start() -> None
     assert error.exit_code == 3
 
 
+def test_where_the_error_does_not_say_it_spanner_is_asked_whatever_the_retention_period_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_is(monkeypatch, "2026-01-12T00:00:00Z")
+    retained_from(monkeypatch, "2026-01-10T01:02:03.456789Z")
+    assert "and before 2026-01-10T01:02:03.456789" in str(reported())
+
+
 def test_where_spanner_does_not_say_it_ends_about_the_retention_period_before_its_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock_is(monkeypatch, "2026-01-12T00:00:00Z")
+    retained_from(monkeypatch, None)
     assert "and before about 2026-01-05T00:00:00.000000Z is lost" in str(reported())
 
 
 def test_where_spanners_clock_cannot_be_requested_the_clock_at_opening_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_is(monkeypatch, None)
+    retained_from(monkeypatch, None)
     assert "and before about 2026-01-04T00:00:00.000000Z is lost" in str(reported())
 
 
 def test_a_lost_range_never_ends_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_is(monkeypatch, "2026-01-12T00:00:00Z")
+    retained_from(monkeypatch, None)
     month = replace(STREAM, stream=replace(STREAM.stream, retention_period="30d"))
     assert "after 2026-01-02T00:00:00.000000Z is lost, up to when Spanner does not say: " in str(reported(month))
 

@@ -20,6 +20,6 @@ class Schema:
 def test_a_change_stream_has_all_options_that_are_set_also_those_that_are_not_known() -> None:
     one, other = asyncio.run(change_streams(Schema(), GOOGLESQL))
     assert one.options == {"exclude_delete": "true", "retention_period": "7d", "one_day": "x"}
-    assert one.retention_period == "7d"
+    assert (one.retention_period, one.retention_is_default) == ("7d", False)
     assert other.options == {}
-    assert other.retention_period == "1d"
+    assert (other.retention_period, other.retention_is_default) == ("7d", True)

@@ -45,7 +45,7 @@ def test_the_schema_has_the_dialect_and_the_options_that_are_not_the_default(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "option"), [(86_400, None), (7 * 86_400, "7d"), (36 * 3600, "36h"), (90 * 60, "90m"), (1, "1s")]
+    ("seconds", "option"), [(86_400, "1d"), (7 * 86_400, None), (36 * 3600, "36h"), (90 * 60, "90m"), (1, "1s")]
 )
 def test_retention_is_formatted_as_it_would_be_set(seconds: int, option: str | None) -> None:
     served = engine(replace(scenario(), retention=seconds * SECOND, value_capture_type="OLD_AND_NEW_VALUES"))

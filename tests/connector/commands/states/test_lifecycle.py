@@ -14,7 +14,7 @@ from connector.commands.states.daemon import Lifecycle, living
 from connector.commands.states.report import status_of, status_text
 from connector.commands.states.watching import watching
 from connector.core.health.retries import Cause
-from connector.core.health.states import NEVER, StateRecord, StreamState
+from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.errors import StreamError
 from connector.reader.stopping import Stop
@@ -187,7 +187,7 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
         metrics = ReaderMetrics(sealed_watermark=now - 900 * SECOND, newest_epoch=1)
         life = Lifecycle(spool, NEVER)
         metrics.state = lambda: life.record
-        await life.enter(StreamState.PAUSED, retention=1000 * SECOND)
+        await life.enter(StreamState.PAUSED, retention=RetentionPeriod(1000 * SECOND))
         reported, report = asyncio.Event(), life.report
 
         async def reporting(*arguments: str, **options: str) -> None:

@@ -104,7 +104,7 @@ def test_status_is_of_use_to_somebody_who_has_never_seen_the_project(tmp_path: P
             text = well.out.decode()
             assert text.startswith("Running since ")
             assert "replication is healthy" in text
-            assert "of Spanner's retention is used" in text
+            assert "of Spanner's default retention is used" in text
             assert run("status", tmp_path / "spool").code == 0
             daemon.stop(SIGTERM)
         stopped = run("status", config)

@@ -17,12 +17,12 @@ from connector.core.health.alarms import (
     retention_used,
     summary,
 )
-from connector.core.health.states import StateRecord, StreamState, failed
+from connector.core.health.states import RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 
 NOW = 10**18
 DAY = 86400 * SECOND
-RUNNING = StateRecord(StreamState.RUNNING, NOW - DAY, seen=NOW, retention=DAY)
+RUNNING = StateRecord(StreamState.RUNNING, NOW - DAY, seen=NOW, retention=RetentionPeriod(DAY))
 WELL = Facts(NOW, RUNNING, watermark=NOW - SECOND, max_bytes=1000, spool_bytes=10)
 
 
@@ -40,13 +40,19 @@ def test_a_stream_that_is_well_has_no_alarms() -> None:
 def test_retention_that_runs_out_is_a_warning_at_half_and_an_error_at_four_fifths(
     used: float, severity: str | None
 ) -> None:
-    paused = StateRecord(StreamState.PAUSED, NOW - SECOND, seen=NOW, retention=DAY)
+    paused = StateRecord(StreamState.PAUSED, NOW - SECOND, seen=NOW, retention=RetentionPeriod(DAY))
     found = names(replace(WELL, state=paused, watermark=NOW - int(used * DAY)))
     assert found == ([("retention_running_out", severity)] if severity else [])
 
 
+def test_a_retention_that_is_assumed_is_said_to_be_the_default() -> None:
+    assumed = replace(RUNNING, retention=RetentionPeriod(DAY, is_default=True))
+    alarm, *_ = alarms(replace(WELL, state=replace(assumed, state=StreamState.PAUSED), watermark=NOW - DAY))
+    assert "100% of Spanner's default retention is used up" in alarm.message
+
+
 def test_what_is_unknown_raises_no_alarm() -> None:
-    unknown = Facts(NOW, replace(RUNNING, retention=0))
+    unknown = Facts(NOW, replace(RUNNING, retention=RetentionPeriod()))
     assert retention_used(unknown) is None
     assert alarms(unknown) == []
 

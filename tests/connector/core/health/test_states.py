@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.health.states import ALIVE, NEVER, SILENCE, StateRecord, StreamState, failed
+from connector.core.health.states import ALIVE, NEVER, SILENCE, RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 
 NOW = 10**18
@@ -47,8 +47,10 @@ def test_a_state_begins_once(first: StreamState, second: StreamState) -> None:
 
 
 def test_a_killed_daemon_is_a_failure_since_its_last_sign_of_life() -> None:
-    found = StateRecord(StreamState.RUNNING, 5, seen=7, retention=9).as_seen(NOW, pause_requested=False)
-    assert (found.state, found.since, found.retention) == (StreamState.FAILED, 7, 9)
+    found = StateRecord(StreamState.RUNNING, 5, seen=7, retention=RetentionPeriod(9)).as_seen(
+        NOW, pause_requested=False
+    )
+    assert (found.state, found.since, found.retention) == (StreamState.FAILED, 7, RetentionPeriod(9))
     assert "has ended without a word" in found.reason
 
 
