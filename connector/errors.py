@@ -1,7 +1,8 @@
 """The connector's errors: each is one line that says what failed, on what, and what to do next.
 
 Libraries' exceptions are translated where they are caught and kept as the cause. Each error has the exit code that the
-commands promise: 1 failed, 2 invalid usage or configuration, 3 data no longer retained.
+commands promise: 1 failed, and a restart may succeed; 2 invalid usage or configuration; 3 data no longer retained;
+4 failed permanently: every restart meets the same error until somebody mends its cause.
 """
 
 from typing import ClassVar
@@ -11,6 +12,9 @@ TRANSIENT = 75
 
 A sink's process ends with it after an error of Spark's, the daemon of a Spark job if another one writes the spool.
 """
+
+FAILED_PERMANENTLY = 4
+"""The exit code of an error that every restart meets again, until somebody mends its cause."""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""
@@ -25,9 +29,13 @@ class SpannerCdcError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    @property
+    def message(self) -> str:
+        """The line without its hint, and without a full stop."""
+        return " ".join(str(self.args[0]).split()).rstrip(".")
+
     def __str__(self) -> str:
-        message = " ".join(str(self.args[0]).split())
-        return f"{message.rstrip('.')}. {self.hint}" if self.hint else message
+        return f"{self.message}. {self.hint}" if self.hint else " ".join(str(self.args[0]).split())
 
 
 def line_and_exit_code(error: Exception) -> tuple[str, int]:
@@ -88,13 +96,23 @@ class VersionRetentionError(DataLostError):
 class EventError(SpannerCdcError):
     """An event cannot be written, for a value does not have its column's type. The message contains no value."""
 
+    exit_code = FAILED_PERMANENTLY
+
 
 class StreamError(SpannerCdcError):
     """Reading the change stream cannot continue."""
 
 
+class UnreadableRecordError(StreamError):
+    """A record is not what Spanner documents: a value of another kind, a field that is missing. Nothing is skipped."""
+
+    exit_code = FAILED_PERMANENTLY
+
+
 class StreamGoneError(StreamError):
     """The change stream or its database was dropped while it was read."""
+
+    exit_code = FAILED_PERMANENTLY
 
 
 class UnreachableError(StreamError):

@@ -2,7 +2,7 @@
 
 import re
 
-from connector.errors import SpannerCdcError, SpoolInUseError, UnreachableError
+from connector.errors import FAILED_PERMANENTLY, SpannerCdcError, SpoolInUseError, UnreachableError
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.(\w+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -54,6 +54,12 @@ _TRANSIENT = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|Tim
 
 class SinkError(SpannerCdcError):
     """The destination cannot be written."""
+
+
+class PermanentError(SinkError):
+    """The destination cannot be written, and every restart meets the same error until somebody mends its cause."""
+
+    exit_code = FAILED_PERMANENTLY
 
 
 class TableRefusedError(SinkError):

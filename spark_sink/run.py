@@ -34,7 +34,7 @@ from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.telemetry.spans import span
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
+from spark_sink.errors import PermanentError, SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sink.beginning import PROGRAM, begin
@@ -45,17 +45,14 @@ from spark_sink.source.cores import cores_of, with_cores
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to commit a finished micro-batch; without the commit it is redelivered."""
 
-
 _POLL = 0.25
 """Seconds between two checks of whether the last delivery is complete."""
-
 
 _PREDECESSOR_TIMEOUT = 600.0
 """Seconds that a sink waits for its predecessor to deliver what is sealed and to end.
 
 Its daemon must have been killed: a daemon starts its sink once it holds the spool.
 """
-
 
 _JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it continues from its checkpoint."
 
@@ -70,10 +67,8 @@ class Event(Enum):
 
 Events = SimpleQueue[Event]
 
-
 Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]]
 """Runs beside the sink; yields the events that the sink is to see."""
-
 
 BesideOf = Callable[[Path, bool], Beside]
 """Makes what runs beside the sink, of the configuration's file and whether tracebacks are printed."""
@@ -209,7 +204,7 @@ def _final_if_permanent() -> Iterator[threading.Event]:
     """Turns a permanent error of Spark into a final one; yields an event to be set once a micro-batch is delivered.
 
     Raises:
-        SinkError: for an error that is permanent by its kind, where no micro-batch has been delivered.
+        PermanentError: for an error that is permanent by its kind, where no micro-batch has been delivered.
     """
     has_delivered = threading.Event()
     try:
@@ -217,7 +212,7 @@ def _final_if_permanent() -> Iterator[threading.Event]:
     except (PySparkException, Py4JError) as error:
         if has_delivered.is_set() or is_own(error) or not is_permanent(error):
             raise
-        raise SinkError(clear_line(error)) from error
+        raise PermanentError(clear_line(error)) from error
 
 
 class Sink:

@@ -1,6 +1,7 @@
 """The command ``spanner-cdc``: its options, and exit codes; every error is one line on stderr.
 
-Exit codes: 0 done, 1 failed, 2 invalid usage or configuration, 3 data no longer retained, 130 interrupted.
+Exit codes: 0 done, 1 failed (a restart may succeed), 2 invalid usage or configuration, 3 data no longer retained,
+4 failed permanently (every restart meets the same error), 130 interrupted.
 """
 
 import sys

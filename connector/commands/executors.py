@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from connector.commands.sink_process import Patience, SinkProcess
+from connector.commands.states.failures import failures_of_service
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
@@ -67,7 +68,8 @@ async def run_on_executors(
         patience=patience,
         name="the Spark application",
     )
-    await application.run_until_stopped()
+    with failures_of_service(config, code="sink_failed", is_of_sink=True):
+        await application.run_until_stopped()
 
 
 def _style() -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,12 @@ from connector.commands.backfill import BackfillOptions, delivered, log_failure
 from connector.commands.executors import run_on_executors
 from connector.commands.read import read
 from connector.commands.sink_process import Patience, SinkProcess
+from connector.commands.states.failures import failures_of_service, failures_of_sink
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
+from connector.core.health.retries import BACKFILL, LASTING, Cause
 from connector.core.timestamps import SECOND
-from connector.errors import SpoolError
+from connector.errors import SpannerCdcError, SpoolError
 from connector.log import Log, format_arguments
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop
@@ -98,7 +101,7 @@ async def run(
         name="daemon",
     )
     waits = sink_type(config.sink.type).waits_for_backfill
-    filling.add_done_callback(functools.partial(_log_failure, stop=stop if waits else None))
+    filling.add_done_callback(functools.partial(_log_failure, stop=stop if waits else None, metrics=metrics))
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -121,9 +124,11 @@ async def run(
         for task in (writing, filling):
             if has_failed and not task.cancelled():
                 task.exception()  # its process has printed it, and the daemon's error is raised
-    await writing
+    with failures_of_service(config, code="sink_failed", is_of_sink=True):
+        await writing
     if not filling.cancelled():
-        await filling
+        with failures_of_service(config, code="backfill_failed", is_of_sink=False):
+            await filling
 
 
 async def run_sink(config: Config, path: Path, stop: Stop, *, emulator_host: str | None, verbose: bool) -> None:
@@ -144,7 +149,8 @@ async def run_sink(config: Config, path: Path, stop: Stop, *, emulator_host: str
         patience=Patience(),
         alone=True,
     )
-    await sink.run_until_stopped()
+    with failures_of_sink(config):
+        await sink.run_until_stopped()
 
 
 def _sink(
@@ -183,9 +189,15 @@ def _sink(
     )
 
 
-def _log_failure(task: "asyncio.Task[None]", *, stop: Stop | None) -> None:
-    """Logs the error of a backfill; with `stop`, that ends everything: the sink waits for the backfill."""
+def _log_failure(task: "asyncio.Task[None]", *, stop: Stop | None, metrics: ReaderMetrics) -> None:
+    """Logs the error of a backfill, which is an alarm until the service is restarted.
+
+    With `stop` that ends everything: the sink waits for the backfill.
+    """
     if not task.cancelled() and (error := task.exception()) is not None:
         log_failure(error, stream_continues=stop is None)
+        line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
+        cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
+        metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
         if stop is not None:
             stop.request()

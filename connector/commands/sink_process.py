@@ -17,7 +17,14 @@ from dataclasses import dataclass
 
 from connector.core.health.retries import SINK, Cause
 from connector.core.timestamps import SECOND
-from connector.errors import REASON_TO, TRANSIENT, DataLostError, SpannerCdcError
+from connector.errors import (
+    FAILED_PERMANENTLY,
+    REASON_TO,
+    TRANSIENT,
+    ConfigurationError,
+    DataLostError,
+    SpannerCdcError,
+)
 from connector.log import Log
 from connector.reader.stopping import Stop
 from connector.telemetry.metrics import ReaderMetrics
@@ -38,6 +45,18 @@ _log = Log(__name__)
 
 class SinkError(SpannerCdcError):
     """The Spark sink ended with an error, which it has printed on stderr."""
+
+
+class SinkConfigurationError(SinkError):
+    """The Spark sink has refused the configuration."""
+
+    exit_code = ConfigurationError.exit_code
+
+
+class SinkFailedPermanentlyError(SinkError):
+    """The Spark sink has ended with an error that every restart meets again."""
+
+    exit_code = FAILED_PERMANENTLY
 
 
 class SinkDataLostError(SinkError):
@@ -258,7 +277,8 @@ def _read(reading: int) -> str:
 
 def _error(name: str, ended: _Ended, attempt: int) -> SinkError:
     often = f" {attempt} times without progress, at last" if attempt > 1 else ""
-    kind = SinkDataLostError if ended.code == DataLostError.exit_code else SinkError
+    kinds = (SinkConfigurationError, SinkDataLostError, SinkFailedPermanentlyError)
+    kind = next((kind for kind in kinds if kind.exit_code == ended.code), SinkError)
     if ended.reason:
         return kind(f"{name} ended{often} with code {ended.code}: {ended.reason}")
     return kind(f"{name} ended{often} with code {ended.code}", hint="Its own lines above have the reason.")

@@ -13,7 +13,7 @@ from connector.core.records import partition_name
 from connector.core.timestamps import format_rfc3339
 from connector.decoding.decoder import Item
 from connector.decoding.row_fields import UnknownRecordError
-from connector.errors import StreamError, UnreachableError
+from connector.errors import UnreachableError, UnreadableRecordError
 from connector.log import Log
 from connector.reader.bounds import Bounds
 from connector.reader.failing_queries import FailingQueries
@@ -198,7 +198,7 @@ class PartitionReader:
                 where = partition_name(token)
                 return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
             case UnknownRecordError():
-                return StreamError(
+                return UnreadableRecordError(
                     f"change stream {self._stream}, {partition_name(token)}: {error}",
                     hint="Nothing was skipped. A newer spanner-cdc may know this record.",
                 )

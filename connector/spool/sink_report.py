@@ -7,9 +7,28 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from connector.core.health.alarms import FailedSink
 from connector.spool.consumers import REPORT
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
+
+
+class SinkFailure(BaseModel):
+    """The error with which a sink has ended.
+
+    Attributes:
+        time: when, in nanoseconds since 1970.
+        message: one line, without values of rows.
+        hint: what to do; empty if the message says it.
+        exit_code: of the command.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    time: Timestamp
+    message: str
+    hint: str = ""
+    exit_code: int = 1
 
 
 class SinkReport(BaseModel):
@@ -25,6 +44,7 @@ class SinkReport(BaseModel):
         events: events of these.
         last: the last epoch of the newest; 0 before there was one.
         delivered_at: when it was delivered, in nanoseconds since 1970, by the clock of the sink's machine.
+        failure: the error with which the sink has ended; None once it delivers again.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -38,12 +58,13 @@ class SinkReport(BaseModel):
     events: int = Field(default=0, ge=0)
     last: int = Field(default=0, ge=0)
     delivered_at: Timestamp = 0
+    failure: SinkFailure | None = None
 
     def delivered(self, last: int, events: int, now: int) -> "SinkReport":
         """The report after a micro-batch that ends with epoch ``last``; one that is repeated is counted once."""
         if last <= self.last:
-            return self
-        counted = {"batches": self.batches + 1, "events": self.events + events}
+            return self.model_copy(update={"failure": None})
+        counted = {"batches": self.batches + 1, "events": self.events + events, "failure": None}
         return self.model_copy(update={**counted, "last": last, "delivered_at": now})
 
     def after(self, first: int, refused: int, tables: Mapping[str, str], incomplete: int = 0) -> "SinkReport":
@@ -89,6 +110,12 @@ def reports_of(spool: Spool) -> dict[str, SinkReport]:
     """
     names = [file.removesuffix(REPORT) for file in spool.storage.list("consumers") if file.endswith(REPORT)]
     return {name: report_of(spool, name) for name in names}
+
+
+def failed_sinks(reports: Mapping[str, SinkReport]) -> list[FailedSink]:
+    """The sinks that have ended with an error, and have delivered nothing since."""
+    failures = [(name, report.failure) for name, report in reports.items() if report.failure is not None]
+    return [FailedSink(name, one.time, one.message, one.hint) for name, one in failures]
 
 
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:

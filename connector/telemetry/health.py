@@ -35,6 +35,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),
         retries(metrics, now),
+        metrics.failed_sinks,
         metrics.complete,
     )
 

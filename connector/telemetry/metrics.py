@@ -9,14 +9,14 @@ import numpy as np
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
-from connector.core.health.alarms import AlarmLog
+from connector.core.health.alarms import AlarmLog, FailedSink
 from connector.core.health.retries import RetryLog
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SegmentFile
-from connector.spool.sink_report import SinkReport
+from connector.spool.sink_report import SinkReport, failed_sinks
 from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
@@ -38,7 +38,8 @@ def _starting() -> StateRecord:
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
 
-    ``dead_letters`` and ``stopped_tables``, the reasons by table, come from the sink's report in the spool, and
+    ``dead_letters``, ``stopped_tables``, the reasons by table, and ``failed_sinks`` come from the sink's report in
+    the spool, and
     ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
     Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
     as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
@@ -85,6 +86,7 @@ class ReaderMetrics:
     dead_letters: int = 0
     incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
+    failed_sinks: list[FailedSink] = field(default_factory=list)
     backfills: list[dict[str, object]] = field(default_factory=list)
     mods_by_type: Counter[str] = field(default_factory=Counter)
     newest_epoch: int = 0
@@ -119,6 +121,7 @@ class ReaderMetrics:
         """Takes the newest reports of the sinks, by their names."""
         self.deliveries.reported(reports)
         self.dead_letters = sum(report.refused for report in reports.values())
+        self.failed_sinks = failed_sinks(reports)
         self.incomplete_rows = sum(report.incomplete for report in reports.values())
         self.stopped_tables = {table: why for report in reports.values() for table, why in report.stopped.items()}
 

@@ -31,7 +31,8 @@ are in [configuration](../configuration.md). An unknown option is refused.
 """
 _OF_COMMANDS = """\
 `spanner-cdc COMMAND --help` prints the same. Every error is one line on standard error. Exit codes: 0 done, 1 failed,
-2 invalid usage or configuration, 3 Spanner no longer retains the data, 75 an error that another attempt may not meet,
+and a restart may succeed, 2 invalid usage or configuration, 3 Spanner no longer retains the data, 4 failed permanently:
+every restart meets the same error until its cause is mended, 75 an error that another attempt may not meet,
 130 interrupted.
 """
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

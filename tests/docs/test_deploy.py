@@ -9,7 +9,7 @@ import yaml
 
 from connector.config.loading import load
 from connector.core.timestamps import SECOND
-from connector.errors import ConfigurationError, DataLostError
+from connector.errors import FAILED_PERMANENTLY, ConfigurationError, DataLostError
 from connector.telemetry import server
 from tests.docs.command_lines import unknown
 from tests.docs.pages import ROOT
@@ -40,7 +40,7 @@ def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> No
     service = unit["Service"]
     assert unknown(service["ExecStart"].partition("spanner-cdc/bin/spanner-cdc ")[2]) == []
     final = {int(code) for code in service["RestartPreventExitStatus"].split()}
-    assert final == {ConfigurationError.exit_code, DataLostError.exit_code}
+    assert final == {ConfigurationError.exit_code, DataLostError.exit_code, FAILED_PERMANENTLY}
 
 
 def test_the_manifest_has_one_replica_probes_that_exist_and_a_configuration_that_loads(

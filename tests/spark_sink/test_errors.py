@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 import connector
 import spark_sink
 from connector.errors import (
+    FAILED_PERMANENTLY,
     TRANSIENT,
     ConfigurationError,
     SpannerCdcError,
@@ -23,7 +24,9 @@ from spark_sink.run import _code_of, _final_if_permanent
 
 NOT_IN_SPARK = {
     "connector.workers.failures.WorkerBugError",
+    "connector.commands.sink_process.SinkConfigurationError",
     "connector.commands.sink_process.SinkError",
+    "connector.commands.sink_process.SinkFailedPermanentlyError",
     "connector.commands.sink_process.SinkDataLostError",
 }
 """Errors of the daemon's own processes, in which Spark does not run."""
@@ -124,7 +127,7 @@ def test_a_permanent_error_of_spark_is_final_unless_the_sink_has_delivered(
     assert is_permanent(error)
     with pytest.raises(SinkError) as final, _final_if_permanent():
         raise error
-    assert _code_of(final.value) == 1
+    assert _code_of(final.value) == FAILED_PERMANENTLY
     assert str(final.value) == clear_line(error)
     with pytest.raises(type(error)) as raised:
         deliver_and_raise(error)

@@ -14,7 +14,7 @@ from connector.errors import SpoolError
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of
+from connector.spool.sink_report import NOTHING, failed_sinks, reports_of
 from connector.spool.summaries import EpochSummary, held_bytes
 
 Report = dict[str, object]
@@ -96,7 +96,8 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     complete = state.complete_at(now)
     spooled = max(watermark, complete)
     known = consumers(spool)
-    reports = [report_of(spool, consumer.consumer) for consumer in known]
+    by_name = reports_of(spool)
+    reports = [by_name.get(consumer.consumer, NOTHING) for consumer in known]
     return Facts(
         now,
         state,
@@ -110,6 +111,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         [table for report in reports for table in report.stopped],
         sum(report.refused for report in reports),
         retries=state.retries,
+        failed_sinks=failed_sinks(by_name),
         complete=complete,
     )
 

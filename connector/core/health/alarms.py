@@ -78,6 +78,16 @@ class Mended:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedSink:
+    """A sink that has ended with an error: when, in nanoseconds since 1970, and the error's line and hint."""
+
+    name: str
+    at: int
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What alarms are made of; timestamps in nanoseconds since 1970, 0 where there is none.
 
@@ -96,6 +106,7 @@ class Facts:
         standstills: times that the watermark was stalled, and queries were restarted.
         sink_restarts: times that the sink's process was restarted.
         retries: what has failed for long, and is retried.
+        failed_sinks: sinks that have ended with an error, and have delivered nothing since.
     """
 
     now: int
@@ -110,6 +121,7 @@ class Facts:
     standstills: Mended = Mended()
     sink_restarts: Mended = Mended()
     retries: Sequence[Retry] = ()
+    failed_sinks: Sequence[FailedSink] = ()
     complete: int = 0
 
     @property
@@ -282,6 +294,10 @@ def _of_spool(facts: Facts) -> Iterator[Alarm]:
 
 
 def _of_sink(facts: Facts) -> Iterator[Alarm]:
+    for sink in facts.failed_sinks:
+        message = f"sink {sink.name} has failed at {format_second(sink.at // SECOND)}Z, and has delivered nothing since"
+        hint = sink.hint or "Once the cause is gone, start it again: it continues after what it has delivered."
+        yield Alarm("sink_failed", "ERROR", f"{message}: {sink.message}", hint, sink.name)
     if facts.stopped_tables:
         names = ", ".join(sorted(facts.stopped_tables))
         yield Alarm(

@@ -45,8 +45,8 @@ END_REACHED = "the configured end is reached"
 ALIVE = (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING, StreamState.PAUSED)
 """The states in which a daemon runs."""
 
-_FINAL_EXIT_CODES = (2, 3)
-"""A configuration that is refused, and data that Spanner no longer retains."""
+_FINAL_EXIT_CODES = (2, 3, 4)
+"""A restart meets the same error: an invalid configuration, data that Spanner no longer retains, and others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,24 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, cast
 
 import pytest
 
 from connector.commands import run as service
 from connector.commands.sink_process import Patience, SinkError, SinkProcess
+from connector.commands.states.daemon import living
+from connector.commands.states.report import facts_of, status_of, status_text
 from connector.config import Config, load
+from connector.core.health.alarms import alarms
+from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
-from connector.errors import REASON_TO, TRANSIENT, DataLostError
+from connector.errors import FAILED_PERMANENTLY, REASON_TO, TRANSIENT, DataLostError
 from connector.reader.stopping import Stop
+from connector.spool.lifecycle import state_of, write_state
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
+from connector.spool.writing import initialize
 from connector.telemetry.metrics import ReaderMetrics
 
 HASTE = Patience(attempts=4, first=0.01, most=0.02)
@@ -116,7 +124,7 @@ async def test_a_sink_that_makes_progress_is_restarted_without_limit(tmp_path: P
     assert runs.number == 13
 
 
-@pytest.mark.parametrize("code", [1, 2, 3])
+@pytest.mark.parametrize("code", [1, 2, 3, FAILED_PERMANENTLY])
 @in_a_loop
 async def test_any_other_error_is_final(tmp_path: Path, code: int) -> None:
     runs = Runs(tmp_path, code)
@@ -296,3 +304,63 @@ async def test_a_sink_that_is_restarted_again_and_again_is_an_alarm_until_it_mak
         await asyncio.sleep(0.01)
     process.finish(again=False)
     await running
+
+
+def with_a_spool(config: Config) -> Spool:
+    spool = Spool.at(config.spool.path)
+    initialize(spool, config.source.name, time.time_ns(), "now", [], default_schema="d", before=None)
+    return spool
+
+
+@pytest.mark.parametrize(("code", "state"), [(1, "Failed"), (FAILED_PERMANENTLY, "Failed permanently")])
+@in_a_loop
+async def test_a_failed_sink_is_the_state_an_alarm_and_an_error_of_status_and_its_code_is_the_services(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
+) -> None:
+    async def read_with_a_state(config: Config, stop: Stop, **_: object) -> None:
+        async with living(spool, stop):
+            await stop.wait()
+
+    spool, runs = with_a_spool(config), stub(code)
+    monkeypatch.setattr(service, "read", read_with_a_state)
+    path = tmp_path / "config.yaml"
+    with pytest.raises(SinkError, match="reason 0") as failure:
+        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    assert failure.value.exit_code == code
+    report = status_of(spool, 0)
+    text = status_text(report, with_errors=True)
+    assert text.splitlines()[0].startswith(f"{state} since ")
+    for name in ("stream_failed", "sink_failed"):
+        assert f"ERROR {name}" in text
+    assert text.count("reason 0") >= 3
+    assert not cast("dict[str, object]", report["health"])["healthy"]
+
+
+@in_a_loop
+async def test_a_sink_that_fails_after_the_end_was_reached_makes_the_stream_fail(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_to_the_end(config: Config, stop: Stop, **_: object) -> None:
+        async with living(spool, stop):
+            pass
+
+    spool, runs = with_a_spool(config), stub("waits1")
+    monkeypatch.setattr(service, "read", read_to_the_end)
+    with pytest.raises(SinkError):
+        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+    assert state_of(spool).state is StreamState.FAILED
+
+
+@in_a_loop
+async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_and_leaves_the_daemons_state(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path
+) -> None:
+    spool, runs = with_a_spool(config), stub(1)
+    write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=time.time_ns()))
+    with pytest.raises(SinkError):
+        await service.run_sink(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+    (alarm,) = alarms(facts_of(spool, 0, time.time_ns()))
+    assert (alarm.name, alarm.subject, "reason 0" in alarm.message) == ("sink_failed", "files", True)
+    assert state_of(spool).state is StreamState.RUNNING
+    write_report(spool, "files", report_of(spool, "files").delivered(1, 1, 1))
+    assert alarms(facts_of(spool, 0, time.time_ns())) == []
