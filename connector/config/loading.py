@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, PlainValidator, ValidationError, model_validator
@@ -21,6 +21,20 @@ from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from connector.storage.locations import in_cloud_storage
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no option is given twice: PyYAML keeps the last one and says nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, "an option is given twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
 
 _NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
 
@@ -90,7 +104,7 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"{path}: {getattr(error, 'strerror', None) or 'cannot be read'}"]) from error
     try:
-        node = yaml.safe_load(masked(text))
+        node = yaml.load(masked(text), _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
     if not isinstance(node, dict):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.spool.manifest import SourceName
-from connector.storage.locations import checked
+from connector.storage.locations import checked, expanded
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
@@ -163,6 +163,11 @@ class SparkConfig(Section):
     """The least time between the starts of two micro-batches."""
     config: dict[str, str] = {}
     """Further options of Spark, by their names."""
+
+    @field_validator("checkpoint")
+    @classmethod
+    def _location(cls, value: str) -> str:
+        return expanded(value)
 
     @field_validator("config", mode="before")
     @classmethod

@@ -22,6 +22,7 @@ from connector.storage.local_files import (
     remove_leftovers,
     sync_folder,
 )
+from connector.storage.locations import absolute
 from connector.storage.store import StoredFile
 
 
@@ -35,7 +36,7 @@ class LocalReader:
     """
 
     def __init__(self, root: str | Path, *, failure: type[SpannerCdcError], option: str) -> None:
-        self.root = Path(root).absolute()
+        self.root = Path(absolute(str(root)))
         self._errors = DiskErrors(failure, option)
 
     def full(self, path: str = "") -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from connector.errors import SpannerCdcError
@@ -18,7 +18,25 @@ def in_cloud_storage(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """The path, made independent of the working folder; a URL without slashes at its end."""
-    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
+    if "://" in path:
+        return path.rstrip("/")
+    with suppress(ValueError):  # a folder whose name begins with a tilde
+        path = expanded(path)
+    return str(Path(path).absolute())
+
+
+def expanded(path: str) -> str:
+    """The path, with the home folder for a leading ``~`` or ``~user``.
+
+    Raises:
+        ValueError: there is no such user, or no home folder.
+    """
+    if not path.startswith("~"):  # Path("./~") would lose its dot
+        return path
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        raise ValueError(f"{path!r}: there is no such home folder: write the whole path, or ./{path}") from None
 
 
 def bucket_and_prefix(path: str) -> tuple[str, str]:
@@ -65,7 +83,7 @@ def with_extra_gcs(failure: type[SpannerCdcError]) -> AbstractContextManager[Non
 
 
 def checked(path: str) -> str:
-    """The path, if it is valid for a spool or for files.
+    """The path, if it is valid for a spool or for files, with the home folder for a leading ``~``.
 
     Raises:
         ValueError: it is not.
@@ -74,4 +92,4 @@ def checked(path: str) -> str:
         bucket_and_prefix(path)
     elif "://" in path:
         raise ValueError(f"{path!r}: this version takes a local path or gs://bucket/prefix")
-    return path
+    return expanded(path)

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from connector.config.sinks import SinkConfig
-from connector.storage.locations import absolute
+from connector.storage.locations import absolute, expanded
 
 Format = Literal["delta", "iceberg", "parquet"]
 Mode = Literal["merge", "append"]
@@ -34,6 +34,11 @@ class TablesConfig(SinkConfig):
     """Mode merge: remove deleted rows, or keep them with ``_is_deleted``."""
     table_properties: dict[str, str] = Field(default_factory=dict)
     """Properties of the tables that the sink creates, beside its own."""
+
+    @field_validator("path")
+    @classmethod
+    def _location(cls, value: str | None) -> str | None:
+        return None if value is None else expanded(value)
 
     @field_validator("database")
     @classmethod

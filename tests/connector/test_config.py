@@ -313,3 +313,34 @@ def test_options_of_files_have_the_defaults_of_the_contract() -> None:
     sink = validated({"source": SOURCE}).sink
     assert isinstance(sink, FilesConfig)
     assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters")
+
+
+def test_a_tilde_is_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    config = validated(
+        {
+            "source": SOURCE,
+            "spool": {"path": "~/spool"},
+            "sink": {"path": "~/events", "dead_letters": "~/letters"},
+            "spark": {"checkpoint": "~/checkpoint"},
+        }
+    )
+    assert isinstance(config.sink, FilesConfig)
+    found = (config.spool.path, config.sink.path, config.sink.dead_letters, config.spark.checkpoint)
+    assert found == ("/home/ada/spool", "/home/ada/events", "/home/ada/letters", "/home/ada/checkpoint")
+    tables = validated({"source": SOURCE, "sink": {"type": "tables", "path": "~/lake"}})
+    assert tables.sink.model_dump()["path"] == "/home/ada/lake"
+
+
+def test_a_home_folder_that_does_not_exist_is_rejected() -> None:
+    (error,) = errors(source=SOURCE, spool={"path": "~nobody-of-this-name/spool"})
+    assert "spool.path: '~nobody-of-this-name/spool': there is no such home folder" in error
+
+
+@pytest.mark.parametrize("text", ["spool: {}\nspool: {}", "spool:\n  path: a\n  path: secret"])
+def test_an_option_that_is_given_twice_is_rejected(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"line [23], column [13]: an option is given twice") as caught:
+        load(path)
+    assert "secret" not in str(caught.value)

@@ -3,6 +3,7 @@
 Missing libraries and Java, folders that cannot be written to, a full disk, a status port that is taken.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import util
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from connector.commands.checks.needs import Needs
 from connector.config.loading import Config
@@ -19,7 +20,7 @@ from connector.config.sinks import Location, sink_type
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.spool.reading import Spool
 from connector.spool.writing import WRITER_LOCK, sole_writer
-from connector.storage.locations import in_cloud_storage
+from connector.storage.locations import absolute, in_cloud_storage
 
 _NEEDED_BYTES = 100 * 1024 * 1024
 _JAVA, _JAVA_TIMEOUT = 17, 20.0
@@ -56,7 +57,7 @@ def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> lis
     folders = [Location("spool.path", config.spool.path), *sink_locations(config, needs)]
     if needs.spark:
         folders.append(Location("spark.checkpoint", config.spark.checkpoint))
-    errors = list(_errors_of_libraries(config, needs))
+    errors = [*_errors_of_libraries(config, needs), *_errors_of_shared_folders(folders)]
     for one in folders:
         errors += errors_of_folder(one.option, one.path, needs_room=not (starts and Path(one.path).exists()))
     if needs.spark:
@@ -89,6 +90,22 @@ def _unless_by_own_daemon(config: Config, taken: list[str], *, is_refused: bool)
     except SpoolError:
         return taken  # which is wrong for certain
     return taken
+
+
+def _errors_of_shared_folders(locations: Sequence[Location]) -> Iterator[str]:
+    """Places that are the same, or one inside the other: what cleans one would meet the files of the other."""
+    for one, other in itertools.combinations(locations, 2):
+        first, second = _resolved(one.path), _resolved(other.path)
+        if first == second:
+            yield f"{other.option}: {other.path} is {one.option}, too: give each a folder of its own"
+        elif first.is_relative_to(second) or second.is_relative_to(first):
+            inner, outer = (one, other) if first.is_relative_to(second) else (other, one)
+            yield f"{inner.option}: {inner.path} is inside {outer.option}: give each a folder of its own"
+
+
+def _resolved(path: str) -> PurePosixPath:
+    place = absolute(path)
+    return PurePosixPath(place if "://" in place else Path(place).resolve())
 
 
 def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[str]:

@@ -165,3 +165,31 @@ def test_run_refuses_a_configuration_before_it_opens_anything(tmp_path: Path) ->
     assert (done.code, done.out) == (2, b"")
     assert done.complaint == f"spanner-cdc: sink.path: {tmp_path / 'file'} is not a folder"
     assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "error"),
+    [
+        ({"sink": {"path": "./spool"}}, "sink.path: ./spool is spool.path, too"),
+        ({"spark": {"checkpoint": "./spool"}}, "spark.checkpoint: ./spool is spool.path, too"),
+        ({"spark": {"checkpoint": "./events/checkpoint"}}, "spark.checkpoint: ./events/checkpoint is inside sink.path"),
+        ({"sink": {"dead_letters": "spool/letters"}}, "sink.dead_letters: spool/letters is inside spool.path"),
+        (
+            {"spool": {"path": "gs://bucket/a/b"}, "sink": {"path": "gs://bucket/a"}},
+            "gs://bucket/a/b is inside sink",
+        ),
+    ],
+)
+def test_run_refuses_folders_that_are_one_or_inside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, object], error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        offline.refuse(config(**sections), NEEDS["run"])
+    assert error in str(caught.value)
+
+
+def test_folders_side_by_side_are_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    side_by_side = config(sink={"path": "./spool-events"}, spark={"checkpoint": "./spool-checkpoint"})
+    assert not [one for one in offline.offline_errors(side_by_side, NEEDS["run"]) if "folder of its own" in one]
