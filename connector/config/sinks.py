@@ -169,6 +169,10 @@ class SinkType(ABC, Generic[C]):
         """
         return {}
 
+    def library_errors(self, sink: C, spark: SparkConfig) -> Sequence[str]:
+        """Why the installed Spark cannot write the destination; asks nobody."""
+        return []
+
     def stream_decides(self, sink: C) -> bool:
         """Whether ``run`` must ask :meth:`stream_errors`, without tables, before it starts the sink."""
         return False

@@ -63,7 +63,15 @@ class OpenStream:
     unmatched: tuple[str, ...] = ()
 
     def warn_of_tables(self) -> None:
-        """Warns of table patterns that match no watched table, once for all: most likely a table was dropped."""
+        """Warns of a stream without tables, and of table patterns that match none: most likely a table was dropped."""
+        if not self.stream.tables:
+            role = self.config.database_role
+            _log.warning(
+                f"the database role {role} sees no table that the change stream watches, if it watches any"
+                if role
+                else "the change stream watches no table, so that nothing is recorded: ALTER CHANGE STREAM ... SET FOR",
+                change_stream=self.stream.name,
+            )
         if self.unmatched:
             _log.warning(
                 "source.tables names tables that the change stream no longer watches; the other tables are read",

@@ -47,6 +47,11 @@ class TablesSink(SparkSinkType[TablesConfig]):
         """Spark's own file systems write the tables."""
         return []
 
+    def library_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
+        """That there is no library of the format for the installed Spark."""
+        missing = libraries.missing_library(sink, spark.config)
+        return [missing] if missing else []
+
     def stream_decides(self, sink: TablesConfig) -> bool:
         """Rows are not completed."""
         return True
@@ -62,9 +67,8 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return [*errors, *(f"sink: {why}" for table in stream.tables for why in self.table_problems(table))]
 
     def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
-        """What rows lack, and that there may be no library for the installed Spark."""
-        missing = libraries.missing_library(sink, {})
-        found = [missing] if missing else []
+        """What rows lack."""
+        found: list[str] = []
         if sink.mode == "merge":
             found += omitted_changes(stream)
         if sink.mode == "append" and stream.value_capture_type not in WHOLE_ROWS:

@@ -143,6 +143,8 @@ def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
             yield f"{what} needs the extra {extra}, which is not installed: pip install 'spanner-cdc-spark[{extra}]'"
         elif extra == "spark":
             yield from _errors_of_spark(config)
+            if needs.sink:
+                yield from sink_type(config.sink.type).library_errors(config.sink, config.spark)
 
 
 def _is_installed(module: str) -> bool:

@@ -19,6 +19,8 @@ def streams_text(streams: Iterable[Report]) -> str:
         lines += _problem_lines(stream, indent="  ")
         tables = stream["tables"]
         assert isinstance(tables, list)
+        if not tables:
+            lines.append("  watches no table: nothing is recorded")
         for table in tables:
             lines += _table_lines(table)
     return "\n".join(lines) or "no change streams"

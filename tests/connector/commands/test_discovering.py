@@ -123,3 +123,8 @@ def test_every_type_is_described_in_every_sink(entry: TypeEntry) -> None:
 
 def test_a_database_without_change_streams_is_said_to_have_none() -> None:
     assert streams_text([]) == "no change streams"
+
+
+def test_a_stream_that_watches_nothing_says_so() -> None:
+    (_, line) = streams_text([described(stream(), GOOGLESQL, sinks())]).splitlines()
+    assert line == "  watches no table: nothing is recorded"

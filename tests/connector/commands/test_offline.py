@@ -16,6 +16,7 @@ from connector.config.loading import load
 from connector.errors import ConfigurationError, SpoolInUseError
 from connector.spool.reading import Spool
 from connector.spool.writing import sole_writer
+from spark_sink.tables import libraries
 from tests.integration.commands import run
 
 SOURCE = {"project": "my-project", "instance": "my-instance", "database": "d", "change_stream": "S"}
@@ -193,3 +194,17 @@ def test_folders_side_by_side_are_not_one(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     side_by_side = config(sink={"path": "./spool-events"}, spark={"checkpoint": "./spool-checkpoint"})
     assert not [one for one in offline.offline_errors(side_by_side, NEEDS["run"]) if "folder of its own" in one]
+
+
+def test_a_spark_without_the_library_of_a_format_is_refused_unless_the_configuration_brings_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(libraries, "spark_version", lambda: "9.9")
+    sink = {"type": "tables", "format": "delta", "path": str(tmp_path / "lake")}
+    (error,) = offline.offline_errors(config(sink=sink), NEEDS["run"])
+    assert error.startswith("sink.format: there is no library of delta for Spark 9.9 yet")
+    with pytest.raises(ConfigurationError, match=r"sink\.format: there is no library"):
+        offline.refuse(config(sink=sink), NEEDS["run"])
+    brought = {"config": {"spark.jars.packages": "io.delta:delta-spark_9.9_2.13:5.0.0"}}
+    assert offline.offline_errors(config(sink=sink, spark=brought), NEEDS["run"]) == []

@@ -106,3 +106,13 @@ def test_the_command_to_continue_can_be_pasted_whatever_the_path_of_the_spool() 
     assert "spanner-cdc spool './my spool' --restart-at" in str(
         reported(earliest="2026-01-05T00:00:00Z", spool="./my spool")
     )
+
+
+def test_a_stream_that_watches_no_table_is_warned_of_and_one_that_a_role_does_not_see_by_the_role(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    STREAM.warn_of_tables()
+    replace(STREAM, config=STREAM.config.model_copy(update={"database_role": "reader"})).warn_of_tables()
+    nothing, unseen = (record.getMessage() for record in caplog.records)
+    assert "watches no table" in nothing
+    assert "the database role reader sees no table" in unseen
