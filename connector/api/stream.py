@@ -28,6 +28,7 @@ from connector.errors import ConfigurationError, DataLostError, StreamError
 from connector.reader import stopping
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range, Scheduler
+from connector.reader.starting import start_of
 from connector.spool.manifest import identity
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
@@ -153,37 +154,37 @@ async def read_epochs(
     async with opened(source, emulator_host=emulator_host(), started=resumed is not None) as stream:
         stream.warn_of_tables()
         handover = _Handover(stream, config, resumed.epoch + 1 if resumed else 1)
-        span = _range(stream, source, resumed)
+        span = await _range(stream, source, resumed)
         if span is None:
             yield handover
             return
-        await _check_start(stream, span, resumed)
         async with _reading(stream, config, span, handover, stop):
             yield handover
 
 
-def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
+async def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
     """What is read, by an initial query at its start; None if the checkpoint has reached the end already."""
-    start = stream.resolve(source.start) if resumed is None else resumed.watermark + 1
     end = None if source.end is None else stream.resolve(source.end)
-    if resumed is not None and end is not None and end <= resumed.watermark:
-        return None
+    if resumed is None:
+        start = await start_of(stream, source.start, end)
+    else:
+        if end is not None and end <= resumed.watermark:
+            return None
+        start = resumed.watermark + 1
+        await _check_resumable(stream, resumed)
     return Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
 
 
-async def _check_start(stream: OpenStream, span: Range, resumed: Checkpoint | None) -> None:
-    if resumed is None:
-        await stream.check_start(span.watermark + 1, span.end)
-        return
+async def _check_resumable(stream: OpenStream, resumed: Checkpoint) -> None:
     try:
-        await stream.probe(span.watermark + 1)
+        await stream.probe(resumed.watermark + 1)
     except DataLostError as error:
         raise DataLostError(
             f"cannot resume after {resumed}: what was committed after {format_rfc3339(resumed.watermark)} is no longer"
             f" retained ({error.args[0]})",
             hint="Nothing was skipped. To continue without it, start without a checkpoint, at a later source.start.",
             earliest=error.earliest,
-        ) from error
+        ) from error.__cause__
 
 
 @asynccontextmanager

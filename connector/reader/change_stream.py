@@ -115,7 +115,7 @@ class OpenStream:
                     f" {self.stream.retention}, but change stream {self.stream.name} or its database"
                     f" did not exist then ({error.args[0]})"
                 )
-                raise BeforeStreamError([why]) from error
+                raise BeforeStreamError([why]) from error.__cause__
             raise
 
     async def probe(self, start: int) -> None:
@@ -138,7 +138,7 @@ class OpenStream:
                 return  # the reader retries for as long as it takes
             raise query_error(
                 found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
-            ) from error
+            ) from error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
 
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""

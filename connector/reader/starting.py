@@ -36,7 +36,7 @@ async def start_of(stream: OpenStream, text: str, end: int | None) -> int:
         if not is_relative(text) or (end is not None and end < earliest):
             raise BeforeStreamError(
                 [f"{error}; the first start that it accepts is {format_rfc3339(earliest)}"], earliest=earliest
-            ) from error
+            ) from error.__cause__
         _log.warning(
             "the change stream is younger than the start: reading starts with the stream",
             change_stream=stream.stream.name,

@@ -4,12 +4,14 @@ import asyncio
 import io
 import json
 import threading
+import traceback
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
+import grpc
 import pyarrow as pa
 import pytest
 
@@ -17,6 +19,7 @@ import connector
 from connector.api.checkpoint import Checkpoint
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.envelope.envelope import SCHEMA
+from connector.errors import BeforeStreamError
 from connector.reader.flow_control import FlowControl
 from emulator import Fault, FaultKind, FaultPlan, Scenario, ScriptedServer
 from emulator.scenario.history import Change
@@ -290,6 +293,25 @@ def test_a_checkpoint_from_before_the_stream_was_created_again_is_data_loss_too(
     old = Checkpoint(str(config(server).source.name), 3, f"{before}/x").to_text()
     with pytest.raises(connector.DataLostError, match="cannot resume after epoch 3"):
         run(collected(config(server), old))
+
+
+def test_an_offset_from_before_the_stream_starts_with_the_stream_as_in_the_commands(server: ScriptedServer) -> None:
+    found = transactions_of(run(collected(config(server, source={"start": "-1h"}))))
+    whole = expected(SCENARIO)
+    assert len(found) >= len(whole) - 1  # the start is found to the microsecond, and this history starts within one
+    assert [rows_of(transaction) for transaction in found] == whole[-len(found) :]
+
+
+def test_a_start_from_before_the_stream_is_an_error_with_a_short_traceback_and_its_cause(
+    server: ScriptedServer,
+) -> None:
+    before = format_rfc3339(ORIGIN - 3600 * SECOND)
+    with pytest.raises(BeforeStreamError, match="the first start that it accepts is") as caught:
+        run(collected(config(server, source={"start": before})))
+    cause = caught.value.__cause__
+    assert isinstance(cause, grpc.RpcError)
+    assert len(traceback.format_exception(cause)) + len(str(cause).splitlines()) < 20
+    assert "\n" not in str(caught.value)
 
 
 def test_late_records_cannot_be_kept_without_a_spool(server: ScriptedServer) -> None:
