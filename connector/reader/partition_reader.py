@@ -1,5 +1,6 @@
 """Reads a partition: one query after another, each from the last progress, until the partition has finished."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
@@ -26,6 +27,9 @@ from connector.spanner.partition_query import PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
+REFUSED_CREDENTIALS = 300.0
+"""Seconds for which refused credentials are retried without an accepted query: the stream was opened with them."""
 
 _log = Log(__name__)
 
@@ -83,6 +87,8 @@ class PartitionReader:
         self._metrics = metrics
         self._failures = FailingQueries(metrics, heartbeat=heartbeat)
         self._changed = changed
+        self._refused_since: float | None = None
+        """When the credentials were first refused since a query was accepted, by the loop's clock."""
 
     async def read(self, token: str) -> None:
         """Reads a partition until it has finished; retries transient errors without limit, with backoff.
@@ -168,7 +174,10 @@ class PartitionReader:
         async with self._watchdog.query(token) as running:
             query = PartitionQuery(token, start, bound, running.timeouts)
             async with aclosing(self._queries.read(query)) as messages:
+                accepted = False
                 async for items in messages:
+                    if not accepted:
+                        accepted, self._refused_since = True, None
                     self._flow.arrived(token)
                     has_news = self._receiver.receive(token, items)
                     if self._graph[token].progress > progress:
@@ -193,7 +202,7 @@ class PartitionReader:
         match error:
             case grpc.RpcError():
                 found = classify(error)
-                if found.action is not Action.STOP:
+                if found.action is not Action.STOP and not (found.action is Action.WAIT and self._refused_for_long()):
                     return _ResumableError(str(found))
                 where = partition_name(token)
                 return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
@@ -203,6 +212,12 @@ class PartitionReader:
                     hint="Nothing was skipped. A newer spanner-cdc may know this record.",
                 )
         return _ResumableError(str(error))
+
+    def _refused_for_long(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since > REFUSED_CREDENTIALS
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

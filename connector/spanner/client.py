@@ -138,7 +138,8 @@ class SpannerClient:
             except grpc.RpcError as error:
                 found = classify(error)
                 now = asyncio.get_running_loop().time()
-                if found.action is Action.STOP or now + pause > deadline:
+                is_first = found.action is Action.WAIT and self._session is None  # nothing was accepted yet
+                if found.action is Action.STOP or is_first or now + pause > deadline:
                     raise setup_error(found, self.database, self.access) from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)

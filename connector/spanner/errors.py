@@ -7,10 +7,12 @@ session or a deleted database, INTERNAL a broken transport or a bug, and OUT_OF_
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
 
 from connector.core.health.retries import Cause
 from connector.core.timestamps import parse
@@ -32,6 +34,8 @@ class Action(Enum):
 
     RETRY = "retry"
     NEW_SESSION = "retry with a new session"
+    WAIT = "retry for a while"
+    """The credentials are refused, which Spanner also does for a moment to those that it accepts before and after."""
     STOP = "stop"
 
 
@@ -42,6 +46,8 @@ class CallError:
     code: grpc.StatusCode
     message: str
     action: Action
+    resource: str = ""
+    """The type of the resource that is not found, where the server names it."""
 
     def __str__(self) -> str:
         return f"{self.code.name}: {' '.join(self.message.split())}"
@@ -54,12 +60,24 @@ _RETRIED = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _BROKEN_TRANSPORT = re.compile(
-    r"RST_STREAM|stream (terminated|removed)|connection (error|reset|closed)|unexpected EOS|HTTP/?2 error|GOAWAY|"
-    r"Authentication backend internal server error",
+    r"RST_STREAM|stream (terminated|removed|error)|connection (error|reset|closed)|unexpected EO[SF]|HTTP/?2 error|"
+    r"GOAWAY|Authentication backend internal server error|^\s*400:\s*Bad Request|"
+    r"http2 (:status )?header with (status: 5|non-200)|no status received|half-closed without a status|"
+    r"content-type: text/html|^\s*(HTTP status code |50[0234]:)",
     re.IGNORECASE,
 )
 _TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
-_SESSION = re.compile(r"session not found|/sessions/", re.IGNORECASE)
+_SESSION_TYPE = "google.spanner.v1.Session"
+_SESSION = re.compile(
+    r"\s*session\b(?s:.{0,300}?)\b(not found|not exist|deleted|expired|invalid|no longer)|[^\n]*/sessions/[^/\s]+\s*$",
+    re.IGNORECASE,
+)
+"""Matches the beginning of the message: what comes later may be a row's key."""
+_DETAILS = "grpc-status-details-bin"
+_CONTAINER = re.compile(
+    r"(?:the )?(?:requested |specified )?(database|instance|project)(?! role)( \S+)? (not found|does not exist)",
+    re.IGNORECASE,
+)
 _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
 _TOO_STALE = re.compile(r"maximum timestamp staleness|garbage.?collected|version.?retention", re.IGNORECASE)
 _SNAPSHOT_GONE = re.compile(
@@ -75,22 +93,56 @@ _EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][
 
 def classify(error: grpc.RpcError) -> CallError:
     """Classifies the error of a call. A CANCELLED is the server's: a call cancelled here never raises an RpcError."""
-    return classified(error.code(), error.details() or "")
+    return classified(error.code(), error.details() or "", resource_type(error))
 
 
-def classified(code: grpc.StatusCode, message: str) -> CallError:
-    """Classifies an error by its code and its message."""
+def resource_type(error: grpc.RpcError) -> str:
+    """The type of the resource that an error is about, such as google.spanner.v1.Session, or nothing."""
+    known = getattr(error, "resource", None)
+    if isinstance(known, str):
+        return known
+    found = getattr(error, "trailing_metadata", None)
+    metadata = found() if callable(found) else None
+    for key, value in metadata or ():
+        if key == _DETAILS:
+            return _resource_in(value)
+    return ""
+
+
+def _resource_in(details: bytes) -> str:
+    info = error_details_pb2.ResourceInfo()
+    try:
+        for detail in status_pb2.Status.FromString(details).details:
+            if detail.Unpack(info):
+                return str(info.resource_type).removeprefix("type.googleapis.com/")
+    except DecodeError:
+        pass  # the code and the message say enough
+    return ""
+
+
+def is_lost_session(found: CallError) -> bool:
+    """Whether a session is gone, by the resource that the server names, or else by its message."""
+    if found.code is not grpc.StatusCode.NOT_FOUND:
+        return False
+    return found.resource == _SESSION_TYPE if found.resource else _SESSION.match(found.message) is not None
+
+
+def classified(code: grpc.StatusCode, message: str, resource: str = "") -> CallError:
+    """Classifies an error by its code, its message and the type of the resource that it names."""
+    found = CallError(code, message, Action.STOP, resource)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
         action = Action.STOP  # this client's own limit: a retry would exceed it again
     elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
         action = Action.RETRY
-    elif code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.NOT_FOUND and _SESSION.search(message)):
+    elif code is grpc.StatusCode.CANCELLED or is_lost_session(found):
         action = Action.NEW_SESSION
+    elif code is grpc.StatusCode.UNAUTHENTICATED:
+        action = Action.WAIT
     elif code is grpc.StatusCode.UNKNOWN and _BROKEN_TRANSPORT.search(message):
         action = Action.RETRY
     else:
         action = Action.STOP
-    return CallError(code, message, action)
+    return replace(found, action=action)
 
 
 def _rejected(what: str, hint: str) -> ConfigurationError:
@@ -125,6 +177,8 @@ def no_answer_hint(section: str) -> str:
 def setup_error(found: CallError, database: str, access: Access = READER) -> SpannerCdcError:
     """The error to report for a call that was made before reading started."""
     names = [f"{access.section}.{name}" for name in ("project", "instance", "database")]
+    if found.code is grpc.StatusCode.UNAUTHENTICATED:
+        return unauthenticated(found, database)
     if found.action is not Action.STOP:
         has_token = "metadata from plugin failed" not in found.message
         return UnreachableError(
@@ -136,14 +190,14 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
         )
     match found.code:
         case grpc.StatusCode.NOT_FOUND:
-            kind = "instance" if "Instance not found" in found.message else "database"
+            kind = gone_container(found) or "database"
             return _rejected(
                 f"{kind} not found: {database} ({found})",
                 f"Check {names[0]} and {names[1]}"
-                if kind == "instance"
+                if kind != "database"
                 else f"Check {names[0]}, {names[1]} and {names[2]}",
             )
-        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+        case grpc.StatusCode.PERMISSION_DENIED:
             return denied(found, database, access)
         case _:
             return StreamError(f"Spanner refused a call for {database} ({found})")
@@ -180,6 +234,26 @@ def denied(found: CallError, what: str, access: Access = READER) -> StreamError:
     return StreamError(f"permission denied on {what} ({found})", hint=access.needs)
 
 
+def unauthenticated(found: CallError, what: str) -> StreamError:
+    """The error for credentials that Spanner refuses."""
+    return StreamError(
+        f"Spanner does not accept the credentials for {what} ({found})",
+        hint="Check that the credentials are valid and not revoked, and that this machine's clock is right; then start"
+        " it again: nothing is lost.",
+    )
+
+
+def gone_container(found: CallError) -> str:
+    """What does not exist: ``database``, ``instance`` or ``project``; nothing if the error is about something else."""
+    if found.code is not grpc.StatusCode.NOT_FOUND:
+        return ""
+    kind = found.resource.rpartition(".")[2].lower()
+    if kind in ("database", "instance", "project"):
+        return kind
+    match = _CONTAINER.match(found.message.strip())
+    return match[1].lower() if match else ""
+
+
 def query_error(found: CallError, *, stream: str, partition: str, start: str) -> SpannerCdcError:
     """The error to report for a change stream query that cannot be retried.
 
@@ -201,10 +275,12 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         return _rejected(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "heartbeat" in message:
         return _rejected(f"the heartbeat is refused: {where} ({found})", "Choose a source.heartbeat of 1s to 300s")
-    if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+    if found.code is grpc.StatusCode.UNAUTHENTICATED:
+        return unauthenticated(found, where)
+    if found.code is grpc.StatusCode.PERMISSION_DENIED:
         return denied(found, where)
-    if found.code is grpc.StatusCode.NOT_FOUND and "Database not found" in message:
-        return StreamGoneError(f"the database is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
+    if container := gone_container(found):
+        return StreamGoneError(f"the {container} is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
     if _stream_is_gone(found):
         return StreamGoneError(
             f"the change stream is gone: {where} ({found})",
@@ -226,6 +302,10 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
             f"the database no longer keeps the rows of {what} ({found})",
             hint="Read as of a later timestamp, or raise the database's version_retention_period before the next one.",
         )
+    if found.code is grpc.StatusCode.UNAUTHENTICATED:
+        return unauthenticated(found, what)
+    if container := gone_container(found):
+        return StreamGoneError(f"the {container} is gone: {what} ({found})", hint="Check the source's configuration.")
     is_gone = found.code in codes and _SNAPSHOT_GONE.search(found.message)
     if is_gone or (found.action is Action.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND):
         return SnapshotLostError(
@@ -237,7 +317,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
             f"Spanner does not return the rows of {what} ({found})",
             hint=no_answer_hint(READER.section),
         )
-    if found.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+    if found.code is grpc.StatusCode.PERMISSION_DENIED:
         return StreamError(
             f"permission denied on {what} ({found})",
             hint="Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them;"

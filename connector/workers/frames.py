@@ -106,6 +106,7 @@ class Failure(msgspec.Struct, array_like=True):
     message: str
     code: str = ""
     hint: str = ""
+    resource: str = ""
 
 
 class Failed(Message):

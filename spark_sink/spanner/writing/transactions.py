@@ -21,7 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
-from connector.spanner.errors import Action, CallError, classify, setup_error
+from connector.spanner.errors import Action, CallError, classify, gone_container, is_lost_session, setup_error
 from spark_sink.spanner.destination_tables import WRITER
 
 THREADS = 4
@@ -58,9 +58,6 @@ _OF_THE_TRANSACTION = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Begins the message of a commit whose transaction, not its data, is refused: it is done again. Values come later."""
-
-_OF_THE_SESSION = re.compile(r"session not found", re.IGNORECASE)
-"""Begins the message of a call whose session is gone; a row that is not found may have such a key."""
 
 _TOO_LARGE = re.compile(
     r"too many mutations|transaction exceeds the maximum|transaction is too large|message larger than max",
@@ -221,11 +218,11 @@ class Transactions:
         except grpc.RpcError as error:
             found = classify(error)
             if of_data and found.code in _OF_THE_DATA:
-                is_gone = _OF_THE_SESSION.match(found.message) or is_of_the_transaction(found)
+                is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)
             if found.action is not Action.STOP:
                 raise _RetriedError(found) from error
-            is_of_data = found.code in _OF_THE_DATA and "Database not found" not in found.message
+            is_of_data = found.code in _OF_THE_DATA and not gone_container(found)
             if of_data and (is_of_data or found.code is grpc.StatusCode.RESOURCE_EXHAUSTED):
                 raise RefusedError(found) from error
             raise setup_error(found, self._client.database, WRITER) from error

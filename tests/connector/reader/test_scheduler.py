@@ -20,10 +20,13 @@ from connector.core.records import (
     Record,
 )
 from connector.core.timestamps import MINUTE, SECOND
+from connector.errors import StreamError
+from connector.reader import partition_reader
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import TICK, Range, Scheduler
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
+from connector.workers.failures import RemoteCallError
 from tests.connector.builders import record
 
 START = 1_800_000_000 * SECOND
@@ -110,6 +113,33 @@ def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
     queries.enough = running.stop
     asyncio.run(asyncio.wait_for(running.run(), 20))
     assert not any(final for _, _, final in sink.epochs)
+
+
+class Refused(Queries):
+    """Refuses the credentials of the first queries of a partition."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__({INITIAL_TOKEN: [CHILD], "c": [[]]})
+        self._times = times
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Record]]:
+        if query.token == "c" and self._times:
+            self._times -= 1
+            raise RemoteCallError(grpc.StatusCode.UNAUTHENTICATED, "Request had invalid authentication credentials.")
+        async for records in super().read(query):
+            yield records
+
+
+def test_credentials_that_are_refused_for_a_moment_stop_nothing() -> None:
+    sink = Sink()
+    asyncio.run(asyncio.wait_for(scheduler(Refused(3), sink, end=START + 5, clock=START + 6).run(), 60))
+    assert [final for _, _, final in sink.epochs] == [True]
+
+
+def test_credentials_that_stay_refused_stop_the_reader_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_reader, "REFUSED_CREDENTIALS", 0.0)
+    with pytest.raises(StreamError, match="this machine's clock is right"):
+        asyncio.run(asyncio.wait_for(scheduler(Refused(99), Sink(), end=START + 5, clock=START + 6).run(), 60))
 
 
 def test_a_heartbeat_at_the_start_of_children_loses_none_of_their_records() -> None:

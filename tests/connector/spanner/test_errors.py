@@ -2,21 +2,32 @@
 
 import grpc
 import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc import error_details_pb2, status_pb2
 from grpc.aio import AioRpcError, Metadata
 
 from connector.core.timestamps import parse
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, StreamGoneError
 from connector.spanner.errors import Action, CallError, classify, query_error
 
 Code = grpc.StatusCode
 
 
-def met(code: grpc.StatusCode, message: str = "") -> CallError:
-    return classify(AioRpcError(code, Metadata(), Metadata(), details=message))
+def met(code: grpc.StatusCode, message: str = "", resource: str = "") -> CallError:
+    trailers = Metadata(("grpc-status-details-bin", naming(resource))) if resource else Metadata()
+    return classify(AioRpcError(code, Metadata(), trailers, details=message))
 
 
-def told(code: grpc.StatusCode, message: str) -> SpannerCdcError:
-    return query_error(met(code, message), stream="S", partition="partition x", start="2026-01-01T00:00:00Z")
+def naming(resource: str) -> bytes:
+    """Details of an error that name the type of a resource, as Spanner sends them."""
+    detail = Any()
+    detail.Pack(error_details_pb2.ResourceInfo(resource_type=f"type.googleapis.com/{resource}"))
+    details: bytes = status_pb2.Status(code=5, details=[detail]).SerializeToString()
+    return details
+
+
+def told(code: grpc.StatusCode, message: str, resource: str = "") -> SpannerCdcError:
+    return query_error(met(code, message, resource), stream="S", partition="partition x", start="2026-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +42,20 @@ def told(code: grpc.StatusCode, message: str) -> SpannerCdcError:
         (Code.INTERNAL, "ZETASQL_RET_CHECK failure", Action.STOP),
         (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", Action.NEW_SESSION),
         (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", Action.STOP),
+        (Code.NOT_FOUND, "Session was concurrently deleted", Action.NEW_SESSION),
+        (Code.NOT_FOUND, "Session was concurrently deleted: projects/p/sessions/s", Action.NEW_SESSION),
+        (Code.NOT_FOUND, "Session does not exist.", Action.NEW_SESSION),
+        (Code.NOT_FOUND, "Instance not found: projects/p/instances/i", Action.STOP),
+        (Code.NOT_FOUND, "Row [session not found] in table T is missing.", Action.STOP),
+        (Code.INTERNAL, "400:Bad Request", Action.RETRY),
+        (Code.INTERNAL, "HTTP/2 error code: INTERNAL_ERROR", Action.RETRY),
+        (Code.INTERNAL, "Connection closed with unknown cause", Action.RETRY),
+        (Code.INTERNAL, "Authentication backend internal server error. Please retry.", Action.RETRY),
+        (Code.UNKNOWN, "Received http2 header with status: 500", Action.RETRY),
+        (Code.UNKNOWN, "Received http2 :status header with non-200 OK status", Action.RETRY),
+        (Code.UNKNOWN, "Stream removed", Action.RETRY),
+        (Code.UNKNOWN, "", Action.STOP),
+        (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", Action.WAIT),
         (Code.CANCELLED, "", Action.NEW_SESSION),
         (Code.PERMISSION_DENIED, "", Action.STOP),
         (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", Action.STOP),
@@ -91,3 +116,32 @@ def test_a_missing_permission_says_which_role_helps() -> None:
 
 def test_every_message_is_one_line() -> None:
     assert "\n" not in str(told(Code.INTERNAL, "a\nb"))
+
+
+def test_a_lost_session_is_known_by_the_resource_that_spanner_names_however_it_is_worded() -> None:
+    assert met(Code.NOT_FOUND, "Gone.", "google.spanner.v1.Session").action is Action.NEW_SESSION
+    database = "google.spanner.admin.database.v1.Database"
+    assert met(Code.NOT_FOUND, "Session not found", database).action is Action.STOP
+
+
+@pytest.mark.parametrize(
+    ("message", "resource", "gone"),
+    [
+        ("Database not found: projects/p/instances/i/databases/d", "", "the database is gone"),
+        ("Instance not found: projects/p/instances/i", "", "the instance is gone"),
+        ("The requested instance does not exist.", "", "the instance is gone"),
+        ("It is not found.", "google.spanner.admin.instance.v1.Instance", "the instance is gone"),
+        ("Change stream not found: S", "", "the change stream is gone"),
+    ],
+)
+def test_what_is_gone_is_named_as_itself(message: str, resource: str, gone: str) -> None:
+    error = told(Code.NOT_FOUND, message, resource)
+    assert isinstance(error, StreamGoneError)
+    assert str(error).startswith(gone)
+
+
+def test_refused_credentials_are_no_missing_role() -> None:
+    line = str(told(Code.UNAUTHENTICATED, "Request had invalid authentication credentials."))
+    assert "clock" in line
+    assert "credentials" in line
+    assert "roles/" not in line

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from connector.decoding.row_fields import UnknownRecordError
 from connector.errors import SpannerCdcError, StreamError
-from connector.spanner.errors import classify, query_error
+from connector.spanner.errors import Action, classify, query_error
 from connector.spanner.partition_query import SilentStreamError
 from connector.workers.failures import error_of, failure_of
+from connector.workers.frames import Failure
 
 WHERE = {"stream": "S", "partition": "partition x", "start": "2026-01-01T00:00:00Z"}
 NO_METADATA = grpc.aio.Metadata()
@@ -31,6 +32,13 @@ def test_an_error_of_spanner_is_reported_and_handled_as_in_one_process(code: grp
     assert classify(here) == classify(there)
     reported, expected = query_error(classify(here), **WHERE), query_error(classify(there), **WHERE)
     assert (type(reported), str(reported)) == (type(expected), str(expected))
+
+
+def test_the_resource_that_an_error_names_crosses_too() -> None:
+    here = error_of(Failure("call", "Gone.", code="NOT_FOUND", resource="google.spanner.v1.Session"))
+    assert isinstance(here, grpc.RpcError)
+    assert classify(here).action is Action.NEW_SESSION
+    assert failure_of(here).resource == "google.spanner.v1.Session"
 
 
 @pytest.mark.parametrize("error", [SilentStreamError("no message for 30 s"), UnknownRecordError("of no known kind")])
