@@ -36,6 +36,7 @@ from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from connector.storage.failing import FAILING
 from connector.storage.locations import bucket_and_prefix
+from connector.storage.refusals import Refusal, refusal
 
 PATIENCE = 60.0
 """Seconds for which transient errors are retried."""
@@ -65,6 +66,8 @@ _ERRORS = (
     OSError,
 )
 _HINT = "Check the network and Google's status page. Nothing is lost: what is not stored is read again."
+_REFUSED = (400, 403)
+"""HTTP codes whose reason is looked at."""
 _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 
 
@@ -276,7 +279,8 @@ class Bucket:
         return f"{self.url}/{path}" if path else self.url
 
     def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
-        why, hint = _why(error, self._name, self._option)
+        refused = _refusal(error)
+        why, hint = (refused.why, refused.hint) if refused else _why(error, self._name, self._option)
         return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
 
 
@@ -322,6 +326,16 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
             return "the endpoint is not a valid address", f"Write http://HOST:PORT in {EMULATOR} or sink.endpoint."
         case _:
             return "Cloud Storage cannot be reached", "Check the network and run it again: nothing is lost."
+
+
+def _refusal(error: BaseException) -> Refusal | None:
+    """A refusal that no role cures, also of an upload, whose error has only the response."""
+    if isinstance(error, exceptions.GoogleAPICallError) and error.code in _REFUSED:
+        reasons = {str(each.get("reason")) for each in error.errors if isinstance(each, dict)}
+        return refusal(reasons, str(error.message or ""))
+    if isinstance(error, storage_exceptions.InvalidResponse) and error.response.status_code in _REFUSED:
+        return refusal((), str(getattr(error.response, "text", "")))
+    return None
 
 
 def _status(code: int | None) -> str:

@@ -56,7 +56,19 @@ class DiskErrors:
         match error.errno:
             case errno.ENOSPC | errno.EDQUOT:
                 hint = "Free space on that disk and start again: nothing is lost, it continues from the last epoch."
-            case errno.EROFS | errno.EACCES | errno.EPERM | errno.ENOTDIR:
+            case errno.EMFILE | errno.ENFILE:
+                hint = (
+                    "Raise the limit of open files (ulimit -n, or LimitNOFILE of the systemd unit) and start again:"
+                    " nothing is lost."
+                    if error.errno == errno.EMFILE
+                    else "All open files of this machine are in use: raise fs.file-max, or end what holds them, and"
+                    " start again: nothing is lost."
+                )
+            case errno.EROFS:
+                hint = f"That file system is read-only: mount it writable, or choose another path with {self.option}."
+            case errno.ENAMETOOLONG:
+                hint = f"Choose a shorter path with {self.option}; names of tables are a part of it."
+            case errno.EACCES | errno.EPERM | errno.ENOTDIR:
                 hint = f"Give this user {what} access to that path, or choose another with {self.option}."
             case _:
                 hint = f"Repair the disk, or choose another path with {self.option}."

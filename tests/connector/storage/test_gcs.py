@@ -1,5 +1,6 @@
 """The file store in Cloud Storage: errors are one line, transient errors are retried."""
 
+import re
 import time
 import traceback
 
@@ -45,6 +46,29 @@ def test_a_permission_that_is_denied_is_one_line_and_not_retried(bucket: str, gc
     ) as raised:
         use(opened(f"{bucket}/spool", patience=60), call)
     assert "a@b.c" not in str(raised.value)
+    assert len(gcs_proxy.requests) == 1
+
+
+REFUSALS = [
+    (403, "Object 'b/x' is subject to bucket's retention policy and cannot be deleted.", "a retention policy keeps"),
+    (403, "Object 'b/x' is under active Event-Based hold and cannot be deleted.", "under a hold"),
+    (403, "Permission denied on Cloud KMS key. Please ensure that", "its Cloud KMS key cannot be used"),
+    (403, "The billing account for the owning project is disabled in state absent", "billing of the bucket's project"),
+    (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: abc", "VPC Service Co"),
+    (400, "Bucket is a requester pays bucket but no user project provided.", "the requester pays for this bucket"),
+]
+
+
+@pytest.mark.parametrize("call", ["create", "read", "delete"])
+@pytest.mark.parametrize(("status", "message", "why"), REFUSALS)
+def test_a_refusal_that_no_role_cures_is_named_as_itself(
+    bucket: str, gcs_proxy: Proxy, call: str, status: int, message: str, why: str
+) -> None:
+    gcs_proxy.faults.append(Fault(status=status, message=message))
+    with pytest.raises(SpoolError, match=re.escape(why)) as raised:
+        use(opened(f"{bucket}/spool", patience=60), call)
+    assert "objectUser" not in str(raised.value)
+    assert "Retry later" not in str(raised.value)
     assert len(gcs_proxy.requests) == 1
 
 

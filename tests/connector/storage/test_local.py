@@ -11,6 +11,7 @@ import pytest
 from connector.errors import SpoolError
 from connector.storage import local_files
 from connector.storage.local import LocalStore
+from connector.storage.local_files import DiskErrors
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_read_only_disk_is_one_line_and_can_be_read(tiny: Path) -> None:
     storage.create("a", b"one")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
     for write in (storage.create, storage.replace):
-        with pytest.raises(SpoolError, match=r"Read-only file system\. Give this user write access"):
+        with pytest.raises(SpoolError, match=r"Read-only file system\. That file system is read-only"):
             write("b", b"two")
     with pytest.raises(SpoolError, match="Read-only file system"):
         storage.delete("a")
@@ -158,3 +159,21 @@ def test_an_error_of_the_disk_is_reported_even_if_the_file_has_its_bytes(
     monkeypatch.setattr(local_files, "sync_folder", sync)
     with pytest.raises(SpoolError, match="Input/output error"):
         storage.replace("floor.json", b"2", version=found.version)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EMFILE, "Raise the limit of open files"),
+        (errno.ENFILE, "All open files of this machine are in use"),
+        (errno.ENOSPC, "Free space on that disk"),
+        (errno.EDQUOT, "Free space on that disk"),
+        (errno.EROFS, "That file system is read-only"),
+        (errno.EACCES, "Give this user write access"),
+        (errno.ENAMETOOLONG, "Choose a shorter path with spool.path"),
+        (errno.EIO, "Repair the disk"),
+    ],
+)
+def test_each_error_of_the_system_has_its_own_advice(number: int, advice: str) -> None:
+    found = DiskErrors(SpoolError, "spool.path").writing("/spool/a", OSError(number, os.strerror(number)))
+    assert advice in found.hint
