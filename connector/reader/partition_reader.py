@@ -87,8 +87,7 @@ class PartitionReader:
         self._metrics = metrics
         self._failures = FailingQueries(metrics, heartbeat=heartbeat)
         self._changed = changed
-        self._refused_since: float | None = None
-        """When the credentials were first refused since a query was accepted, by the loop's clock."""
+        self._credentials = _Credentials()
 
     async def read(self, token: str) -> None:
         """Reads a partition until it has finished; retries transient errors without limit, with backoff.
@@ -177,7 +176,7 @@ class PartitionReader:
                 accepted = False
                 async for items in messages:
                     if not accepted:
-                        accepted, self._refused_since = True, None
+                        accepted, self._credentials.refused_since = True, None
                     self._flow.arrived(token)
                     has_news = self._receiver.receive(token, items)
                     if self._graph[token].progress > progress:
@@ -202,7 +201,9 @@ class PartitionReader:
         match error:
             case grpc.RpcError():
                 found = classify(error)
-                if found.action is not Action.STOP and not (found.action is Action.WAIT and self._refused_for_long()):
+                if found.action is not Action.STOP and not (
+                    found.action is Action.WAIT and self._credentials.refused_for_long()
+                ):
                     return _ResumableError(str(found))
                 where = partition_name(token)
                 return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
@@ -212,12 +213,6 @@ class PartitionReader:
                     hint="Nothing was skipped. A newer spanner-cdc may know this record.",
                 )
         return _ResumableError(str(error))
-
-    def _refused_for_long(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        if self._refused_since is None:
-            self._refused_since = now
-        return now - self._refused_since > REFUSED_CREDENTIALS
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -229,6 +224,19 @@ class PartitionReader:
             attempt=state.attempt_number,
             pause_s=round(state.upcoming_sleep, 3),
         )
+
+
+class _Credentials:
+    """How long the credentials have been refused: since when no query was accepted, by the loop's clock."""
+
+    refused_since: float | None = None
+
+    def refused_for_long(self) -> bool:
+        """Notes that they are refused, and returns whether that has lasted too long."""
+        now = asyncio.get_running_loop().time()
+        if self.refused_since is None:
+            self.refused_since = now
+        return now - self.refused_since > REFUSED_CREDENTIALS
 
 
 class _ResumableError(Exception):
