@@ -35,7 +35,7 @@ class Action(Enum):
     RETRY = "retry"
     NEW_SESSION = "retry with a new session"
     WAIT = "retry for a while"
-    """The credentials are refused, which Spanner also does for a moment to those that it accepts before and after."""
+    """The credentials are refused, which Spanner sometimes does briefly to valid ones."""
     STOP = "stop"
 
 

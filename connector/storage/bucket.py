@@ -279,8 +279,7 @@ class Bucket:
         return f"{self.url}/{path}" if path else self.url
 
     def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
-        refused = _refusal(error)
-        why, hint = (refused.why, refused.hint) if refused else _why(error, self._name, self._option)
+        why, hint = _refused(error) or _why(error, self._name, self._option)
         return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
 
 
@@ -328,7 +327,7 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
             return "Cloud Storage cannot be reached", "Check the network and run it again: nothing is lost."
 
 
-def _refusal(error: BaseException) -> Refusal | None:
+def _refused(error: BaseException) -> Refusal | None:
     """A refusal that no role cures, also of an upload, whose error has only the response."""
     if isinstance(error, exceptions.GoogleAPICallError) and error.code in _REFUSED:
         reasons = {str(each.get("reason")) for each in error.errors if isinstance(each, dict)}

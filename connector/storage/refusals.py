@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why Cloud Storage refuses a request, as a clause, and what to do."""
 
     why: str

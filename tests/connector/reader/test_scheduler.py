@@ -130,7 +130,7 @@ class Refused(Queries):
             yield records
 
 
-def test_credentials_that_are_refused_for_a_moment_stop_nothing() -> None:
+def test_credentials_that_are_refused_briefly_stop_nothing() -> None:
     sink = Sink()
     asyncio.run(asyncio.wait_for(scheduler(Refused(3), sink, end=START + 5, clock=START + 6).run(), 60))
     assert [final for _, _, final in sink.epochs] == [True]
