@@ -43,6 +43,7 @@ class RowMutation(NamedTuple):
         columns: that are written; those of the key where the row is deleted.
         values: of these columns.
         row: whose it is.
+        lacking: columns that the row must have if it is not there, and that its changes do not have.
     """
 
     operation: str
@@ -50,6 +51,7 @@ class RowMutation(NamedTuple):
     columns: tuple[str, ...]
     values: Sequence[Value]
     row: MergedRow
+    lacking: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

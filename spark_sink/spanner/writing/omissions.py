@@ -139,13 +139,16 @@ class Omissions:
         }
         if doubt.is_whole:
             is_gone = source is None or {*source.key} != {*schema.primary_keys}
-            return doubt.nothing._replace(is_whole=is_gone or not gone.isdisjoint(schema.primary_keys))
-        there = self.tables[self._applying.table(schema.table)]
+            if is_gone or not gone.isdisjoint(schema.primary_keys):
+                return doubt.nothing._replace(is_whole=True)
+        there = self.tables.get(self._applying.table(schema.table))
         conflicts = {
             name
             for name in doubt.columns - gone
-            if self._applying.column(schema.table, name) in there.columns and self._former(schema.table, name)
+            if there and self._applying.column(schema.table, name) in there.columns and self._former(schema.table, name)
         }
+        if doubt.is_whole:
+            return doubt.nothing._replace(conflicts=frozenset(conflicts & {*schema.primary_keys}))
         return Omission(schema.primary_keys, doubt.columns & gone, False, frozenset(conflicts))
 
 

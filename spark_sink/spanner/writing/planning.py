@@ -109,9 +109,17 @@ class Planner:
     def _conflict(self, table: str, columns: Collection[str]) -> str:
         if not columns:
             return ""
-        names = ", ".join(sorted(self._applying.column(table, column) for column in columns))
+        name = self._applying.table(table)
+        of_key = self._tables[name].key
+        former = {self._applying.column(table, column) for column in columns}
+        names = ", ".join(sorted(former))
+        if not former.isdisjoint(of_key):
+            return (
+                f"the key of table {name} of the destination is {', '.join(of_key)} with a former type of {names}: the"
+                " source has dropped that table and created it again; drop it there, too, and replay"
+            )
         return (
-            f"table {self._applying.table(table)} of the destination has column {names} with a former type: the source"
+            f"table {name} of the destination has column {names} with a former type: the source"
             " has dropped it and added it again; drop it there, too, add it with the new type, and replay"
         )
 
@@ -129,9 +137,9 @@ class Planner:
                 last = row.changes[-1]
                 written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
             written = {name: value for name, value in written.items() if name not in known.generated}
-            may_insert = row.is_whole and (row.is_inserted or known.required <= written.keys())
-            operation = WRITE if may_insert else UPDATE
-            found.append(RowMutation(operation, table, tuple(written), list(written.values()), row))
+            lacking = tuple(sorted(known.required - written.keys())) if row.is_whole else ()
+            operation = WRITE if row.is_whole and (row.is_inserted or not lacking) else UPDATE
+            found.append(RowMutation(operation, table, tuple(written), list(written.values()), row, lacking))
         return found
 
     def _without_cascades(

@@ -206,10 +206,21 @@ def _divided(refused: Refused) -> tuple[Refused, Refused]:
 def _rejected(plan: Plan, refused: Refused) -> list[Rejection]:
     rows: list[tuple[MergedRow, str, str]] = [
         *((row, why, why) for row, why in plan.rejected),
-        *((one.row, str(error)[:_REASON], error.brief) for one, error in refused),
+        *((one.row, *_why(one, error)) for one, error in refused),
     ]
     found = {change.at: Rejection(change, why, brief) for row, why, brief in rows for change in row.changes}
     return [found[at] for at in sorted(found)]
+
+
+def _why(one: RowMutation, error: RefusedError) -> tuple[str, str]:
+    """The reason for a refused row, and the one without values."""
+    if one.lacking and error.code in _WITHOUT_THE_ROW:
+        lacking = (
+            f"table {one.table} of the destination requires column {', '.join(one.lacking)}, which the change does not"
+            " have: if the source has no such column any more, drop it there, too; then replay"
+        )
+        return lacking, lacking
+    return str(error)[:_REASON], error.brief
 
 
 def _stopped(plan: Plan) -> Mapping[str, str]:
@@ -221,3 +232,5 @@ def _counts(unit: Unit, rejected: Collection[tuple[int, int]] = ()) -> Mapping[s
 
 
 _OF_ONE_ROW = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE)
+_WITHOUT_THE_ROW = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
+"""The codes of an insert without a required column, and of an update of a row that is not there."""

@@ -42,3 +42,8 @@ def test_a_change_of_a_table_that_is_gone_or_has_another_key_is_left_out() -> No
     assert omission(None, None).is_whole
     assert omission({"Code": "STRING"}, {"Code": "STRING"}, key="Code").is_whole
     assert not omission(None, KEY).is_whole
+
+
+def test_a_key_of_a_former_type_in_the_destination_is_a_conflict_and_not_a_mere_refusal_of_rows() -> None:
+    assert omission({"Id": "STRING"}, KEY).conflicts == {"Id"}
+    assert not omission({"Id": "STRING"}, KEY).is_whole

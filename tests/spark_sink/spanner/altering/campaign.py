@@ -28,6 +28,7 @@ from emulator import SampleDatabase
 from spark_sink.dead_letters_command import replayed
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.spanner.config import SpannerConfig, Target
+from spark_sink.spanner.creation import create_missing
 from spark_sink.spanner.delivery import SpannerDelivery
 from spark_sink.spanner.destination_tables import DestinationTable, destination_at
 from spark_sink.spanner.replay import replay_into
@@ -39,6 +40,7 @@ ROUNDS, STEPS, REPAIRS = 7, 8, 6
 
 _FORMER_KEY = re.compile(r"the key of table (\S+) of the destination is")
 _FORMER_TYPE = re.compile(r"table (\S+) of the destination has column (.+) with a former type")
+_LACKING = re.compile(r"table (\S+) of the destination requires column (.+), which")
 _GONE = re.compile(r"was created again with another key|the source had no table")
 
 
@@ -149,10 +151,14 @@ class Altering:
 
     def _copy(self) -> None:
         """Copies the tables that were renamed: the change stream has only those rows that were changed since."""
+        renamed = {name: self._tables_here()[name] for name in sorted(self.history.renamed)}
+        wanted = {name: frozenset(table.types) for name, table in renamed.items()}
+        create_missing(wanted, self._target(self._source), self._target(), None)
         there = self._tables_there()
-        for name in sorted(self.history.renamed & there.keys()):
-            table = self.history.tables[name]
-            columns = [*dict(table.key), *(column for column in table.columns if column in there[name].columns)]
+        for name, table in renamed.items():
+            if name not in there or _key_of(there[name]) != _key_of(table):
+                continue  # it has the name of one that is dropped when its dead letters advise that
+            columns = [column for column, kind in table.types.items() if there[name].types.get(column) == kind]
             with self._source.database.snapshot() as snapshot:
                 rows = [tuple(row) for row in snapshot.read(name, columns, KeySet(all_=True))]
             with self._replica.database.batch() as batch:
@@ -168,7 +174,7 @@ class Altering:
             for reason in file.reasons:
                 if match := _FORMER_KEY.search(reason):
                     self._drop_there(match[1])
-                elif match := _FORMER_TYPE.search(reason):
+                elif match := _FORMER_TYPE.search(reason) or _LACKING.search(reason):
                     for column in match[2].split(", "):
                         self._drop_column_there(match[1], column)
             if all(_GONE.search(reason) for reason in file.reasons):
@@ -182,7 +188,7 @@ class Altering:
     def _drop_there(self, name: str) -> None:
         found = asyncio.run(destination_at(self._target(), None))
         here = self._tables_here().get(name)
-        if here is None or name not in found.tables or {*found.tables[name].key} == {*here.key}:
+        if here is None or name not in found.tables or _key_of(found.tables[name]) == _key_of(here):
             return
         for child in (child for child, parent in found.relations.interleaved.items() if parent == name):
             self._replica.run_ddl(f"DROP TABLE {self._quoted(child)}")
@@ -215,7 +221,7 @@ class Altering:
             types = there[name].types if name in there else {}
             known = [column for column in columns if types.get(column) == table.types[column]]
             found: list[dict[str, object]] = []
-            if known:
+            if known and _key_of(there[name]) == _key_of(table):  # else it is the former one
                 with self._replica.database.snapshot() as snapshot:
                     rows = [*snapshot.read(name, known, KeySet(all_=True))]
                 found = [dict.fromkeys(columns) | dict(zip(known, row, strict=True)) for row in rows]
@@ -237,3 +243,8 @@ class Altering:
 
     def _quoted(self, name: str) -> str:
         return f'"{name}"' if self._replica.dialect == "postgresql" else f"`{name}`"
+
+
+def _key_of(table: SourceTable | DestinationTable) -> dict[str, str]:
+    """The columns of a table's key with their types."""
+    return {column: table.types[column] for column in table.key}

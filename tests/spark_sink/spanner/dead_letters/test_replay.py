@@ -230,3 +230,19 @@ def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
     with pytest.raises(SinkError, match=r"no longer keeps its rows as of .*Run the sink until it has applied"):
         pair.replay()
     assert len(pair.replica.rejected()["People"]) == 1
+
+
+def test_a_column_that_only_the_destination_has_and_requires_is_named_until_it_is_dropped_there(
+    database: MakeDatabase, mode: str, tmp_path: Path
+) -> None:
+    people = TABLES["googlesql"][0].replace("Age INT64", "Age INT64, Gone STRING(MAX) NOT NULL")
+    pair = pair_of(database, tmp_path, people, mode=mode)
+    pair.commit("INSERT", 1, Name="a", Age=1)
+    pair.seal()
+    pair.apply()
+    assert pair.replay() == (0, 1, 0)
+    (why,) = pair.replica.rejected()["People"]
+    assert why.startswith("table People of the destination requires column Gone, which the change does not have")
+    pair.alter("ALTER TABLE People DROP COLUMN Gone")
+    assert pair.replay() == (1, 0, 0)
+    assert pair.people() == [(1, "a", 1)]
