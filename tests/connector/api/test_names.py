@@ -48,7 +48,7 @@ ERRORS = {
     "SpannerCdcError": ("Exception", 1),
     "ConfigurationError": ("SpannerCdcError", 2),
     "DataLostError": ("SpannerCdcError", 3),
-    "EventError": ("SpannerCdcError", 1),
+    "EventError": ("SpannerCdcError", 4),
     "StreamError": ("SpannerCdcError", 1),
     "UnreachableError": ("StreamError", 1),
     "SpoolError": ("SpannerCdcError", 1),
