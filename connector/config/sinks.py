@@ -133,6 +133,9 @@ class SinkType(ABC, Generic[C]):
     waits_for_backfill = False
     """Whether changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
 
+    needs_every_table = False
+    """Whether one table that the destination cannot hold ends the sink: then ``run`` refuses it before it starts."""
+
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
 
@@ -174,7 +177,10 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def stream_decides(self, sink: C) -> bool:
-        """Whether ``run`` must ask :meth:`stream_errors`, without tables, before it starts the sink."""
+        """Whether ``run`` must ask :meth:`stream_errors` before it starts the sink.
+
+        It asks without tables, unless the sink :attr:`needs_every_table`.
+        """
         return False
 
     def stream_errors(self, sink: C, stream: WatchedStream) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from connector.config.sinks import SinkConfig
 from connector.storage.locations import absolute, expanded
+from spark_sink.tables.reserved_names import refused_property
 
 Format = Literal["delta", "iceberg", "parquet"]
 Mode = Literal["merge", "append"]
@@ -97,6 +98,8 @@ class TableOptions:
             raise ValueError("database: format parquet needs path: its commit log is in the folder of each table")
         if self.mode == "append" and self.deletes == "flag":
             raise ValueError("deletes: mode append has a row for each change, deletes among them")
+        if why := refused_property(self.format, self.properties):
+            raise ValueError(f"table_properties: {why}")
 
     @property
     def where(self) -> str:

@@ -109,5 +109,5 @@ class TablesDelivery:
         self._kept.remove(due)
 
     def _made_writer(self) -> TablesWriter:
-        self._writer = self._writer or TablesWriter(self._spool, self._options, self.consumer)
+        self._writer = self._writer or TablesWriter(self._spool, self._options, self.consumer, self._keeps)
         return self._writer

@@ -6,7 +6,7 @@ whatever is killed when, and whether a micro-batch that is repeated has the same
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from spark_sink.tables.lake_table import (
     table_name,
     taken_names,
 )
+from spark_sink.tables.reserved_names import kept_names
 from spark_sink.tables.row_merger import merged, newest, with_times
 from spark_sink.tables.table_keys import check_nanoseconds, of_newest_key
 
@@ -143,12 +144,16 @@ class TablesWriter:
         spool: the spool.
         options: where the tables are, and what is in them.
         consumer: the name under which tables keep up to which epoch they are.
+        keeps: whether the events of a table are written; those of the others are left out.
     """
 
-    def __init__(self, spool: Spool, options: TableOptions, consumer: str) -> None:
+    def __init__(
+        self, spool: Spool, options: TableOptions, consumer: str, keeps: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._spool = spool
         self._options = options
         self._consumer = consumer
+        self._keeps = keeps
         self._compared: set[tuple[int, str]] = set()
         self._own = KnownTables(spool)
         self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
@@ -175,7 +180,8 @@ class TablesWriter:
                 F.bool_or(_is_partial()).alias("partial"),
                 F.min(F.when(_is_update(), F.size(F.json_object_keys(F.col("payload"))))).alias("columns"),
             )
-            counts = sorted(found.collect(), key=lambda row: str(row["object"]))
+            rows = [row for row in found.collect() if self._keeps(row["object"])]
+            counts = sorted(rows, key=lambda row: str(row["object"]))
             if not counts:
                 return Merged(0, 0, {})
             merged = Merged(
@@ -192,7 +198,7 @@ class TablesWriter:
     def _write(self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging") -> None:
         store = self.store(events.sparkSession)
         tables = {row["object"]: self.table(row["object"]) for row in counts}
-        if collisions := colliding_names(sorted({*tables, *self.tables()})):
+        if collisions := colliding_names(sorted({*tables, *filter(self._keeps, self.tables())})):
             raise ConfigurationError(collisions)
         last = identified(self._spool, batch.last)
         # before the options of commits are set
@@ -272,12 +278,16 @@ class TablesWriter:
         """A table of the destination, with every column that it has had.
 
         Raises:
-            ConfigurationError: a column has the name of one that is added.
+            ConfigurationError: a column has the name of one that is added, or the format keeps a name for itself.
         """
         known = self._known if name in self._known.names() else self._own
         types = known.columns(name)
-        if taken := taken_names(name, types):
-            raise ConfigurationError([taken])
+        options = self._options
+        kept = kept_names(
+            name, types, format=options.format, merges=options.mode == "merge", below_path=options.database is None
+        )
+        if problems := [*filter(None, [taken_names(name, types)]), *kept]:
+            raise ConfigurationError(problems)
         columns = {column: type_name(of_type) for column, of_type in types.items()}
         return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)
 

@@ -16,6 +16,7 @@ from spark_sink.source.known_tables import type_name
 from spark_sink.tables import libraries
 from spark_sink.tables.config import TablesConfig
 from spark_sink.tables.lake_table import colliding_names, taken_names
+from spark_sink.tables.reserved_names import FORMATS, kept_names
 
 if TYPE_CHECKING:
     from spark_sink.sink.dead_letters import Replay
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 class TablesSink(SparkSinkType[TablesConfig]):
     """Typed tables of a lakehouse."""
+
+    needs_every_table = True
 
     def default_options(self) -> TablesConfig:
         """Anywhere."""
@@ -57,14 +60,14 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return True
 
     def stream_errors(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
-        """Names that collide."""
+        """Names that collide, and those that the format keeps for itself."""
         errors = [f"sink: {why}" for why in colliding_names([table.table for table in stream.tables])]
         if stream.completes_rows:
             errors.append(
                 "source.complete_rows: sink tables does not complete rows: mode merge needs no whole ones, it leaves"
                 " a column that was not captured as it is"
             )
-        return [*errors, *(f"sink: {why}" for table in stream.tables for why in self.table_problems(table))]
+        return [*errors, *(f"sink: {why}" for table in stream.tables for why in self._problems(table, sink))]
 
     def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
         """What rows lack."""
@@ -83,9 +86,17 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return {"tables": {column.name: type_name(column.type) for column in table.columns}}
 
     def table_problems(self, table: TableSchema) -> Sequence[str]:
-        """Columns with the name of one that is added."""
-        taken = taken_names(table.table, [column.name for column in table.columns])
-        return [taken] if taken else []
+        """Columns with the name of one that is added, and names that one of the formats keeps for itself."""
+        sinks = [TablesConfig.model_validate({"format": name}) for name in FORMATS]
+        return list(dict.fromkeys(why for sink in sinks for why in self._problems(table, sink)))
+
+    def _problems(self, table: TableSchema, sink: TablesConfig) -> list[str]:
+        columns = [column.name for column in table.columns]
+        taken = taken_names(table.table, columns)
+        kept = kept_names(
+            table.table, columns, format=sink.format, merges=sink.mode == "merge", below_path=sink.database is None
+        )
+        return [*([taken] if taken else []), *kept]
 
     def spark_options(self, sink: TablesConfig, spark: SparkConfig) -> Mapping[str, str]:
         """With the format's library."""

@@ -96,7 +96,7 @@ def warn(config: Config, stream: OpenStream) -> None:
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     """Checks that the sink can go to its destination, and work with the change stream, before anything starts.
 
-    Tables are left to the sink: it continues with the others where one is gone.
+    Tables are left to the sink, unless one that its destination cannot hold would end it.
 
     Raises:
         ConfigurationError: it cannot.
@@ -108,7 +108,9 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         return
     has_epochs = Spool.at(config.spool.path).latest() > 0
     async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
-        errors = kind.stream_errors(config.sink, replace(watched_stream(stream, config), tables=()))
+        watched = watched_stream(stream, config)
+        asked = watched if kind.needs_every_table else replace(watched, tables=())
+        errors = kind.stream_errors(config.sink, asked)
     if errors:
         raise ConfigurationError(errors)
 
