@@ -21,6 +21,7 @@ from typing import ClassVar
 
 import orjson
 import pytest
+from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
@@ -66,7 +67,10 @@ class CloudStorage:
 
     def delete_bucket(self, url: str) -> None:
         """Deletes a bucket and all that is in it, as another program would."""
-        self._client.bucket(url.removeprefix("gs://")).delete(force=True)
+        bucket = self._client.bucket(url.removeprefix("gs://"))
+        while bucket.exists():
+            with suppress(PreconditionFailed, NotFound):  # somebody has written an object, or deleted one, meanwhile
+                bucket.delete(force=True)
 
     def close(self) -> None:
         self._client.close()

@@ -230,13 +230,12 @@ class Bucket:
         return sorted(set(REQUIRED) - set(granted))
 
     def _listed(self, path: str, prefix: str, fields: str, **options: str | None) -> list[storage.Blob]:
-        fields = f"items({fields}),nextPageToken"
+        options |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken"}
         with self._translated(path):
-            return list(
-                self._client().list_blobs(
-                    self._name, prefix=prefix, fields=fields, retry=self._retry, timeout=_TIMEOUT, **options
-                )
-            )
+            try:
+                return list(self._client().list_blobs(self._name, retry=self._retry, timeout=_TIMEOUT, **options))
+            except exceptions.NotFound as error:  # the bucket, which may have been there before
+                raise self._failed(error, path) from None
 
     def _blob(self, path: str) -> storage.Blob:
         return self._client().bucket(self._name).blob(f"{self._prefix}{path}")

@@ -16,7 +16,7 @@ BREAKAGES = (*source.BREAKAGES, *storage.BREAKAGES, *destinations.BREAKAGES)
 
 
 @click.command()
-@click.option("--only", help="Breakages whose names contain this; the page is not written.")
+@click.option("--only", help="Breakages whose names contain this; the page keeps the others.")
 @click.option("--at-a-time", default=3, show_default=True, help="How many services are broken at a time.")
 def main(*, only: str | None, at_a_time: int) -> None:
     """Breaks a running service in every way, and writes the page."""
@@ -32,8 +32,8 @@ def main(*, only: str | None, at_a_time: int) -> None:
             click.echo(
                 f"{one.seen.headline} {one.seen.alarms} {one.seen.ready}\n{one.seen.status}\n{one.seen.log[-3000:]}"
             )
-    if only is None:
-        PAGE.write_text(page(exercised))
+    before = PAGE.read_text() if PAGE.exists() else ""
+    PAGE.write_text(page([breakage.name for breakage in BREAKAGES], exercised, before))
     sys.exit(1 if failed else 0)
 
 

@@ -1,7 +1,7 @@
 """The page docs/proof/breakages.md: made of what was seen, without what differs from run to run."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.breakages.breakage import Exercised
@@ -28,7 +28,7 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?")
 _HOST = re.compile(r"(?:https?://)?(?:ipv4:)?127\.0\.0\.1(?::|%3A)\d+")
 _PARTITION = re.compile(r"partition [\w-]+…[\w-]+")
 _RANDOM = re.compile(r"(bucket|sample|scripted)-[0-9a-f]{6,}")
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)(?!\.\d)")
+_NUMBER = re.compile(r"(?<![\w.])(?<!code )\d+(?:\.\d+)?(?!\w)(?!\.\d)")
 _CODES = frozenset({"401", "403", "404", "503"})
 _LOGGED = re.compile(r"^T (DEBUG|INFO|WARNING|ERROR) ")
 
@@ -43,14 +43,25 @@ def stable(text: str, folder: Path) -> str:
     return _NUMBER.sub(lambda found: found[0] if found[0] in _CODES else "N", text)
 
 
-def page(exercised: Sequence[Exercised]) -> str:
-    """The page, with the breakages in this order."""
+def page(names: Sequence[str], exercised: Sequence[Exercised], before: str = "") -> str:
+    """The page, with breakages in this order; those that were not exercised are as in the page from before."""
+    kept = {name: (row, text) for name, row, text in _parts(before)}
+    kept |= {one.breakage.name: (_row(one), _section(one)) for one in exercised}
+    found = [kept[name] for name in names if name in kept]
     rows = [
         "| breakage | named within | alarm or error | `status` exits with | `/readyz` | the service |",
         "|---|---|---|---|---|---|",
+        *(row for row, _ in found),
     ]
-    rows += [_row(one) for one in exercised]
-    return _HEAD + "\n".join(rows) + "\n\n" + "\n".join(_section(one) for one in exercised)
+    return _HEAD + "\n".join(rows) + "\n\n" + "\n".join(text for _, text in found)
+
+
+def _parts(text: str) -> Iterator[tuple[str, str, str]]:
+    """The name, the row and the section of each breakage of a page."""
+    rows = {_name(line): line for line in text.splitlines() if line.startswith("| [")}
+    for section in text.split("\n## ")[1:]:
+        name = section.partition("\n")[0]
+        yield name, rows[name], f"## {section.rstrip()}\n"
 
 
 def rows_of(text: str) -> dict[str, list[str]]:

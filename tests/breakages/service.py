@@ -24,10 +24,11 @@ from tests.integration.commands import run as run_command
 from tests.java import java_options
 from tests.soak.process_tree import kill, process_tree
 
+ROOT = Path(__file__).parents[2]
 LIMIT = 60.0
 """Seconds within which a breakage must be named."""
 
-_START = 120.0
+_START = 400.0
 _POLL = 0.2
 _PAGE = re.compile(r"status page url=\S*?127\.0\.0\.1:(\d+)/")
 _MEASURED = re.compile(r"^(spanner_cdc_\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
@@ -143,7 +144,12 @@ def started(command: str, config: Path) -> Iterator[Service]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=err,
-            env={**environment(None), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": java_options()},
+            env={
+                **environment(None),
+                "PYTHONPATH": str(ROOT),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "JDK_JAVA_OPTIONS": java_options(),
+            },
             cwd=config.parent,
         )
     try:

@@ -165,7 +165,7 @@ def _through(incident: Incident | None, plan: Plan) -> Plan:
 
 def _with_lasting_fault_of_spark(plan: Plan) -> Plan:
     """Returns a plan of the whole service, which is not killed and runs long enough for Spark to be there."""
-    history, lasts = plan.scenario.history, 60.0
+    history, lasts = plan.scenario.history, 100.0
     return replace(
         plan,
         with_spark=True,

@@ -29,12 +29,13 @@ def test_a_missing_bucket_is_one_line(cloud_storage: CloudStorage, call: str) ->
     assert cloud_storage.url not in str(raised.value)
 
 
-def test_a_writer_whose_bucket_was_deleted_says_so(bucket: str, gcs_proxy: Proxy) -> None:
+@pytest.mark.parametrize("call", ["replace", "list"])
+def test_a_store_whose_bucket_was_deleted_says_so(bucket: str, gcs_proxy: Proxy, call: str) -> None:
     storage = opened(f"{bucket}/spool")
     storage.create("a", b"one")
     gcs_proxy.faults.append(Fault(status=404, message="The specified bucket does not exist."))
     with pytest.raises(SpoolError, match="there is no bucket bucket-"):
-        storage.replace("a", b"two")
+        use(storage, call)
 
 
 @pytest.mark.parametrize("call", ["create", "replace", "read", "list", "exists", "delete", "locked"])
