@@ -55,7 +55,7 @@ def state(config: Path) -> str:
 @pytest.mark.parametrize("mode", [pytest.param("IMMUTABLE_KEY_RANGE", marks=pytest.mark.slow), "MUTABLE_KEY_RANGE"])
 def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mode: str) -> None:
     random, spool = Random(mode), tmp_path / "spool"
-    with served(20, mode) as (scenario, sample):
+    with served(40, mode) as (scenario, sample):
         config = configured(tmp_path, sample, scenario)
         daemon = Background("read", config, log=tmp_path / "0.log")
         daemon.until(lambda: watermark(spool) > 0, "an epoch")
@@ -83,7 +83,7 @@ def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mod
                 daemon.signal(SIGKILL)
                 daemon.process.wait()
                 daemon = Background("read", config, log=tmp_path / f"{number}.log")
-        assert daemon.wait(timeout=60).code == 0, daemon.said
+        assert daemon.wait(timeout=120).code == 0, daemon.said
     assert_delivered(spool, scenario.committed, value_capture_type="NEW_ROW")
     assert report(config)["state"]["reason"] == "the configured end is reached"  # type: ignore[index]
     assert run("status", config).code == 0  # it has done all that it was to do
