@@ -64,12 +64,15 @@ class OpenStream:
 
     def warn_of_tables(self) -> None:
         """Warns of a stream without tables, and of table patterns that match none: most likely a table was dropped."""
-        if not self.stream.tables:
-            role = self.config.database_role
+        if not self.stream.tables and self.config.database_role:
             _log.warning(
-                f"the database role {role} sees no table that the change stream watches, if it watches any"
-                if role
-                else "the change stream watches no table, so that nothing is recorded: ALTER CHANGE STREAM ... SET FOR",
+                "the database role sees no table that the change stream watches, if it watches any",
+                change_stream=self.stream.name,
+                role=self.config.database_role,
+            )
+        elif not self.stream.tables:
+            _log.warning(
+                "the change stream watches no table, so that nothing is recorded: ALTER CHANGE STREAM ... SET FOR",
                 change_stream=self.stream.name,
             )
         if self.unmatched:

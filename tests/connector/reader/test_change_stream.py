@@ -115,4 +115,4 @@ def test_a_stream_that_watches_no_table_is_warned_of_and_one_that_a_role_does_no
     replace(STREAM, config=STREAM.config.model_copy(update={"database_role": "reader"})).warn_of_tables()
     nothing, unseen = (record.getMessage() for record in caplog.records)
     assert "watches no table" in nothing
-    assert "the database role reader sees no table" in unseen
+    assert "the database role sees no table" in unseen
