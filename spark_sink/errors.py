@@ -2,7 +2,7 @@
 
 import re
 
-from connector.errors import FAILED_PERMANENTLY, SpannerCdcError, SpoolInUseError, UnreachableError
+from connector.errors import FAILED_PERMANENTLY, TRANSIENT, SpannerCdcError, SpoolInUseError, UnreachableError
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.(\w+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -15,8 +15,16 @@ _WORDS = re.compile(r"^pyspark\.errors\.exceptions\.\w+\.(\w+): (.+)", re.MULTIL
 _OF_VALUES = re.compile(r"SQLSTATE: 2[23]")
 """Of data exceptions and violated constraints, by the SQL standard: their texts have a row's values."""
 
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
-"""What Spark, Delta and Iceberg call an error."""
+_QUOTES_INPUT = re.compile(
+    r"\b(\w*(?:NumberFormat|DateTime|DateTimeParse)Exception)\b|For input string|Invalid UUID string"
+)
+"""Of exceptions of Java that repeat the text which they could not read."""
+
+_OF_OPTIONS = re.compile(r"(?:Size|Time) must be specified as ")
+"""Of the same exceptions about an option of Spark."""
+
+_CONDITION = re.compile(r"(?:\A|(?i:exception|error): )\[([A-Z][A-Z0-9_.]+)\]")
+"""What Spark, Delta and Iceberg call an error, before its text: a value in the text may be in brackets, too."""
 
 _CALLING = "An error occurred while calling "
 _JAVA_KIND = re.compile(r"^(?:: )?(?:[\w$]+\.)+([\w$]+)(?::|$)", re.MULTILINE)
@@ -89,6 +97,13 @@ def is_unreachable(error: BaseException) -> bool:
     return _own_kind(error) == UnreachableError.__name__
 
 
+def own_exit_code(error: BaseException) -> int | None:
+    """The exit code of an error of the connector or a sink, which Spark may have wrapped, if its kind decides that."""
+    if is_in_use(error) or is_unreachable(error):
+        return TRANSIENT
+    return FAILED_PERMANENTLY if _own_kind(error) == PermanentError.__name__ else None
+
+
 def _own_kind(error: BaseException) -> str:
     """The name of the connector's or a sink's error, also where Spark has wrapped it; else that of the exception."""
     found = _LINE.findall(_text(error))
@@ -98,9 +113,11 @@ def _own_kind(error: BaseException) -> str:
 def is_permanent(error: BaseException) -> bool:
     """Whether an error of Spark, raised before a micro-batch was delivered, will be raised at each restart.
 
-    An invalid configuration or checkpoint is permanent, and so is a bug.
+    An invalid configuration or checkpoint is permanent, and so are a bug and a value that cannot be written.
     """
     text = _text(error)
+    if _is_of_value(text):
+        return True
     if _TRANSIENT.search(text):
         return False
     if _TRACEBACK in text:
@@ -113,6 +130,26 @@ def is_permanent(error: BaseException) -> bool:
     if named:
         names.add(named[1])
     return not names.isdisjoint(_PERMANENT_IN_JVM) or _NO_RIGHTS.search(text) is not None
+
+
+def is_of_value(error: BaseException) -> bool:
+    """Whether an error of Spark is about a row's value, which its text may hold."""
+    return _is_of_value(_text(error))
+
+
+def _is_of_value(text: str) -> bool:
+    if _LINE.search(text) or _OF_OPTIONS.search(text):
+        return False
+    return (_OF_VALUES.search(text) or _QUOTES_INPUT.search(text)) is not None
+
+
+def condition(error: BaseException) -> str:
+    """What Spark calls an error about a value, without its text; else the type of the exception."""
+    text = _text(error)
+    conditions: list[str] = _CONDITION.findall(text)
+    kind = _QUOTES_INPUT.search(text)
+    named = conditions[-1] if conditions and _OF_VALUES.search(text) else ""
+    return named or (kind and kind[1]) or type(error).__name__
 
 
 def clear_line(error: BaseException) -> str:
@@ -128,9 +165,9 @@ def clear_line(error: BaseException) -> str:
     wrapped: list[tuple[str, str]] = _LINE.findall(text)
     if wrapped:
         return wrapped[-1][1].strip()
-    if _OF_VALUES.search(text):
-        conditions: list[str] = _CONDITION.findall(text)
-        return f"a value cannot be written: {conditions[-1] if conditions else type(error).__name__}"
+    if _is_of_value(text):
+        what = "a value cannot be written" if _OF_VALUES.search(text) else "a value of a row or an option is invalid"
+        return f"{what}: {condition(error)}"
     if words := _words(text):
         return words
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
@@ -144,7 +181,7 @@ def clear_line(error: BaseException) -> str:
 def _words(text: str) -> str:
     """What the JVM says of a statement that it refuses, if that is the innermost error of a traceback; else nothing."""
     found = _WORDS.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
-    return str(found[2]).strip() if found and found[1] in _PERMANENT_IN_JVM and not _OF_VALUES.search(text) else ""
+    return str(found[2]).strip() if found and found[1] in _PERMANENT_IN_JVM else ""
 
 
 def _kind(text: str) -> str:

@@ -34,7 +34,7 @@ from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.telemetry.spans import span
-from spark_sink.errors import PermanentError, SinkError, clear_line, is_in_use, is_own, is_permanent, is_unreachable
+from spark_sink.errors import PermanentError, SinkError, clear_line, is_own, is_permanent, own_exit_code
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sink.beginning import PROGRAM, begin
@@ -134,8 +134,8 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
 
 def _code_of(error: Exception) -> int:
     """The exit code, which says whether a new process may succeed."""
-    if is_in_use(error) or is_unreachable(error):
-        return TRANSIENT
+    if (code := own_exit_code(error)) is not None:
+        return code
     if isinstance(error, SpannerCdcError):
         return error.exit_code
     is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_own(error)

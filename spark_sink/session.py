@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from connector import log
@@ -23,6 +24,7 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     os.environ["PYTHONPATH"] = os.pathsep.join([code, *filter(None, [os.environ.get("PYTHONPATH")])])
     log.pass_on()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised, too
+    quiet_pyspark()
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_py4js)
     as_json, _ = log.style()
@@ -45,6 +47,16 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     for name, value in {**defaults, **config.config}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+_WITH_VALUES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's loggers of the errors that it raises: they write the texts, and so a row's values, on stderr themselves."""
+
+
+def quiet_pyspark() -> None:
+    """Has PySpark log none of the errors that it raises."""
+    for name in _WITH_VALUES:
+        PySparkLogger.getLogger(name).disabled = True  # a logger of another class would raise an error
 
 
 def _is_not_py4js(record: logging.LogRecord) -> bool:

@@ -191,3 +191,27 @@ def test_an_error_about_a_value_is_said_without_the_value() -> None:
         StreamingQueryException(PROXY.replace("Cannot parse path: /lake/Entries", text)),
     ):
         assert clear_line(error) == "a value cannot be written: CAST_INVALID_INPUT"
+        assert is_permanent(error)
+    in_brackets = text.replace("'secret'", "'[SECRET]'")
+    assert clear_line(PySparkException(in_brackets)) == "a value cannot be written: CAST_INVALID_INPUT"
+
+
+@pytest.mark.parametrize("kind", ["java.lang.NumberFormatException", "java.time.format.DateTimeParseException"])
+def test_of_what_java_cannot_read_the_kind_alone_is_said(kind: str) -> None:
+    text = f'{kind}: For input string: "secret"'
+    for error in (PySparkException(text), PySparkException(f"{CALLED}{text}\n\tat java.base/java.lang.Long.parseLong")):
+        assert clear_line(error) == f"a value of a row or an option is invalid: {kind.rpartition('.')[2]}"
+        assert is_permanent(error)
+    for quoted in ('For input string: "secret"', "Invalid UUID string: secret"):
+        refused = StreamingQueryException(PROXY.replace("Cannot parse path: /lake/Entries", quoted))
+        assert clear_line(refused) == "a value of a row or an option is invalid: StreamingQueryException"
+
+
+def test_a_size_in_sparks_configuration_that_is_none_is_said_in_its_own_words() -> None:
+    text = "java.lang.NumberFormatException: Size must be specified as bytes (b). Failed to parse byte string: 2x"
+    assert clear_line(PySparkException(f"{CALLED}{text}")) == text
+
+
+def test_a_permanent_error_of_a_sink_is_permanent_also_where_spark_has_wrapped_it() -> None:
+    line = "spark_sink.errors.PermanentError: a value of table Singers cannot be written"
+    assert _code_of(PySparkException(WORKER.replace("KeyError: 'a value of a row'", line))) == FAILED_PERMANENTLY

@@ -1,10 +1,14 @@
 """The log of a sink's process, of its tasks and of Spark: JSON throughout, and never a row's value."""
 
 import logging
+from io import StringIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import orjson
 import pytest
+from pyspark.errors import PySparkException, QueryContext, QueryContextType
+from pyspark.logger import PySparkLogger
 
 from connector.core.records import ColumnType
 from spark_sink import session
@@ -62,3 +66,21 @@ def test_what_py4j_logs_under_no_name_is_not_logged_again() -> None:
     assert not session._is_not_py4js(record("root", "/lib/py4j/java_gateway.py"))
     assert session._is_not_py4js(record("root", "/lib/other.py"))
     assert session._is_not_py4js(record("spark_sink.run", "/lib/py4j/java_gateway.py"))
+
+
+def test_what_pyspark_logs_of_a_failed_cast_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Mock(QueryContext)
+    context.contextType.return_value = QueryContextType.DataFrame
+    context.callSite.return_value = "file.py:1"
+    error = PySparkException(f"[CAST_INVALID_INPUT] The value '{MARKER}' cannot be cast", contexts=[context])
+    monkeypatch.setattr(error, "getMessage", lambda: f"the value '{MARKER}'")
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
+    monkeypatch.setattr(logger, "disabled", False)
+    written = StringIO()
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(written)])
+    error._log_exception()
+    assert MARKER in written.getvalue()
+    written.truncate(0)
+    session.quiet_pyspark()
+    error._log_exception()
+    assert not written.getvalue()
