@@ -117,7 +117,7 @@ def test_case_15_a_record_that_cannot_be_read_is_not_shown_in_the_daemons_log(
 ) -> None:
     with served(with_a_wrong_row(*WRONG[0], monkeypatch)) as server:
         done = run("read", written(tmp_path / "c.yaml", settings(server, tmp_path / "spool")), "--verbose")
-    assert done.code == 1
+    assert done.code == 4
     assert "is_last_record_in_transaction_in_partition is a string, not a BOOL" in done.err
     assert "decoder.py" in done.err, "--verbose shows where"
     assert_silent(done)
@@ -131,7 +131,7 @@ def test_case_15_a_value_that_is_not_of_its_type_is_not_shown_in_a_traceback(tmp
         names = ("project", "instance", "database", "change_stream", "emulator_host", "start", "end")
         options = [part for name in names for part in (f"--{name.replace('_', '-')}", str(config[name]))]
         done = run("tail", *options, "--verbose")
-    assert done.code == 1
+    assert done.code == 4
     assert "a value of an integer type is not an integer" in done.err
     assert "events.py" in done.err, "--verbose shows where"
     assert_silent(done)
