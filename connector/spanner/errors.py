@@ -218,13 +218,16 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
             hint = "Look at the project's quotas and the instance's load: raise them, or add nodes."
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             text, hint = f"Spanner at {host} is too slow", SLOW_HINT
-        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
-            text, hint = f"Spanner at {host} does not accept the credentials", access.needs
+        case grpc.StatusCode.UNAUTHENTICATED:
+            text, hint = f"Spanner at {host} does not accept the credentials", f"{_CREDENTIALS_HINT}."
+        case grpc.StatusCode.PERMISSION_DENIED:
+            text, hint = f"Spanner at {host} denies permission", access.needs
         case _:
             text = f"calls to Spanner at {host} break"
     return Cause(text, code.name, found.message, hint)
 
 
+_CREDENTIALS_HINT = "Check that the credentials are valid and not revoked, and that this machine's clock is right"
 SLOW_HINT = "Look at the instance's load and latencies, and at the network."
 """What to do about a server that is slow."""
 
@@ -238,8 +241,7 @@ def unauthenticated(found: CallError, what: str) -> StreamError:
     """The error for credentials that Spanner refuses."""
     return StreamError(
         f"Spanner does not accept the credentials for {what} ({found})",
-        hint="Check that the credentials are valid and not revoked, and that this machine's clock is right; then start"
-        " it again: nothing is lost.",
+        hint=f"{_CREDENTIALS_HINT}; then start it again: nothing is lost.",
     )
 
 

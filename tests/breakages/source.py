@@ -134,7 +134,7 @@ BREAKAGES = (
         "Every call ends with UNAUTHENTICATED.",
         "UNAUTHENTICATED",
         partial(reading, breaks=refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHENTICATED)),
-        code=1,
+        named=frozenset({"spanner_failing"}),
     ),
     Breakage(
         "The quota is used up",
