@@ -90,6 +90,35 @@ def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants:
     return rows.select(*values, *(F.col(name) for name in METADATA))
 
 
+def columns_not_castable(df: DataFrame, table: str, columns: Mapping[str, str]) -> list[str]:
+    """The columns of a table with a value that :func:`typed_as` cannot cast; it reads the rows once.
+
+    Args:
+        df: rows of the source.
+        table: the table's name.
+        columns: its columns by name, with Spanner's type.
+    """
+    types = {name: parsed(type_json) for name, type_json in columns.items()}
+    texts = StructType([StructField(name, _text_of(of_type)) for name, of_type in types.items()])
+    rows = df.where(F.col("object") == F.lit(table)).select(F.from_json(F.col("payload"), texts, _PARSING).alias("row"))
+    (found,) = rows.agg(
+        *(F.bool_or(_is_not_castable(F.col("row").getField(name), of_type)) for name, of_type in types.items())
+    ).collect()
+    return [name for name, fails in zip(types, found, strict=True) if fails]
+
+
+def _is_not_castable(value: Column, column_type: SpannerType) -> Column:
+    name = SPARK_TYPES[column_type.kind]
+
+    def fails(one: Column) -> Column:
+        if name == STRING:
+            return F.lit(False)
+        cast = F.try_to_binary(one, F.lit("base64")) if name == BINARY else one.try_cast(name)
+        return one.isNotNull() & cast.isNull()
+
+    return F.exists(value, fails) if column_type.is_array else fails(value)
+
+
 def spool_of(df: DataFrame) -> str:
     """The path of the spool that rows come from.
 

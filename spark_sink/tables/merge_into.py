@@ -41,6 +41,7 @@ from spark_sink.tables.lake_table import (
     table_name,
     taken_names,
 )
+from spark_sink.tables.refused_values import naming
 from spark_sink.tables.reserved_names import kept_names
 from spark_sink.tables.row_merger import merged, newest, with_times
 from spark_sink.tables.table_keys import check_nanoseconds, of_newest_key
@@ -125,7 +126,7 @@ def merge_into(
 
     Raises:
         ConfigurationError: an argument is invalid, the spool is not known, or tables or columns collide.
-        SinkError: a column has another type in the destination, or a table another key.
+        SinkError: a column has another type in the destination, a table another key, or a value cannot be written.
         SpoolError: the spool cannot be read, or is another copy than the one that the tables were written from.
     """
     try:
@@ -231,8 +232,12 @@ class TablesWriter:
                 self._merge(store, table, changes, merging, whole=whole)
             store.committed(table.name, last)
 
+        def named(row: Row) -> None:
+            with naming(tables[row["object"]], events):
+                one(row)
+
         with store.committing(last), ThreadPoolExecutor(_AT_A_TIME) as threads:
-            list(threads.map(one, due))
+            list(threads.map(named, due))
 
     def _applied(self, store: TableStore, table: LakeTable) -> int:
         """The last epoch that a table has.

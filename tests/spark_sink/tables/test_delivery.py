@@ -2,20 +2,25 @@
 
 from pathlib import Path
 
+import orjson
 import pyarrow.dataset as ds
 import pytest
 import yaml
 
 from connector.config.loading import load
 from connector.config.sections import SparkConfig
+from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
-from connector.errors import ConfigurationError
+from connector.errors import FAILED_PERMANENTLY, ConfigurationError
 from spark_sink.tables import libraries
 from spark_sink.tables.config import TablesConfig
 from tests.spark_sink.processes import eventually, program
-from tests.spark_sink.spools import SpoolMaker
+from tests.spark_sink.spools import KEY, SpoolMaker
+from tests.spark_sink.tables.changes import change
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
+VALUE = "private-4711"
+AGE = ColumnType("Age", '{"code":"INT64"}', False, 2)
 
 
 def configured(folder: Path, **sink: object) -> Path:
@@ -108,3 +113,25 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
     )
     assert not libraries.missing_library(sink, {"spark.jars.packages": "io.delta:delta-spark_9.9_2.13:5.0.0"})
     assert not libraries.missing_library(TablesConfig.model_validate({"format": "parquet", "path": "/lake"}), {})
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_the_error_is_permanent(
+    spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spool.seal(change(1, [1], (KEY, AGE), Age=VALUE))
+    config = str(configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake")))
+    arguments = ("-m", "spark_sink", config, "--verbose", "--log-format", "json")
+    with program(tmp_path / "log", *arguments) as sink:
+        eventually(sink.has_ended, "it has failed", starts=3)
+        code, said = sink.code(), sink.said()
+    lines = [orjson.loads(line) for line in said.splitlines()]
+    assert VALUE not in said + capfd.readouterr().out
+    assert "4711" not in said, "nor a part of it"
+    beside = [path for path in tmp_path.rglob("*") if path.is_file() and "segments" not in path.parts]
+    assert not [path for path in beside if VALUE.encode() in path.read_bytes()]
+    failed = next(line for line in lines if line.get("action") == "sink_failed")
+    assert "CAST_INVALID_INPUT" in failed["message"], failed
+    assert "a value of table Singers, column Age, cannot be written" in failed["message"], failed
+    assert code == FAILED_PERMANENTLY, failed
