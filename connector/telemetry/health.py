@@ -6,9 +6,13 @@ from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress,
 from connector.core.health.retries import DAEMON, Retry
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
+from connector.core.timestamps import SECOND
 from connector.storage.failing import FAILING
 from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.metrics import ReaderMetrics
+
+_ABANDONED = 180 * SECOND
+"""A bucket that has not been asked for so long after it failed is not retried any more: pauses are shorter."""
 
 
 def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
@@ -48,7 +52,8 @@ def retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
 
 def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
     """What this process retries, and has failed for long."""
-    return [*metrics.failing.lasting(now), *FAILING.lasting(now)]
+    storage = [retry for retry in FAILING.lasting(now) if now - retry.last < _ABANDONED]
+    return [*metrics.failing.lasting(now), *storage]
 
 
 def _holder(metrics: ReaderMetrics) -> Holder | None:

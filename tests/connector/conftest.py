@@ -1,10 +1,19 @@
 """Where spools of tests lie: both kinds of storage."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from connector.spool.reading import Spool
+from connector.storage.failing import FAILING
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails() -> Iterator[None]:
+    """Forgets which buckets failed in a test: what fails is known for the whole process."""
+    yield
+    FAILING._failing.clear()
 
 
 @pytest.fixture(params=["local", "gs"])

@@ -19,7 +19,9 @@ from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SourceName
+from connector.storage.failing import FAILING
 from connector.telemetry import server
+from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics, TableCount
 
 SOURCE = SourceName(project="p", instance="ii", database="d", change_stream="s").model_dump()
@@ -242,3 +244,11 @@ def test_alarms_and_errors_are_in_the_status_and_in_the_metrics_and_absent_witho
         ]
 
     run(test())
+
+
+def test_a_bucket_that_is_not_asked_any_more_is_no_alarm_for_ever() -> None:
+    now = time.time_ns()
+    for at in (now - 60 * SECOND, now - 20 * SECOND):
+        FAILING.failed("storage", Cause("Cloud Storage does not answer"), at, subject="gs://gone")
+    assert [retry.subject for retry in own_retries(ReaderMetrics(), now)] == ["gs://gone"]
+    assert own_retries(ReaderMetrics(), now + 3600 * SECOND) == []
