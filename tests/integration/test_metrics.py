@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.core.health.retries import Cause
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.reading import Spool
@@ -25,6 +26,9 @@ ELSEWHERE: dict[str, Callable[[ReaderMetrics], None]] = {
     "spanner_cdc_waiting_partitions": lambda m: setattr(m, "waiting_partitions", 3),
     "spanner_cdc_held_bytes": lambda m: setattr(m, "held_bytes", 3),
     "spanner_cdc_stopped_tables": lambda m: m.stopped_tables.update(Singers="why"),
+    "spanner_cdc_failing_seconds": lambda m: m.failing.failed(
+        "spanner", Cause("it fails"), time.time_ns() - 60 * SECOND
+    ),
     "spanner_cdc_alarms": lambda m: m.stopped_tables.update(Singers="why"),
     "spanner_cdc_shares": lambda m: setattr(m, "shares", 3),
     "spanner_cdc_window_span_seconds": lambda m: setattr(m, "window_span", 3 * SECOND),
