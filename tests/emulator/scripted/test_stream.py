@@ -239,8 +239,8 @@ def test_a_query_may_start_at_a_partitions_start_and_at_its_end() -> None:
 
 
 def test_an_expired_start_and_an_expired_partition_are_out_of_range() -> None:
-    day = 86_400.0
-    served = engine(scenario(), now=day + 21)
+    retention = 7 * 86_400.0
+    served = engine(scenario(), now=retention + 21)
     code, message = refusal(run(ask(served, "left", start=20)))
     assert code is OUT_OF_RANGE
     assert "too far in the past" in message
