@@ -138,17 +138,20 @@ def test_case_15_a_value_that_is_not_of_its_type_is_not_shown_in_a_traceback(tmp
 
 
 # Debezium 1869
-@pytest.mark.parametrize("denied", [False, True])
+@pytest.mark.parametrize(
+    ("status", "times", "code"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, 0, 0),
+        (grpc.StatusCode.UNAUTHENTICATED, 2, 0),
+        (grpc.StatusCode.PERMISSION_DENIED, 99, 1),
+    ],
+    ids=["accepted", "refused-twice", "denied"],
+)
 def test_case_15_no_credential_is_in_the_daemons_log(
-    denied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    status: grpc.StatusCode, times: int, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls = calls_to(monkeypatch)
-    fault = CallFault(
-        grpc.StatusCode.UNAUTHENTICATED,
-        "Request had invalid authentication credentials.",
-        matches=lambda call: denied and call.reads_partition,
-        times=99,
-    )
+    fault = CallFault(status, "Request had no access.", matches=lambda call: call.reads_partition, times=times)
     with (
         served(split(), faults=FaultPlan(3, kinds=[FaultKind.UNAVAILABLE])) as server,
         proxied(server.host, fault) as proxy,
@@ -158,8 +161,9 @@ def test_case_15_no_credential_is_in_the_daemons_log(
             monkeypatch.setenv(name, value)
         node = settings(server, tmp_path / "spool", endpoint=endpoint, emulator_host=None)
         done = run("read", written(tmp_path / "config.yaml", node), "--verbose")
-    assert done.code == (1 if denied else 0), done.err
-    assert ("permission denied" in done.err) is denied
+    assert done.code == code, done.err
+    assert ("permission denied" in done.err) is (code == 1)
+    assert (f"{status.name}: Request had no access." in done.err) is (times > 0)
     assert {call.headers["authorization"] for call in calls} == {f"Bearer {ACCESS_TOKEN}"}
     assert {call.headers["x-goog-user-project"] for call in calls} == {"quota"}
     key = (tmp_path / "key.pem").read_text().splitlines()[1:-1]
