@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import click
 import yaml
 
 from connector.core.timestamps import SECOND, format_rfc3339, parse
+from connector.proxies import OPENER
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, ScriptedServer
@@ -207,7 +207,7 @@ def status_page(log: Path) -> dict[str, object]:
     if found is None:
         return {}
     try:
-        with urllib.request.urlopen(f"http://{found[1]}/api/status", timeout=5) as answer:
+        with OPENER.open(f"http://{found[1]}/api/status", timeout=5) as answer:
             node = json.load(answer)
             return {**node["figures"], **node["watermark"], "partition_churn": node["partitions"]["churn"]}
     except (OSError, ValueError):

@@ -5,12 +5,13 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+
+from connector.proxies import OPENER
 
 _PATIENCE = 60.0
 _POLL = 0.1
@@ -48,7 +49,7 @@ class Daemon:
         if not url:
             return {}
         try:
-            with urllib.request.urlopen(f"{url}/api/status", timeout=5) as answer:
+            with OPENER.open(f"{url}/api/status", timeout=5) as answer:
                 node = json.load(answer)
             return {**node["figures"], **node["watermark"], "partition_churn": node["partitions"]["churn"]}
         except (OSError, ValueError):

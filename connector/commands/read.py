@@ -148,7 +148,7 @@ async def read(
                 return
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
                 on_open(stream)
-                metrics.endpoint = stream.client.host
+                metrics.endpoint, metrics.proxy = stream.client.host, stream.client.proxy
                 start = await _start(spool, stream, config.source)
                 await _with_backfill(start, stream, config, on_backfill)
                 stream.warn_of_tables()

@@ -77,11 +77,12 @@ class FailingQueries:
             case grpc.RpcError():
                 found = classify(error)
                 message = found.message.replace(token, name) if token else found.message
-                return retried(replace(found, message=message), host)
+                return retried(replace(found, message=message, proxy=self._metrics.proxy), host)
             case SilentStreamError() | QueryRestartedError():
                 return Cause(f"Spanner at {host} is silent", _code(error), text, SLOW_HINT)
             case UnreachableError():
-                return Cause(f"Spanner at {host} does not say its time", "", text, no_answer_hint(READER.section))
+                hint = no_answer_hint(READER.section, self._metrics.proxy)
+                return Cause(f"Spanner at {host} does not say its time", "", text, hint)
         return Cause(f"queries of Spanner at {host} end too early", "", text, SLOW_HINT)
 
 

@@ -7,7 +7,7 @@ credentials and user agent are those of all other calls, and it exports no metri
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 import grpc
@@ -115,7 +115,7 @@ class Snapshot:
         """
         client = BlockingClient(source, emulator_host)
         try:
-            session = _retried(f"database {client.database}", client.session)
+            session = _retried(f"database {client.database}", client.session, proxy=client.proxy)
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))
             identity = session.rpartition("/sessions/")[2]
             batch = BatchSnapshot(_Database(source, client), read_timestamp=at, session_id=identity)
@@ -165,7 +165,7 @@ class Snapshot:
         return self._retried(f"table {table}", described)
 
     def _retried(self, what: str, call: Callable[[], _Answer]) -> _Answer:
-        return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call)
+        return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, proxy=self._client.proxy)
 
 
 class _Database(Database):
@@ -190,7 +190,7 @@ class _Database(Database):
         return self._on_channel
 
 
-def _retried(what: str, call: Callable[[], _Answer]) -> _Answer:
+def _retried(what: str, call: Callable[[], _Answer], *, proxy: str) -> _Answer:
     """The result of a call; transient errors are retried for a while."""
     deadline, pause = time.monotonic() + PATIENCE, 0.1
     while True:
@@ -201,7 +201,7 @@ def _retried(what: str, call: Callable[[], _Answer]) -> _Answer:
         except (GoogleAPICallError, RetryError) as error:
             found, cause = _classified(error), error
         if found.action is Action.STOP or time.monotonic() + pause > deadline:
-            raise snapshot_error(found, what=what) from cause
+            raise snapshot_error(replace(found, proxy=proxy), what=what) from cause
         time.sleep(pause)
         pause = min(pause * 2, 2.0)
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 import orjson
@@ -159,7 +159,7 @@ class _Reading:
                 yield from self._received()
                 break
             except grpc.RpcError as error:
-                found = classify(error)
+                found = replace(classify(error), proxy=self.client.proxy)
                 if since is None or self.request.resume_token != token:
                     pause, since = 0.1, self.clock()
                 self._check(found, waited=self.clock() - since)

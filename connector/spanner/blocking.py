@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, Self
 
+from connector.proxies import grpc_proxy
 from connector.spanner.client import (
     CREATE_SESSION,
     DATA,
@@ -52,6 +53,11 @@ class DatabaseAddress(Protocol):
 class BlockingClient:
     """A database's connection for one thread at a time.
 
+    Attributes:
+        database: its resource name.
+        host: the address.
+        proxy: the environment variable with the proxy that calls go through; empty if there is none.
+
     Args:
         source: the database, its endpoint and its database role.
         emulator_host: the environment's, or None; that of ``source`` takes precedence.
@@ -67,6 +73,7 @@ class BlockingClient:
         emulator = source.emulator_host or emulator_host
         credentials = None if emulator else credentials_of_application(scopes)
         self.host = emulator or source.endpoint or ENDPOINT
+        self.proxy = "" if emulator else grpc_proxy(self.host)
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
         self._session: str | None = None
 

@@ -9,7 +9,7 @@ import asyncio
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from urllib.parse import quote
 
@@ -25,6 +25,8 @@ from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
+from connector.proxies import grpc_proxy
+from connector.spanner.emulators import PATIENCE, checked_address, options
 from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
 from connector.spanner.transport import Transport
 
@@ -81,6 +83,8 @@ class SpannerClient:
     access: Access = READER
     _transport: Transport | None = None
     _session: str | None = None
+    _is_found: bool = False
+    """Whether the emulator's address was seen to accept a connection."""
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
@@ -97,6 +101,8 @@ class SpannerClient:
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:
         """Finds the credentials and opens channels; closes every channel at the end."""
+        if self.emulator_host:
+            checked_address(self.emulator_host, self.access.section)
         credentials = None if self.emulator_host else await asyncio.to_thread(credentials_of_application)
         self._transport = Transport(self.host, credentials, user_agent=USER_AGENT)
         try:
@@ -109,6 +115,11 @@ class SpannerClient:
         """The address of Spanner, or of the emulator."""
         return self.emulator_host or self.endpoint or ENDPOINT
 
+    @property
+    def proxy(self) -> str:
+        """The environment variable with the proxy that calls go through; empty if there is none."""
+        return "" if self.emulator_host else grpc_proxy(self.host)
+
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
 
@@ -117,6 +128,8 @@ class SpannerClient:
         Raises:
             SpannerCdcError: one clear line; transient errors have been retried for a while.
         """
+        if self.emulator_host and not self._is_found:
+            await self._find_emulator(self.emulator_host)
         deadline = asyncio.get_running_loop().time() + SETUP_TIMEOUT
         pause = 0.1
         while True:
@@ -133,16 +146,25 @@ class SpannerClient:
             except TimeoutError as error:
                 raise UnreachableError(
                     f"Spanner did not answer for {self.database} within {SETUP_TIMEOUT:.0f} s",
-                    hint=no_answer_hint(self.access.section),
+                    hint=no_answer_hint(self.access.section, self.proxy),
                 ) from error
             except grpc.RpcError as error:
-                found = classify(error)
+                found = replace(classify(error), proxy=self.proxy)
                 now = asyncio.get_running_loop().time()
                 is_first = found.action is Action.WAIT and self._session is None  # nothing was accepted yet
                 if found.action is Action.STOP or is_first or now + pause > deadline:
                     raise setup_error(found, self.database, self.access) from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
+
+    async def _find_emulator(self, host: str) -> None:
+        assert self._transport is not None
+        if why := await self._transport.accepts(PATIENCE):
+            raise UnreachableError(
+                f"no Spanner emulator answers at {host}: {why}",
+                hint=f"Start it, or correct {options(self.access.section)}.",
+            )
+        self._is_found = True
 
     async def stream(
         self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False, at: int | None = None

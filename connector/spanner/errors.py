@@ -27,6 +27,7 @@ from connector.errors import (
     UnreachableError,
     VersionRetentionError,
 )
+from connector.proxies import hint as proxy_hint
 
 
 class Action(Enum):
@@ -48,6 +49,8 @@ class CallError:
     action: Action
     resource: str = ""
     """The type of the resource that is not found, where the server names it."""
+    proxy: str = ""
+    """The environment variable with the proxy that the call went through."""
 
     def __str__(self) -> str:
         return f"{self.code.name}: {' '.join(self.message.split())}"
@@ -169,9 +172,14 @@ READER = Access(
 )
 
 
-def no_answer_hint(section: str) -> str:
-    """What to do about a database that does not answer, whose address is in a section of the configuration."""
-    return f"Check the network, {section}.endpoint, or the emulator's address."
+def no_answer_hint(section: str, proxy: str = "") -> str:
+    """What to do about a database that does not answer.
+
+    Args:
+        section: of the configuration that has its address.
+        proxy: the environment variable with the proxy that calls go through.
+    """
+    return proxy_hint(proxy) or f"Check the network, {section}.endpoint, or the emulator's address."
 
 
 def setup_error(found: CallError, database: str, access: Access = READER) -> SpannerCdcError:
@@ -183,7 +191,7 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
         has_token = "metadata from plugin failed" not in found.message
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
-            hint=no_answer_hint(access.section)
+            hint=no_answer_hint(access.section, found.proxy)
             if has_token
             else "Google gave no access token: check the network; if the credentials have expired or were revoked, run"
             " `gcloud auth application-default login`.",
@@ -206,7 +214,7 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
 def retried(found: CallError, host: str, access: Access = READER) -> Cause:
     """Why calls to the Spanner at ``host`` are retried, for people."""
     code = found.code
-    hint = no_answer_hint(access.section)
+    hint = no_answer_hint(access.section, found.proxy)
     match code:
         case grpc.StatusCode.UNAVAILABLE if "metadata from plugin failed" in found.message:
             text = "Google gives no access token for Spanner"
@@ -317,7 +325,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
     if found.action is not Action.STOP:
         return UnreachableError(
             f"Spanner does not return the rows of {what} ({found})",
-            hint=no_answer_hint(READER.section),
+            hint=no_answer_hint(READER.section, found.proxy),
         )
     if found.code is grpc.StatusCode.PERMISSION_DENIED:
         return StreamError(

@@ -5,6 +5,7 @@ with a backlog is read by a :class:`connector.spanner.pump.Pump`, as long as the
 messages does not see the difference.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +16,7 @@ import grpc
 import grpc.aio
 import grpc.experimental
 
+from connector.proxies import DIRECT_CHANNEL
 from connector.spanner.pump import Awaited, Pump
 
 STREAMS_PER_CHANNEL = 50
@@ -81,7 +83,7 @@ class Transport:
 
     Args:
         host: ``host:port``.
-        credentials: None for a connection without encryption.
+        credentials: None for an emulator: a connection without encryption, which uses no proxy.
         user_agent: the client's name in its calls.
     """
 
@@ -94,6 +96,18 @@ class Transport:
         self._pumps: set[Pump] = set()
         self._calls: set[Awaited] = set()
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
+
+    async def accepts(self, within: float) -> str:
+        """Why the host accepts no connection for so many seconds; empty if it accepts one."""
+        with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
+            try:
+                async with asyncio.timeout(within):
+                    await channel.channel_ready()
+            except TimeoutError:
+                if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    return "something accepts connections there and does not speak gRPC"
+                return "nothing that speaks gRPC listens there"
+        return ""
 
     async def unary(self, method: str, request: bytes, metadata: tuple[tuple[str, str], ...], within: float) -> bytes:
         """Calls a method that returns one message.
@@ -152,7 +166,7 @@ class Transport:
     def _open_awaited(self) -> grpc.aio.Channel:
         options = (*_OPTIONS, *_AWAITED, ("grpc.primary_user_agent", self._user_agent))
         if self._credentials is None:
-            return grpc.aio.insecure_channel(self._host, options=options)
+            return grpc.aio.insecure_channel(self._host, options=(*options, *DIRECT_CHANNEL))
         return grpc.aio.secure_channel(self._host, self._credentials, options=options)
 
     def _open_pumped(self) -> grpc.Channel:
@@ -163,7 +177,7 @@ def blocking_channel(host: str, credentials: grpc.ChannelCredentials | None, *, 
     """A channel whose streams are iterated by threads; arguments as of :class:`Transport`."""
     options = (*_OPTIONS, *_PUMPED, ("grpc.primary_user_agent", user_agent))
     if credentials is None:
-        return grpc.insecure_channel(host, options=options)
+        return grpc.insecure_channel(host, options=(*options, *DIRECT_CHANNEL))
     return grpc.secure_channel(host, credentials, options=options)
 
 

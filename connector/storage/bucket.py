@@ -34,6 +34,8 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from connector.core.health.retries import STORAGE, Cause
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
+from connector.proxies import direct_session, https_proxy, is_of_proxy
+from connector.proxies import hint as proxy_hint
 from connector.storage.failing import FAILING
 from connector.storage.locations import bucket_and_prefix
 from connector.storage.refusals import Refusal, refusal
@@ -46,6 +48,8 @@ EMULATOR = "STORAGE_EMULATOR_HOST"
 
 REQUIRED = ("storage.objects.create", "storage.objects.delete", "storage.objects.get", "storage.objects.list")
 """The permissions that a spool or a sink needs; ``roles/storage.objectUser`` has them."""
+
+_HOST = "storage.googleapis.com"
 
 _TIMEOUT = (10.0, 30.0)
 """Seconds to connect, and to wait for the next bytes."""
@@ -278,7 +282,7 @@ class Bucket:
         return f"{self.url}/{path}" if path else self.url
 
     def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
-        why, hint = _refused(error) or _why(error, self._name, self._option)
+        why, hint = _refused(error) or _intercepted(error) or _why(error, self._name, self._option)
         return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
 
 
@@ -286,8 +290,8 @@ def _noted(url: str) -> Callable[[Exception], None]:
     """Notes that a call has failed with a transient error, and is retried."""
 
     def note(error: Exception) -> None:
-        why, _ = _why(error, url, "")
-        FAILING.failed(STORAGE, Cause(f"{why}, for {url}", "", "", _HINT), time.time_ns(), subject=url)
+        why, hint = _intercepted(error) or (_why(error, url, "")[0], _HINT)
+        FAILING.failed(STORAGE, Cause(f"{why}, for {url}", "", "", hint), time.time_ns(), subject=url)
 
     return note
 
@@ -326,6 +330,12 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
             return "Cloud Storage cannot be reached", "Check the network and run it again: nothing is lost."
 
 
+def _intercepted(error: BaseException) -> tuple[str, str] | None:
+    """A proxy between this machine and Cloud Storage that refuses, or does not answer."""
+    proxy = https_proxy(_HOST) if is_of_proxy(error) else ""
+    return ("Cloud Storage cannot be reached", f"{proxy_hint(proxy)} Nothing is lost.") if proxy else None
+
+
 def _refused(error: BaseException) -> Refusal | None:
     """A refusal that no role cures, also of an upload, whose error has only the response."""
     if isinstance(error, exceptions.GoogleAPICallError) and error.code in _REFUSED:
@@ -349,7 +359,9 @@ def _client(endpoint: str | None, process: int) -> storage.Client:
     else:
         address = endpoint if "://" in endpoint else f"http://{endpoint}"
         options = {"api_endpoint": address.rstrip("/")}
-        client = storage.Client(project=None, credentials=AnonymousCredentials(), client_options=options)
+        client = storage.Client(
+            project=None, credentials=AnonymousCredentials(), client_options=options, _http=direct_session()
+        )
     # For traces it would request the bucket's metadata, which needs another permission, and again after each 404.
     client._bucket_metadata_cache = None  # noqa: SLF001
     return client

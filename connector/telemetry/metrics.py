@@ -47,9 +47,9 @@ class ReaderMetrics:
     was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal.
     ``graph`` returns the partitions as they are now; it may be called from any
     thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
-    it has kept for people. ``failing`` knows what is being retried, and ``endpoint`` is
-    Spanner's. ``max_bytes`` is the spool's limit, and ``start``
-    the timestamp after which reading began; 0 until they are known.
+    it has kept for people. ``failing`` knows what is being retried, ``endpoint`` is
+    Spanner's, and ``proxy`` the environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and
+    ``start`` the timestamp after which reading began; 0 until they are known.
     """
 
     watermark: int = 0
@@ -101,6 +101,7 @@ class ReaderMetrics:
     alarms: AlarmLog = field(default_factory=AlarmLog)
     failing: RetryLog = field(default_factory=RetryLog)
     endpoint: str = ""
+    proxy: str = ""
     max_bytes: int = 0
     start: int = 0
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import click
+from google.api_core.exceptions import GoogleAPIError
 
 from emulator.demo.run import progress, run, run_series
 from emulator.demo.service import DemoError
@@ -54,6 +55,9 @@ def main(output: Path, mods: int, churn: int, dialect: Dialect, times: int, *, s
         good = run_in(output).good if times == 1 else run_series(output, times, run_in)
     except (DemoError, EmulatorNotFoundError, EmulatorFailedError) as error:
         progress(f"demo: {error}")
+        sys.exit(1)
+    except GoogleAPIError as error:
+        progress(f"demo: the emulator refuses a call: {' '.join(str(error).split())}")
         sys.exit(1)
     progress(f"took {time.monotonic() - started:.0f} s")
     sys.exit(0 if good else 1)

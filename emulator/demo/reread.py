@@ -13,6 +13,7 @@ import grpc
 from google.cloud.spanner_v1 import types
 
 from connector.core.timestamps import format_rfc3339
+from connector.proxies import DIRECT_CHANNEL
 from emulator.demo.plain_stream import PlainMod, PlainRecords, PlainStreamError, plain_records
 from emulator.workload.tables import Dialect
 
@@ -57,7 +58,7 @@ def rereader(host: str, database: str, change_stream: str, dialect: Dialect, *, 
     def reread(start: int, end: int) -> list[PlainMod]:
         deadline = time.monotonic() + seconds
         try:
-            with grpc.insecure_channel(host, options=[("grpc.enable_http_proxy", 0)]) as channel:
+            with grpc.insecure_channel(host, options=DIRECT_CHANNEL) as channel:
                 return list(_Reading(channel, database, change_stream, dialect, deadline).mods(start, end))
         except grpc.RpcError as error:
             raise RereadError(f"the re-read failed: {error.code().name}: {error.details()}") from error

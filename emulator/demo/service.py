@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
 
+from connector.proxies import OPENER
 from connector.spool.reading import Spool
 from emulator.demo.source import Address
 
@@ -40,7 +40,7 @@ class Service:
     def partition_churn(self) -> dict[str, int]:
         """How many splits, merges and moves of partitions the reader has crossed; empty while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/api/status", timeout=2) as answer:
+            with OPENER.open(f"http://127.0.0.1:{self._status_port}/api/status", timeout=2) as answer:
                 churn = json.load(answer)["partitions"]["churn"]
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return {}

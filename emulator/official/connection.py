@@ -10,25 +10,13 @@ import time
 from collections.abc import Callable
 
 import grpc
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_admin_instance_v1 import ListInstanceConfigsRequest
 
+from connector.proxies import DIRECT_CHANNEL
+from connector.spanner.emulators import EmulatorClient
+
 _LIST_CONFIGS = "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceConfigs"
-
-
-class _EmulatorClient(spanner.Client):
-    """A client of one emulator, whatever SPANNER_EMULATOR_HOST says."""
-
-    def __init__(self, host: str, project: str) -> None:
-        super().__init__(
-            project=project,
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": host},
-            disable_builtin_metrics=True,
-        )
-        self._emulator_host = host
-        self._host = host
 
 
 def connect(host: str, project: str) -> spanner.Client:
@@ -36,7 +24,7 @@ def connect(host: str, project: str) -> spanner.Client:
 
     It connects at the first use, which is when an emulator that does not answer raises an error.
     """
-    return _EmulatorClient(host, project)
+    return EmulatorClient(host, project)
 
 
 def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambda: True) -> bool:
@@ -47,7 +35,7 @@ def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambd
     deadline = time.monotonic() + seconds
     request = ListInstanceConfigsRequest.serialize(ListInstanceConfigsRequest(parent="projects/readiness"))
     # A call that waits, and not grpc's future of a ready channel: the thread of that may outlive the channel.
-    options = [("grpc.enable_http_proxy", 0), ("grpc.initial_reconnect_backoff_ms", 100)]
+    options = [*DIRECT_CHANNEL, ("grpc.initial_reconnect_backoff_ms", 100)]
     options += [("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 250)]
     with grpc.insecure_channel(host, options=options) as channel:
         call = channel.unary_unary(_LIST_CONFIGS)

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from connector.errors import ConfigurationError
+from connector.spanner.emulators import PATIENCE, checked_address
 from emulator.errors import EmulatorFailedError, EmulatorNotFoundError
 from emulator.official.binary import Emulator, find_binary, start_binary
 from emulator.official.connection import answers
@@ -21,7 +23,7 @@ def find_or_start(
     *,
     churn_seconds: int | None = None,
     database_limit: int | None = None,
-    environment_seconds: float = 10.0,
+    environment_seconds: float = PATIENCE,
 ) -> Iterator[Emulator]:
     """Find or start an emulator, which runs while the context is open.
 
@@ -33,6 +35,10 @@ def find_or_start(
     """
     host = os.environ.get(HOST_VARIABLE)
     if host:
+        try:
+            checked_address(host, "source")
+        except ConfigurationError as error:
+            raise EmulatorNotFoundError(f"{HOST_VARIABLE} is {host!r}, which is not HOST:PORT") from error
         if not answers(host, seconds=environment_seconds):
             raise EmulatorNotFoundError(
                 f"{HOST_VARIABLE} is {host} and no emulator answers there: start one there or unset {HOST_VARIABLE}"

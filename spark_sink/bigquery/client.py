@@ -29,6 +29,8 @@ from google.cloud.bigquery.table import (
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
+from connector.proxies import direct_session, https_proxy, is_of_proxy
+from connector.proxies import hint as proxy_hint
 from spark_sink.bigquery.jobs import QUOTA_REASONS, TIMEOUT, Before, Jobs, is_transient, reasons_in
 from spark_sink.bigquery.tables.partition import Partition
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
@@ -36,6 +38,7 @@ from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Fiel
 PATIENCE = 600.0
 """Seconds for which transient errors are retried."""
 
+_HOST = "bigquery.googleapis.com"
 _ATTEMPTS = 5
 _ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
@@ -258,6 +261,8 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:
+        case _ if is_of_proxy(error) and (proxy := https_proxy(_HOST)):
+            return "it cannot be reached", f"{proxy_hint(proxy)} Nothing is lost."
         case auth_exceptions.DefaultCredentialsError() | auth_exceptions.MalformedError():
             why, hint = why_unusable()
             return why, f"{hint}."
@@ -320,8 +325,14 @@ def _schema(field: Field) -> bigquery.SchemaField:
 def _client(target: BigQueryTarget, process: int) -> bigquery.Client:
     """A client of this process; a forked child needs its own connections."""
     assert process
+    return connected(target)
+
+
+def connected(target: BigQueryTarget) -> bigquery.Client:
+    """A new client of a project; one of an emulator sends no credentials and uses no proxy."""
     return bigquery.Client(
         project=target.project,
         credentials=AnonymousCredentials() if target.is_emulated else None,
         client_options={"api_endpoint": target.endpoint.rstrip("/")} if target.endpoint else None,
+        _http=direct_session() if target.is_emulated else None,
     )

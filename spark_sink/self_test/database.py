@@ -18,6 +18,7 @@ from grpc import StatusCode
 
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
+from connector.spanner.emulators import EmulatorClient
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.tables import (
     CHANGED,
@@ -129,7 +130,11 @@ class TestDatabase:
         else:
             os.environ.pop(_EMULATOR, None)
         endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
-        client = spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
+        client: spanner.Client
+        if options.emulator_host:
+            client = EmulatorClient(options.emulator_host, options.project)
+        else:
+            client = spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
         instance = _instance(client, options, left)
         if options.database is None:
             made = _create_database(instance, options, names, left)

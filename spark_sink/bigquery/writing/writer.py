@@ -21,6 +21,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
+from connector.proxies import DIRECT_CHANNEL
 from spark_sink.bigquery.client import PATIENCE, BigQueryClient, reason_of
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery.writing.connections import Call, connections, own, shared
@@ -260,6 +261,6 @@ def _client(target: BigQueryTarget, process: int) -> BigQueryWriteClient:
         return BigQueryWriteClient()
     if not target.is_emulated:
         return BigQueryWriteClient(client_options={"api_endpoint": target.grpc_endpoint})
-    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *DIRECT_CHANNEL]
     channel = grpc.insecure_channel(target.grpc_endpoint, options)
     return BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=channel))

@@ -8,12 +8,10 @@ from uuid import uuid4
 
 import orjson
 from google.api_core.exceptions import GoogleAPIError
-from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
-from google.cloud import bigquery
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from spark_sink.bigquery.client import BigQueryClient
+from spark_sink.bigquery.client import BigQueryClient, connected
 from spark_sink.bigquery.rows.builder import LARGEST
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 from spark_sink.bigquery.writing.writer import BigQueryWriter
@@ -324,15 +322,6 @@ def why_no_queries(target: BigQueryTarget) -> str:
     except _ERRORS as error:
         return _words(error)
     return ""
-
-
-def connected(target: BigQueryTarget) -> bigquery.Client:
-    """A client of a project."""
-    return bigquery.Client(
-        project=target.project,
-        credentials=AnonymousCredentials() if target.is_emulated else None,
-        client_options={"api_endpoint": target.endpoint.rstrip("/")} if target.endpoint else None,
-    )
 
 
 def _message(*, merged: bool = False, name: str = "string", fields: int = 2) -> DescriptorProto:

@@ -216,7 +216,7 @@ class Transactions:
             call = self._client.channel.unary_unary(method)
             answer: bytes = call(request.SerializeToString(), metadata=headers, timeout=within)  # type: ignore[attr-defined]
         except grpc.RpcError as error:
-            found = classify(error)
+            found = replace(classify(error), proxy=self._client.proxy)
             if of_data and found.code in _OF_THE_DATA:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)

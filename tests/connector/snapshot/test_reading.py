@@ -278,7 +278,7 @@ def test_the_time_of_an_attempt_that_breaks_off_does_not_count_as_waiting(monkey
         raise _UnavailableError
 
     monkeypatch.setattr(reading._Reading, "_received", received)
-    nothing: Any = SimpleNamespace(resume_token=b"")
+    nothing: Any = SimpleNamespace(resume_token=b"", proxy="")
     broken = reading._Reading(
         nothing, "", nothing, "a partition", clock=lambda: ended[-1] if ended else 0.0, sleep=lambda _: None
     )

@@ -7,6 +7,7 @@ import pytest
 
 from emulator import Emulator
 from emulator.bigquery.double import BigQueryDouble
+from spark_sink.bigquery.client import connected
 from spark_sink.bigquery.tables.table import BigQueryTarget
 from spark_sink.self_test import __main__ as command
 from spark_sink.self_test.appended_rows import AppendedRows
@@ -21,7 +22,7 @@ from tests.spark_sink.self_test.planned import TABLES, workload
 
 @pytest.fixture
 def dataset(local_bigquery: LocalBigQuery) -> Iterator[str]:
-    client = probes.connected(BigQueryTarget("local", local_bigquery.endpoint, local_bigquery.grpc_endpoint))
+    client = connected(BigQueryTarget("local", local_bigquery.endpoint, local_bigquery.grpc_endpoint))
     client.create_dataset("self_test")
     yield "self_test"
     client.delete_dataset("self_test", delete_contents=True)
@@ -68,7 +69,7 @@ def test_every_sink_that_the_stand_ins_can_hold_is_good_and_nothing_is_left(
         "bigquery, changelog: its rows",
     } <= names
     assert cloud_storage.names(bucket) == []
-    client = probes.connected(BigQueryTarget("local", local_bigquery.endpoint, local_bigquery.grpc_endpoint))
+    client = connected(BigQueryTarget("local", local_bigquery.endpoint, local_bigquery.grpc_endpoint))
     assert list(client.list_tables(dataset)) == []
 
 
@@ -82,12 +83,12 @@ def test_the_double_holds_the_rows_of_the_workload_in_the_mode_merge(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    probes.connected(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint)).create_dataset("d")
+    connected(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint)).create_dataset("d")
     held: dict[str, int] = {}
     delete = probes.delete_tables
 
     def counting(target: BigQueryTarget, dataset: str, names: tuple[str, ...]) -> None:
-        for table in probes.connected(target).list_tables(f"{target.project}.{dataset}"):
+        for table in connected(target).list_tables(f"{target.project}.{dataset}"):
             held[table.table_id.rpartition("_")[2]] = len(bigquery_double.rows(dataset, table.table_id))
         delete(target, dataset, names)
 
@@ -97,7 +98,7 @@ def test_the_double_holds_the_rows_of_the_workload_in_the_mode_merge(
     assert code == 0, report
     assert held["children"] > 500
     assert held["types"] >= 7
-    client = probes.connected(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint))
+    client = connected(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint))
     assert list(client.list_tables("d")) == []
 
 
@@ -122,7 +123,7 @@ def test_rows_of_bigquery_that_are_missing_repeated_or_extra_are_named(
         )
     )
     columns = "STRUCT<change_type STRING, change_sequence_number STRING>"
-    client = probes.connected(target)
+    client = connected(target)
     client.query(f"CREATE TABLE `local.{dataset}.a_{name}` (datastream_metadata {columns}, id INT64)").result()
     client.query(f"INSERT INTO `local.{dataset}.a_{name}` (datastream_metadata, id) VALUES {values}").result()
     rows = AppendedRows(place.client, "local", dataset, "append-only", "a_")
@@ -149,4 +150,4 @@ def test_probes_of_an_emulator_are_seen_and_never_confirmed(local_bigquery: Loca
     (floats,) = (one for about, one in found.items() if "Infinity" in about)
     assert floats.detail.startswith("yes: ")
     probes.delete_tables(target, dataset, ["p_"])
-    assert list(probes.connected(target).list_tables(dataset)) == []
+    assert list(connected(target).list_tables(dataset)) == []

@@ -1,0 +1,96 @@
+"""Emulators of Spanner: their addresses, and Google's library with one, on channels that use no proxy."""
+
+import re
+from collections.abc import Sequence
+
+import grpc
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient, DatabaseDialect
+from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
+from google.cloud.spanner_admin_instance_v1 import InstanceAdminClient
+from google.cloud.spanner_admin_instance_v1.services.instance_admin.transports import InstanceAdminGrpcTransport
+from google.cloud.spanner_v1 import SpannerClient
+from google.cloud.spanner_v1.database import Database
+from google.cloud.spanner_v1.instance import Instance
+from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
+
+from connector.errors import ConfigurationError
+from connector.proxies import DIRECT_CHANNEL
+
+VARIABLE = "SPANNER_EMULATOR_HOST"
+"""The environment variable with an emulator's address."""
+
+PATIENCE = 2.0
+"""Seconds in which an emulator accepts a connection: it is near."""
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(\d{1,5})")
+
+
+def checked_address(host: str, section: str) -> str:
+    """An emulator's address, unless it cannot be one.
+
+    Args:
+        host: the address.
+        section: of the configuration that may name it.
+
+    Raises:
+        ConfigurationError: it is not HOST:PORT.
+    """
+    found = _ADDRESS.fullmatch(host)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise ConfigurationError([f"{options(section)}: {host!r} is not the address of an emulator: write HOST:PORT"])
+    return host
+
+
+def options(section: str) -> str:
+    """What can name an emulator, for people."""
+    return f"{VARIABLE}, --emulator-host or {section}.emulator_host"
+
+
+class EmulatorClient(spanner.Client):
+    """Google's client of one emulator, whatever the environment names; it sends no metrics.
+
+    It connects at the first call. The library's own channels to an emulator would use the environment's proxy.
+
+    Args:
+        host: the emulator's ``host:port``.
+        project: the project's id.
+    """
+
+    def __init__(self, host: str, project: str) -> None:
+        super().__init__(
+            project=project,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": host},
+            disable_builtin_metrics=True,
+        )
+        self._emulator_host = self._host = host
+        channel = grpc.insecure_channel(host, options=DIRECT_CHANNEL)
+        self._instance_admin_api = InstanceAdminClient(transport=InstanceAdminGrpcTransport(channel=channel))
+        self._database_admin_api = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=channel))
+        self.spanner_api = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
+
+    def instance(  # type: ignore[override]  # fewer options
+        self, instance_id: str, configuration_name: str | None = None, *, node_count: int | None = None
+    ) -> Instance:
+        """An instance of the emulator."""
+        return _Instance(  # type: ignore[no-untyped-call]  # the library's
+            instance_id, self, configuration_name, node_count=node_count, emulator_host=self._emulator_host
+        )
+
+
+class _Instance(Instance):
+    def database(  # type: ignore[override]  # fewer options
+        self,
+        database_id: str,
+        ddl_statements: Sequence[str] = (),
+        *,
+        database_dialect: int = DatabaseDialect.DATABASE_DIALECT_UNSPECIFIED,
+    ) -> Database:
+        """A database of the emulator."""
+        found: Database = super().database(  # type: ignore[no-untyped-call]
+            database_id, ddl_statements, database_dialect=database_dialect
+        )
+        found._spanner_api = self._client.spanner_api  # noqa: SLF001 - the library has no other way
+        return found
