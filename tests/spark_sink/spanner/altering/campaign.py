@@ -40,7 +40,6 @@ ROUNDS, STEPS, REPAIRS = 7, 8, 6
 
 _FORMER_KEY = re.compile(r"the key of table (\S+) of the destination is")
 _FORMER_TYPE = re.compile(r"table (\S+) of the destination has column (.+) with a former type")
-_LACKING = re.compile(r"table (\S+) of the destination requires column (.+), which")
 _GONE = re.compile(r"was created again with another key|the source had no table")
 
 
@@ -174,7 +173,7 @@ class Altering:
             for reason in file.reasons:
                 if match := _FORMER_KEY.search(reason):
                     self._drop_there(match[1])
-                elif match := _FORMER_TYPE.search(reason) or _LACKING.search(reason):
+                elif match := _FORMER_TYPE.search(reason):
                     for column in match[2].split(", "):
                         self._drop_column_there(match[1], column)
             if all(_GONE.search(reason) for reason in file.reasons):

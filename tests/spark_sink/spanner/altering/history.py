@@ -129,6 +129,9 @@ class History:
         new = self._new_name()
         self._alter(f"ALTER TABLE {self._quoted(name)} RENAME TO {self._quoted(new)}")
         self.tables[new] = self.tables.pop(name)
+        column = self._quoted("Watched")
+        for what in (f"ADD COLUMN {column} {self._spelled('INT64')}", f"DROP COLUMN {column}"):
+            self._alter(f"ALTER TABLE {self._quoted(new)} {what}")  # until then the emulator does not record changes
         self._former[new] = {table.key}
         self.renamed.discard(name)
         if table.rows:
@@ -200,7 +203,7 @@ class History:
         if key is None or (name, key) in touched:
             return
         if key not in table.rows:
-            batch.insert(name, self._names_of(table, [*table.columns]), [(*key, *self._values(table, table.columns))])
+            batch.insert(name, [*dict(table.key), *table.columns], [(*key, *self._values(table, table.columns))])
             table.rows.add(key)
         elif self._random.random() < 0.3:
             below = [(child, row) for child in self._children(name) for row in self._below(child, key)]
@@ -214,7 +217,7 @@ class History:
             table.rows.discard(key)
         elif table.columns:
             columns = self._random.sample(sorted(table.columns), self._random.randint(1, len(table.columns)))
-            batch.update(name, self._names_of(table, columns), [(*key, *self._values(table, columns))])
+            batch.update(name, [*dict(table.key), *columns], [(*key, *self._values(table, columns))])
         touched.add((name, key))
 
     def _key(self, name: str, table: Table) -> Key | None:
@@ -238,9 +241,6 @@ class History:
             else TYPES[table.columns[column]][2](self._random)
             for column in columns
         ]
-
-    def _names_of(self, table: Table, columns: list[str]) -> list[str]:
-        return [*dict(table.key), *columns]
 
     def _children(self, name: str) -> list[str]:
         return sorted(child for child, table in self.tables.items() if table.parent == name)
