@@ -28,7 +28,8 @@ class SpannerConfig(SinkConfig):
     """``rows``: each row's last state, in several commits at a time. ``transactions``: whole transactions, in order, so
     that no reader sees half of one."""
     create_tables: bool = False
-    """Create missing tables as the source's DDL has them; indexes are not created."""
+    """Create missing tables and columns as the source has them, without indexes; make a column nullable that changes
+    have no value for."""
     tables: dict[str, str] = Field(default_factory=dict)
     """Tables that have another name there: the source's name to the destination's."""
     columns: dict[str, str] = Field(default_factory=dict)

@@ -130,13 +130,7 @@ def create_missing(
         wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
     if not wanted:
         return []
-    try:
-        _update(target, emulator_host, list(chain.from_iterable(wanted.values())))
-    except SinkError as error:
-        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
-            raise
-        for name, statements in wanted.items():  # one table must not stop the others
-            _try(target, emulator_host, name, statements)
+    _make(target, emulator_host, wanted, "the destination refuses to create what the source has")
     now = asyncio.run(destination_at(target, emulator_host)).tables
     return sorted(
         name
@@ -145,15 +139,48 @@ def create_missing(
     )
 
 
-def _try(target: Target, emulator_host: str | None, name: str, statements: list[str]) -> None:
-    """Creates one thing; what cannot be created now, as a child whose parent has a former key, is tried again later."""
+def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulator_host: str | None) -> None:
+    """Makes columns nullable; one that cannot be is left as it is, with a warning.
+
+    Args:
+        columns: of each table.
+        target: where they are.
+        emulator_host: an emulator's address.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
+    """
+    there = asyncio.run(destination_at(target, emulator_host))
+    types = asyncio.run(_column_types(target, emulator_host))
+    wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host or emulator_host))
+    if wanted:
+        _log.warning(
+            "columns are made nullable in the destination, because changes have no value for them",
+            columns=", ".join(wanted),
+        )
+        _make(target, emulator_host, wanted, "the destination refuses to make a column nullable")
+
+
+def _make(target: Target, emulator_host: str | None, wanted: Mapping[str, list[str]], refused: str) -> None:
+    """Makes all changes of tables at once, or one after another: one table must not stop the others."""
+    try:
+        _update(target, emulator_host, list(chain.from_iterable(wanted.values())))
+    except SinkError as error:
+        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
+            raise
+        for name, statements in wanted.items():
+            _try(target, emulator_host, name, statements, refused)
+
+
+def _try(target: Target, emulator_host: str | None, name: str, statements: list[str], refused: str) -> None:
+    """Makes one change; what is refused now, as a child whose parent has a former key, is tried again later."""
     try:
         _update(target, emulator_host, statements)
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
         if not isinstance(error.__cause__, Conflict):
-            _log.warning("the destination refuses to create what the source has", table=name)
+            _log.warning(refused, table=name)
 
 
 def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) -> dict[str, list[str]]:
@@ -208,17 +235,50 @@ def adding(
         columns: of each table.
         dialect: of both databases.
     """
-    quote = '"' if dialect.name == "postgresql" else "`"
-
-    def quoted(name: str) -> str:
-        return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
-
     return {
-        f"{table}.{column}": [f"ALTER TABLE {quoted(table)} ADD COLUMN {quote}{column}{quote} {types[table, column]}"]
+        f"{table}.{column}": [
+            f"ALTER TABLE {_quoted(table, dialect)} ADD COLUMN {_quoted(column, dialect)} {types[table, column]}"
+        ]
         for table, names in columns.items()
         for column in sorted(names)
         if (table, column) in types
     }
+
+
+def relaxing(
+    types: Mapping[tuple[str, str], str],
+    columns: Mapping[str, Collection[str]],
+    dialect: Dialect,
+    *,
+    is_emulated: bool = False,
+) -> dict[str, list[str]]:
+    """The statements that make columns of tables nullable, by ``table.column``.
+
+    The emulator fails on DROP NOT NULL. There, a type without NOT NULL makes a column nullable in both dialects.
+
+    Args:
+        types: as the dialect spells them, by table and column.
+        columns: of each table.
+        dialect: of the database.
+        is_emulated: whether the database is an emulator's.
+    """
+    nullable = dict(types)
+    if dialect.name == "postgresql":
+        nullable = {of: f"TYPE {kind}" if is_emulated else "DROP NOT NULL" for of, kind in types.items()}
+    return {
+        f"{table}.{column}": [
+            f"ALTER TABLE {_quoted(table, dialect)} ALTER COLUMN {_quoted(column, dialect)} {nullable[table, column]}"
+        ]
+        for table, names in columns.items()
+        for column in sorted(names)
+        if (table, column) in types
+    }
+
+
+def _quoted(name: str, dialect: Dialect) -> str:
+    """A name as a statement has it, ``schema.table`` in a named schema."""
+    quote = '"' if dialect.name == "postgresql" else "`"
+    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
 
 
 def _created(ddl: Iterable[str]) -> Iterator[tuple[str, str, str]]:

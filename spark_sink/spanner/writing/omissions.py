@@ -2,7 +2,8 @@
 
 A change may be older than the tables: its column was dropped since, or dropped and added again with another type; its
 table was dropped, or created again with another key. What the source no longer has of it, and the destination cannot
-take, is left out. What the source has and the destination cannot take is a dead letter.
+take, is left out. What the source has and the destination cannot take is a dead letter. What a change has no value
+for, and the destination requires, is made nullable there where tables may be created.
 
 The destination is looked at first. Only if it cannot take something is the source looked at, once.
 """
@@ -57,6 +58,8 @@ class Omissions:
         schema: the schema with a key, of the spool.
         former: whether the type of a table's column has ever changed, by the names of both.
         look: looks at both databases, and may create what the destination lacks.
+        relax: makes columns of the destination nullable, given by the source's names of their tables, where it may;
+            returns the destination's tables after that. None: it never may.
 
     Attributes:
         tables: the destination's, after the last look.
@@ -69,12 +72,15 @@ class Omissions:
         schema: Callable[[str], TableSchema],
         former: Callable[[str, str], bool],
         look: Callable[[], Databases],
+        relax: Callable[[Mapping[str, Collection[str]]], Mapping[str, DestinationTable]] | None = None,
     ) -> None:
         self.tables = tables
         self._applying = applying
         self._schema = schema
         self._former = former
         self._look = look
+        self._relax = relax
+        self._relaxed: set[tuple[str, str]] = set()
         self._databases: Databases | None = None
         self._doubts: dict[str, _Doubt] = {}
         self._decided: dict[str, Omission] = {}
@@ -102,6 +108,22 @@ class Omissions:
         """
         source = self._looked().source
         return source is not None and table not in source
+
+    def relax(self, columns: Mapping[str, Collection[str]]) -> None:
+        """Makes columns of the destination nullable where that is allowed; each is tried once.
+
+        Args:
+            columns: the destination's names, by the source's names of their tables.
+
+        Raises:
+            SpannerCdcError: the destination cannot be reached, or refuses it.
+        """
+        wanted = {(table, column) for table, names in columns.items() for column in names} - self._relaxed
+        if self._relax is None or not wanted:
+            return
+        self._relaxed |= wanted
+        tables = {table for table, _ in wanted}
+        self.tables = self._relax({table: {name for of, name in wanted if of == table} for table in tables})
 
     def _looked(self) -> Databases:
         if self._databases is None:

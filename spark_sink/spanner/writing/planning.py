@@ -9,7 +9,7 @@ from spark_sink.spanner.destination_tables import DestinationTable
 from spark_sink.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
 from spark_sink.spanner.writing.omissions import Omissions
 from spark_sink.spanner.writing.progress import TABLE
-from spark_sink.spanner.writing.row_merger import Change, MergedRow, merged
+from spark_sink.spanner.writing.row_merger import Change, MergedRow, Value, merged
 from spark_sink.spanner.writing.units import Unit
 
 COMMIT_TIMESTAMP, SEQUENCE = "source_commit_timestamp", "source_change_sequence_number"
@@ -60,6 +60,7 @@ class Planner:
         """The mutations of a unit."""
         mutations: list[tuple[int, RowMutation]] = []
         deleted_last: list[tuple[int, RowMutation]] = []
+        accepted: list[MergedRow] = []
         rejected: list[tuple[MergedRow, str]] = []
         reasons: dict[tuple[str, tuple[str, ...], frozenset[str], frozenset[str]], str] = {}
         found = merged((change for change in unit.changes if is_of_user(change)), self._keys, self._omissions)
@@ -72,7 +73,10 @@ class Planner:
                 reasons[about] = why or self._conflict(row.table, row.conflicts)
             if reasons[about]:
                 rejected.append((row, reasons[about]))
-                continue
+            else:
+                accepted.append(row)
+        self._relax(accepted)
+        for row in accepted:
             known = self._tables[self._applying.table(row.table)]
             if not known.is_referred_to:
                 mutations += [(known.depth, one) for one in self._mutations(row)]
@@ -123,6 +127,23 @@ class Planner:
             " has dropped it and added it again; drop it there, too, add it with the new type, and replay"
         )
 
+    def _relax(self, rows: Sequence[MergedRow]) -> None:
+        """Has columns made nullable that the destination requires and rows have no value for."""
+        if self._omissions is None:
+            return
+        needs: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            known = self._tables[self._applying.table(row.table)]
+            required = known.required.difference(known.key)
+            if required and not row.is_deleted:
+                written = self._written(row, known)
+                needs[row.table] |= {
+                    name for name in required if (written[name] is None if name in written else row.is_whole)
+                }
+        if needs := {table: names for table, names in needs.items() if names}:
+            self._omissions.relax(needs)
+            self._tables = self._omissions.tables
+
     def _mutations(self, row: MergedRow) -> list[RowMutation]:
         table = self._applying.table(row.table)
         known = self._tables[table]
@@ -132,15 +153,19 @@ class Planner:
             named = {self._applying.column(row.table, name): value for name, value in key.items()}
             found.append(RowMutation(DELETE, table, known.key, [named[name] for name in known.key], row))
         if not row.is_deleted:
-            written = {self._applying.column(row.table, name): value for name, value in row.values.items()}
-            if self._applying.metadata:
-                last = row.changes[-1]
-                written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
-            written = {name: value for name, value in written.items() if name not in known.generated}
+            written = self._written(row, known)
             lacking = tuple(sorted(known.required - written.keys())) if row.is_whole else ()
             operation = WRITE if row.is_whole and (row.is_inserted or not lacking) else UPDATE
             found.append(RowMutation(operation, table, tuple(written), list(written.values()), row, lacking))
         return found
+
+    def _written(self, row: MergedRow, known: DestinationTable) -> dict[str, Value]:
+        """The values that are written of a row, by the names of the destination's columns."""
+        written = {self._applying.column(row.table, name): value for name, value in row.values.items()}
+        if self._applying.metadata:
+            last = row.changes[-1]
+            written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
+        return {name: value for name, value in written.items() if name not in known.generated}
 
     def _without_cascades(
         self, mutations: list[tuple[int, RowMutation]], deleted_last: list[tuple[int, RowMutation]]

@@ -1,13 +1,14 @@
 """A spool's epochs, applied to a database without Spark."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emulator import SampleDatabase
 from spark_sink.sink.dead_letters import DeadLetters
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
-from spark_sink.spanner.creation import prepare
+from spark_sink.spanner.creation import Creation, prepare
 from spark_sink.spanner.source import EpochsToApply, SpannerPlace, applied
 from spark_sink.spanner.writing.writer import Written
 from tests.spark_sink.spools import SpoolMaker
@@ -40,22 +41,37 @@ ARTISTS = {
 }
 
 
+def target_of(sample: SampleDatabase) -> Target:
+    return Target(sample.project, sample.instance, sample.database_id, None, sample.host)
+
+
 class Replica:
     """A database, and what is applied to it.
+
+    Args:
+        sample: the database.
+        spool: whose epochs are applied.
+        source: whose changes they are; None: nothing of them is left out.
+        sink: options.
 
     Attributes:
         sample: the database.
         dead_letters: of the sink.
     """
 
-    def __init__(self, sample: SampleDatabase, spool: SpoolMaker, **sink: Any) -> None:
+    def __init__(
+        self, sample: SampleDatabase, spool: SpoolMaker, source: SampleDatabase | None = None, /, **sink: Any
+    ) -> None:
         self.sample = sample
         self._spool = spool
         config = SpannerConfig.model_validate({"database": sample.database_id, **sink})
         self._applying = Applying.of(config)
-        self._target = Target(sample.project, sample.instance, sample.database_id, None, sample.host)
+        self._target = target_of(sample)
         folder = Path(spool.path).parent / "dead"
         self._place = SpannerPlace(self._target, config.transaction_tag, str(folder))
+        if source is not None:
+            creation = Creation(target_of(source), (), (), ()) if config.create_tables else None
+            self._place = replace(self._place, source=target_of(source), creation=creation)
         self.dead_letters = DeadLetters(str(folder))
         prepare(self._target, None)
 

@@ -2,14 +2,10 @@
 
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase
-from spark_sink.spanner.config import Target
-from spark_sink.spanner.creation import adding, create_missing, creating, prepare
+from spark_sink.spanner.creation import adding, create_missing, creating, prepare, relaxing
 from spark_sink.spanner.writing.progress import IDENTITY, TABLE
 from tests.integration.servers import MakeDatabase
-
-
-def target_of(sample: SampleDatabase) -> Target:
-    return Target(sample.project, sample.instance, sample.database_id, None, sample.host)
+from tests.spark_sink.spanner.applying import target_of
 
 
 def columns_of(sample: SampleDatabase, table: str) -> list[str]:
@@ -54,6 +50,13 @@ def test_columns_are_added_with_the_types_of_the_source() -> None:
     columns = {"s.T": {"New", "Gone"}}
     assert adding(types, columns, GOOGLESQL) == {"s.T.New": ["ALTER TABLE `s`.`T` ADD COLUMN `New` STRING(MAX)"]}
     assert adding(types, columns, POSTGRESQL) == {"s.T.New": ['ALTER TABLE "s"."T" ADD COLUMN "New" STRING(MAX)']}
+
+
+def test_columns_are_made_nullable_with_the_types_that_they_have() -> None:
+    types = {("s.T", "A"): "STRING(MAX)"}
+    columns = {"s.T": {"A", "Gone"}}
+    assert relaxing(types, columns, GOOGLESQL) == {"s.T.A": ["ALTER TABLE `s`.`T` ALTER COLUMN `A` STRING(MAX)"]}
+    assert relaxing(types, columns, POSTGRESQL) == {"s.T.A": ['ALTER TABLE "s"."T" ALTER COLUMN "A" DROP NOT NULL']}
 
 
 def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widened(

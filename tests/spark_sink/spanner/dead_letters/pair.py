@@ -61,7 +61,8 @@ class Pair:
             change_stream=self.source.change_stream,
         )
         self.spool = SpoolMaker(self.folder / "spool", source=name)
-        self.replica = Replica(self.sample, self.spool, **self.sink)
+        source = self.source if self.sink.get("create_tables") else None
+        self.replica = Replica(self.sample, self.spool, source, **self.sink)
 
     def commit(
         self,
