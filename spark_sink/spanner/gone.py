@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Collection, Mapping
 
+from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import Applying, Target
@@ -11,6 +12,9 @@ from spark_sink.spanner.creation import Creation, create_missing, make_nullable
 from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, DestinationTable, destination_at
 from spark_sink.spanner.source_tables import source_tables
 from spark_sink.spanner.writing.omissions import Databases, Omissions
+
+_MADE_BY_HAND = (ColumnKind.ENUM, ColumnKind.PROTO)
+"""Kinds that a database without the proto bundle has as INT64 and BYTES; a table with them cannot be created there."""
 
 
 def omissions_of(
@@ -43,7 +47,10 @@ def omissions_of(
         return Databases(now.tables, source_tables(source, emulator_host))
 
     def former(table: str, column: str) -> bool:
-        return known.columns(table).get(column) == ""
+        type_json = known.columns(table).get(column, "")
+        if not type_json or creation is None or table not in creation.wanted(known):
+            return not type_json
+        return SpannerType.parse(type_json).kind not in _MADE_BY_HAND
 
     def schema(key: str) -> TableSchema:
         return known.schema(key)

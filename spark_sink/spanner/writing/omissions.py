@@ -33,12 +33,14 @@ class Omission(NamedTuple):
         columns: those that are left out.
         is_whole: whether the changes are left out as a whole.
         conflicts: columns that the destination has with a former type.
+        differing: columns that the destination has with another type, which may accept their values.
     """
 
     key: tuple[str, ...]
     columns: frozenset[str] = frozenset()
     is_whole: bool = False
     conflicts: frozenset[str] = frozenset()
+    differing: frozenset[str] = frozenset()
 
 
 class _Doubt(NamedTuple):
@@ -56,7 +58,8 @@ class Omissions:
         applying: the options.
         tables: the destination's.
         schema: the schema with a key, of the spool.
-        former: whether the type of a table's column has ever changed, by the names of both.
+        former: whether another type of the destination's column is a former one of the source's, by the source's names
+            of table and column: the source's has changed, or the destination has its columns from the source.
         look: looks at both databases, and may create what the destination lacks.
         relax: makes columns of the destination nullable, given by the source's names of their tables, where it may;
             returns the destination's tables after that. None: it never may.
@@ -164,14 +167,15 @@ class Omissions:
             if is_gone or not gone.isdisjoint(schema.primary_keys):
                 return doubt.nothing._replace(is_whole=True)
         there = self.tables.get(self._applying.table(schema.table))
-        conflicts = {
+        differing = frozenset(
             name
             for name in doubt.columns - gone
-            if there and self._applying.column(schema.table, name) in there.columns and self._former(schema.table, name)
-        }
+            if there and self._applying.column(schema.table, name) in there.columns
+        )
+        conflicts = frozenset(name for name in differing if self._former(schema.table, name))
         if doubt.is_whole:
-            return doubt.nothing._replace(conflicts=frozenset(conflicts & {*schema.primary_keys}))
-        return Omission(schema.primary_keys, doubt.columns & gone, False, frozenset(conflicts))
+            return doubt.nothing._replace(conflicts=conflicts.intersection(schema.primary_keys))
+        return Omission(schema.primary_keys, doubt.columns & gone, False, conflicts, differing - conflicts)
 
 
 def _differ(one: str, other: str) -> bool:

@@ -144,6 +144,16 @@ class Planner:
             self._omissions.relax(needs)
             self._tables = self._omissions.tables
 
+    def another_type(self, row: MergedRow) -> str:
+        """Why Spanner refuses a row if the type of a column explains it; empty if no column has another type."""
+        if row.is_deleted or not row.differing:
+            return ""
+        names = ", ".join(sorted(self._applying.column(row.table, column) for column in row.differing))
+        return (
+            f"table {self._applying.table(row.table)} of the destination has column {names} with another type than the"
+            " source: drop it there, add it with the source's type, and replay"
+        )
+
     def _mutations(self, row: MergedRow) -> list[RowMutation]:
         table = self._applying.table(row.table)
         known = self._tables[table]

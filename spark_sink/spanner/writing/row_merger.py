@@ -60,6 +60,7 @@ class MergedRow:
         is_whole: whether it is to be written even if it is not there.
         changes: in order.
         conflicts: columns that the destination has with a former type.
+        differing: columns that the destination has with another type, which may accept their values.
     """
 
     table: str
@@ -71,6 +72,7 @@ class MergedRow:
     is_whole: bool = False
     changes: list[Change] = field(default_factory=list)
     conflicts: set[str] = field(default_factory=set)
+    differing: set[str] = field(default_factory=set)
 
     @property
     def is_inserted(self) -> bool:
@@ -119,6 +121,7 @@ def merged(changes: Iterable[Change], keys: Mapping[str, Sequence[str]], omissio
     for change in changes:
         values: dict[str, Value] = orjson.loads(change.payload)
         conflicts: frozenset[str] = frozenset()
+        differing: frozenset[str] = frozenset()
         if omissions is not None and change.schema_key:
             omission = omissions.of(change.schema_key, values)
             if omission.is_whole:
@@ -127,7 +130,7 @@ def merged(changes: Iterable[Change], keys: Mapping[str, Sequence[str]], omissio
             for column in omission.columns & values.keys():
                 del values[column]
                 omitted[change.table, column] += 1
-            names, conflicts = omission.key, omission.conflicts
+            names, conflicts, differing = omission.key, omission.conflicts, omission.differing
         else:
             names = tuple(keys[change.table])
         key = tuple(values.get(name) for name in names)
@@ -138,4 +141,5 @@ def merged(changes: Iterable[Change], keys: Mapping[str, Sequence[str]], omissio
             row = rows[change.table, names, key] = MergedRow(change.table, key, names, {})
         row.apply(change, values)
         row.conflicts |= conflicts & values.keys()
+        row.differing |= differing & values.keys()
     return Merged(list(rows.values()), omitted)

@@ -101,6 +101,9 @@ class UnitWriter:
                 yield from self._transactions(half)
             return
         why, brief = (str(refusal), refusal.brief) if refusal else (plan.rejected[0][1],) * 2
+        if refusal and refusal.code in _OF_A_VALUE:
+            rows = (one.row for level in plan.levels.in_order() for one in level)
+            why = next(filter(None, map(self._planner.another_type, rows)), why)
         changes = [change for change in unit.changes if is_of_user(change)]
         if refusal and refusal.is_too_large:
             raise SinkError(
@@ -136,7 +139,7 @@ class UnitWriter:
                 refused += found
             self._progress.settle(unit.start)
         refused = self._again(refused)
-        rejected = _rejected(plan, refused)
+        rejected = self._rejected(plan, refused)
         yield Written(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
         self._progress.advance(unit.start, unit.end)
 
@@ -169,6 +172,26 @@ class UnitWriter:
                 left += self._all_of(alone)
             waiting, alone = _divided(left)
         return alone
+
+    def _rejected(self, plan: Plan, refused: Refused) -> list[Rejection]:
+        rows: list[tuple[MergedRow, str, str]] = [
+            *((row, why, why) for row, why in plan.rejected),
+            *((one.row, *self._why(one, error)) for one, error in refused),
+        ]
+        found = {change.at: Rejection(change, why, brief) for row, why, brief in rows for change in row.changes}
+        return [found[at] for at in sorted(found)]
+
+    def _why(self, one: RowMutation, error: RefusedError) -> tuple[str, str]:
+        """The reason for a refused row, and the one without values."""
+        if one.lacking and error.code in _WITHOUT_THE_ROW:
+            lacking = (
+                f"table {one.table} of the destination requires column {', '.join(one.lacking)}, which the change does"
+                " not have: if the source has no such column any more, drop it there, too; then replay"
+            )
+            return lacking, lacking
+        if error.code in _OF_A_VALUE and (another := self._planner.another_type(one.row)):
+            return another, another
+        return str(error)[:_REASON], error.brief
 
     def _all_of(self, refused: Refused) -> Refused:
         """Tries rows once more, many at a time; all of them at once if none succeeds and Spanner may take so many.
@@ -203,26 +226,6 @@ def _divided(refused: Refused) -> tuple[Refused, Refused]:
     return [one for one in refused if one[1].code not in _OF_ONE_ROW], alone
 
 
-def _rejected(plan: Plan, refused: Refused) -> list[Rejection]:
-    rows: list[tuple[MergedRow, str, str]] = [
-        *((row, why, why) for row, why in plan.rejected),
-        *((one.row, *_why(one, error)) for one, error in refused),
-    ]
-    found = {change.at: Rejection(change, why, brief) for row, why, brief in rows for change in row.changes}
-    return [found[at] for at in sorted(found)]
-
-
-def _why(one: RowMutation, error: RefusedError) -> tuple[str, str]:
-    """The reason for a refused row, and the one without values."""
-    if one.lacking and error.code in _WITHOUT_THE_ROW:
-        lacking = (
-            f"table {one.table} of the destination requires column {', '.join(one.lacking)}, which the change does not"
-            " have: if the source has no such column any more, drop it there, too; then replay"
-        )
-        return lacking, lacking
-    return str(error)[:_REASON], error.brief
-
-
 def _stopped(plan: Plan) -> Mapping[str, str]:
     return {row.table: why for row, why in plan.rejected}
 
@@ -234,3 +237,5 @@ def _counts(unit: Unit, rejected: Collection[tuple[int, int]] = ()) -> Mapping[s
 _OF_ONE_ROW = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE)
 _WITHOUT_THE_ROW = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
 """The codes of an insert without a required column, and of an update of a row that is not there."""
+_OF_A_VALUE = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT)
+"""The codes of a value that a column cannot take."""

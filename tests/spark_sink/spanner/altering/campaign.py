@@ -39,7 +39,7 @@ from tests.spark_sink.spanner.altering.history import History
 ROUNDS, STEPS, REPAIRS = 7, 8, 6
 
 _FORMER_KEY = re.compile(r"the key of table (\S+) of the destination is")
-_FORMER_TYPE = re.compile(r"table (\S+) of the destination has column (.+) with a former type")
+_FORMER_TYPE = re.compile(r"table (\S+) of the destination has column (.+) with (?:a former|another) type")
 _GONE = re.compile(r"was created again with another key|the source had no table")
 
 

@@ -61,8 +61,7 @@ class Pair:
             change_stream=self.source.change_stream,
         )
         self.spool = SpoolMaker(self.folder / "spool", source=name)
-        source = self.source if self.sink.get("create_tables") else None
-        self.replica = Replica(self.sample, self.spool, source, **self.sink)
+        self.replica = Replica(self.sample, self.spool, self.source, **self.sink)
 
     def commit(
         self,
