@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.spool.manifest import SourceName
-from connector.storage.locations import checked, expanded
+from connector.storage.locations import checked, expanded, with_user_project
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
@@ -126,10 +126,17 @@ class SpoolConfig(Section):
 
     path: str = "./spool"
     """A local folder, or ``gs://bucket/prefix``."""
+    user_project: str | None = None
+    """The project that is billed for requests to the bucket, where the requester pays."""
     seal_interval: Duration = SECOND
     """How long an epoch gathers complete transactions before it is sealed."""
     max_bytes: Size = Field(default=10 * 1024**3, gt=0)
     """Bytes of segments, manifests and cuts; beyond this the reader waits for its consumers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _billed(cls, node: object) -> object:
+        return with_user_project(node, ["path"])
 
     @field_validator("path")
     @classmethod

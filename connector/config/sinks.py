@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import field_validator, model_validator
 
@@ -28,7 +28,7 @@ from connector.config.sections import EnvelopeConfig, Section, SourceConfig, Spa
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.consumers import DEFAULT
-from connector.storage.locations import checked
+from connector.storage.locations import checked, with_user_project
 
 GROUP = "spanner_cdc.sinks"
 BUILT_IN = "spark_sink.built_in"
@@ -53,6 +53,11 @@ class SinkConfig(Section):
     """The sink's consumer in the spool; by default the type. Another for a second sink of one spool."""
     dead_letters: str = "./dead-letters"
     """Where rows go that cannot be written: a folder, or ``gs://bucket/prefix``."""
+    user_project: str | None = None
+    """The project that is billed for requests to the sink's buckets, where the requester pays."""
+
+    in_buckets: ClassVar[Sequence[str]] = ("dead_letters",)
+    """The options that may name a bucket; they have ``user_project`` within their URLs afterwards."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,6 +66,11 @@ class SinkConfig(Section):
             return node
         kind = node.get("type", cls.model_fields["type"].default)
         return {**node, "name": kind if isinstance(kind, str) else "unnamed"}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _billed(cls, node: object) -> object:
+        return with_user_project(node, cls.in_buckets)
 
     @field_validator("name")
     @classmethod

@@ -37,7 +37,7 @@ from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
 from connector.storage.failing import FAILING
-from connector.storage.locations import bucket_and_prefix
+from connector.storage.locations import bucket_and_prefix, user_project
 from connector.storage.refusals import Refusal, refusal
 
 PATIENCE = 60.0
@@ -89,7 +89,7 @@ class Bucket:
     """Objects below a prefix of a bucket, named by paths relative to it.
 
     Args:
-        url: ``gs://bucket/prefix``.
+        url: ``gs://bucket/prefix``, or ``gs://PROJECT@bucket/prefix`` to bill a project for requests.
         failure: the error to raise.
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address, or None for the environment's, if any.
@@ -116,6 +116,7 @@ class Bucket:
         self._is_known = False
         try:
             self._name, self._prefix = bucket_and_prefix(url)
+            self._user_project = user_project(url)
         except ValueError as error:
             raise failure(str(error)) from error
 
@@ -224,9 +225,8 @@ class Bucket:
             SpannerCdcError: there is no such bucket, or it cannot be reached.
         """
         self._check_bucket("")
-        bucket = self._client().bucket(self._name)
         try:
-            granted = bucket.test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=_TIMEOUT)
+            granted = self._bucket().test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=_TIMEOUT)
         except exceptions.NotFound:
             return []  # an emulator: it grants everything
         except _ERRORS as error:
@@ -237,15 +237,16 @@ class Bucket:
         options |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken"}
         with self._translated(path):
             try:
-                return list(self._client().list_blobs(self._name, retry=self._retry, timeout=_TIMEOUT, **options))
+                return list(self._bucket().list_blobs(retry=self._retry, timeout=_TIMEOUT, **options))
             except exceptions.NotFound as error:  # the bucket, which may have been there before
                 raise self._failed(error, path) from None
 
     def _blob(self, path: str) -> storage.Blob:
-        return self._client().bucket(self._name).blob(f"{self._prefix}{path}")
+        return self._bucket().blob(f"{self._prefix}{path}")
 
-    def _client(self) -> storage.Client:
-        return _client(self._endpoint or os.environ.get(EMULATOR) or None, os.getpid())
+    def _bucket(self) -> storage.Bucket:
+        client = _client(self._endpoint or os.environ.get(EMULATOR) or None, os.getpid())
+        return client.bucket(self._name, user_project=self._user_project)
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -270,9 +271,7 @@ class Bucket:
         if self._is_known:
             return
         try:
-            listed = self._client().list_blobs(
-                self._name, prefix=self._prefix, max_results=1, retry=self._retry, timeout=_TIMEOUT
-            )
+            listed = self._bucket().list_blobs(prefix=self._prefix, max_results=1, retry=self._retry, timeout=_TIMEOUT)
             next(iter(listed), None)
         except _ERRORS as error:
             raise self._failed(error, path) from None

@@ -37,7 +37,12 @@ _PERIMETER = Refusal(
 )
 _REQUESTER = Refusal(
     "the requester pays for this bucket, and no project to bill is named",
-    "Use a bucket whose owner pays (gcloud storage buckets update --no-requester-pays), or another one.",
+    "Name the project to bill with user_project, beside the option that names the bucket.",
+)
+_BILLED = Refusal(
+    "the project of user_project cannot be billed",
+    "Give this account roles/serviceusage.serviceUsageConsumer on that project, or name one that exists and has billing"
+    f" enabled; {_AGAIN}",
 )
 
 _BY_REASON = {
@@ -48,8 +53,13 @@ _BY_REASON = {
     "billingNotEnabled": _BILLING,
     "vpcServiceControls": _PERIMETER,
     "userProjectMissing": _REQUESTER,
+    "userProjectAccessDenied": _BILLED,
+    "userProjectInvalid": _BILLED,
+    "userProjectInconsistent": _BILLED,
+    "userProjectAccountProblem": _BILLED,
 }
 _BY_MESSAGE = (
+    (re.compile(r"serviceusage\.services\.use|user project specified|unknown project", re.IGNORECASE), _BILLED),
     (re.compile(r"requester pays", re.IGNORECASE), _REQUESTER),
     (re.compile(r"vpcServiceControls|prohibited by organization's policy", re.IGNORECASE), _PERIMETER),
     (re.compile(r"retention policy|object retention", re.IGNORECASE), _RETENTION),

@@ -1,6 +1,7 @@
 """The file sink's options."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -39,6 +40,8 @@ class FilesConfig(SinkConfig):
     """What an event names as its ``object``: the table, or ``schema_table`` as Datastream's files do."""
     arrays: Literal["json", "multidimensional"] = "json"
     """Avro: arrays as JSON, or as Datastream's records of multidimensional arrays."""
+
+    in_buckets: ClassVar[Sequence[str]] = ("path", "dead_letters")
 
     @field_validator("path")
     @classmethod

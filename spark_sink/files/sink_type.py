@@ -10,7 +10,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
-from connector.storage.locations import in_cloud_storage
+from connector.storage.locations import in_cloud_storage, unbilled
 from spark_sink.files import checks
 from spark_sink.files.config import FilesConfig, check_options
 from spark_sink.sink.sink_type import SparkSinkType
@@ -39,7 +39,7 @@ class FilesSink(SparkSinkType[FilesConfig]):
         """
         del source
         return {
-            "sink.path": sink.path.rstrip("/") if in_cloud_storage(sink.path) else os.path.abspath(sink.path),  # noqa: PTH100
+            "sink.path": unbilled(sink.path).rstrip("/") if in_cloud_storage(sink.path) else os.path.abspath(sink.path),  # noqa: PTH100
             "sink.format": sink.format,
             "sink.object": sink.object,
             "envelope.format": envelope.format,

@@ -20,7 +20,7 @@ from connector.config.sinks import Location, sink_type
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.spool.reading import Spool
 from connector.spool.writing import WRITER_LOCK, sole_writer
-from connector.storage.locations import absolute, in_cloud_storage
+from connector.storage.locations import absolute, in_cloud_storage, unbilled
 
 _NEEDED_BYTES = 100 * 1024 * 1024
 _JAVA, _JAVA_TIMEOUT = 17, 20.0
@@ -104,7 +104,7 @@ def _errors_of_shared_folders(locations: Sequence[Location]) -> Iterator[str]:
 
 
 def _resolved(path: str) -> PurePosixPath:
-    place = absolute(path)
+    place = unbilled(absolute(path))
     return PurePosixPath(place if "://" in place else Path(place).resolve())
 
 

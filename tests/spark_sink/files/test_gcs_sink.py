@@ -13,7 +13,7 @@ from connector.storage import lease
 from spark_sink.files.plan import FileOptions, file_groups
 from spark_sink.files.writer import FileWriter
 from spark_sink.sink.destination import destination_at
-from tests.cloud_storage import CloudStorage
+from tests.cloud_storage import CloudStorage, Proxy
 from tests.spark_sink.files.gcs_config import config
 from tests.spark_sink.processes import eventually, program
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
@@ -99,13 +99,18 @@ def test_a_sink_that_is_killed_leaves_the_same_objects_with_the_same_bytes(
 
 
 def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing_more(
-    cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path
+    cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path, gcs_proxy: Proxy
 ) -> None:
     spool.fill(2)
-    configured = config(tmp_path, spool, f"{bucket}/events", rotate_interval=0)
+    gcs_proxy.requests.clear()
+    configured = config(
+        tmp_path, spool, f"{bucket}/events", rotate_interval=0, spool_billed_to="payer", user_project="payer"
+    )
     with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
         eventually(lambda: "batch 0: " in sink.said() or sink.has_ended(), "a micro-batch")
         before = cloud_storage.names(f"{bucket}/events")
+        assert len(gcs_proxy.requests) > 20
+        assert [one for one in gcs_proxy.requests if "userProject=payer" not in one] == []
         (lock,) = (name for name in cloud_storage.names(spool.path) if name.endswith(".sink.lock"))
         other = lease.Holder("another", "", 7, "0", "nonce").to_json()
         cloud_storage.put(f"{bucket}/{lock}", other)
