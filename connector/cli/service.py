@@ -29,14 +29,15 @@ from connector.reader.stopping import Stop
 @click.command("read")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--stdin-lifeline", is_flag=True, help="Drain and exit when standard input ends.", hidden=True)
+@click.option("--until-now", is_flag=True, help="Read up to Spanner's clock of the start, and exit.", hidden=True)
 @common_options
-def read_command(*, common: Common, config: Path, stdin_lifeline: bool) -> None:
+def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_now: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config, sections_of("read"))
     refuse(loaded, needs_of("read", loaded.source.reader))
     executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
     stop = Stop(drain_timeout=loaded.drain_timeout)
-    daemon = read(loaded, stop, emulator_host=common.emulator_host)
+    daemon = read(loaded, stop, emulator_host=common.emulator_host, until_now=until_now)
     try:
         sys.exit(asyncio.run(until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
     except SpoolInUseError as error:

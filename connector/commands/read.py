@@ -111,6 +111,7 @@ async def read(
     on_open: Callable[[OpenStream], None] = lambda _: None,
     on_backfill: Callable[[Backfill], None] = lambda _: None,
     reader: ReaderOf = in_process,
+    until_now: bool = False,
 ) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
 
@@ -122,6 +123,7 @@ async def read(
         on_open: called with the change stream before anything is read.
         on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
         reader: makes what reads.
+        until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
 
     Raises:
         SpannerCdcError: one clear line; what was sealed is kept, and a restart continues from there.
@@ -149,7 +151,8 @@ async def read(
             async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
                 on_open(stream)
                 metrics.endpoint, metrics.proxy = stream.client.host, stream.client.proxy
-                start = await _start(spool, stream, config.source)
+                end = stream.end(until_now=until_now)
+                start = await _start(spool, stream, config.source, end)
                 await _with_backfill(start, stream, config, on_backfill)
                 stream.warn_of_tables()
                 while not _is_at_its_end(start):
@@ -169,7 +172,7 @@ async def read(
                         await reading.run()
                     if not await life.continues(stop):
                         return
-                    start = await _start(spool, stream, config.source)
+                    start = await _start(spool, stream, config.source, end)
 
 
 async def _with_backfill(
@@ -209,13 +212,13 @@ def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
         metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark
 
 
-async def _start(spool: Spool, stream: OpenStream, config: SourceConfig) -> _Start:
-    header = await _header(spool, stream, config)
+async def _start(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> _Start:
+    header = await _header(spool, stream, config, end)
     at = await finished_in_thread(functools.partial(_checkpoint, spool, header))
-    return _Start(spool, header, at, None if config.end is None else stream.resolve(config.end))
+    return _Start(spool, header, at, end)
 
 
-async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> SpoolHeader:
+async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> SpoolHeader:
     """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
     before = contents(spool.storage, "spool.json")
     try:
@@ -225,7 +228,6 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig) -> Spo
         check_movable(spool, header)
     except FileNotFoundError:
         pass
-    end = None if config.end is None else stream.resolve(config.end)
     if config.backfill:
         start = start_after(stream.now)
         await stream.check_start(start, end)

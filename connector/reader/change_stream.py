@@ -91,6 +91,15 @@ class OpenStream:
         """A configured timestamp, ``now`` or an offset by Spanner's clock; nanoseconds since the epoch."""
         return resolve_timestamp(text, self.now)
 
+    def end(self, *, until_now: bool = False) -> int | None:
+        """Where reading ends, inclusive; None if it does not end.
+
+        Args:
+            until_now: whether Spanner's clock is the end, unless the configured end is before it.
+        """
+        ends = [] if self.config.end is None else [self.resolve(self.config.end)]
+        return min([*ends, self.now] if until_now else ends, default=None)
+
     async def check_start(self, start: int, end: int | None) -> None:
         """Checks that the stream can be read from ``start``, by an initial query that ends where it starts.
 

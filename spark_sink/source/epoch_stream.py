@@ -11,6 +11,10 @@ by that progress, would never have room for the next micro-batch.
 PySpark 4.0 and 4.1 pass neither ``start`` nor the trigger's limit. The start is the end that ``latestOffset`` returned
 before, for Spark asks again only when that micro-batch is done; after a restart it is the end that Spark passes to
 ``partitions`` before anything else. The limit is the option's.
+
+With the reader inside the job, ``Trigger.AvailableNow`` and ``Trigger.Once`` mean everything up to Spanner's clock at
+the start of the run: ``latestOffset`` waits for the reader instead of saying that there is no news, which would end the
+run. See :mod:`spark_sink.source.in_job` for how long it waits.
 """
 
 import errno
@@ -20,6 +24,7 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from connector.config.sections import SpoolConfig
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
@@ -30,7 +35,7 @@ from spark_sink.source.gap_warnings import warning_of_gaps
 from spark_sink.source.in_job import InJobReader
 from spark_sink.source.offsets import Offset
 from spark_sink.source.queried_spool import QueriedSpool
-from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from spark_sink.source.spool_copies import verified
 
 NEWS_WAIT = 0.25
@@ -41,6 +46,15 @@ _TAKEOVER = 5.0
 
 _PATIENCE = 60.0
 """Seconds of uninterrupted transient errors after which the error is raised."""
+
+_NO_LIMIT = ReadMaxRows(2**62)
+"""The limit of a micro-batch with a reader inside the job, where neither option nor trigger set one.
+
+Spark passes ReadAllAvailable instead with ``Trigger.Once``, which it tells no source otherwise.
+"""
+
+_NEARLY_FULL = SpoolConfig().max_bytes * 95 // 100
+"""Bytes of a spool from which on the reader inside the job may wait for its consumers."""
 
 _RECORD_INTERVAL = 30 * SECOND
 _TRANSIENT = {
@@ -162,11 +176,12 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         self._consumer = consumer
         self._clock = clock
         self._claim = ConsumerClaim(self._spool, consumer, clock)
-        self._limit = limit or ReadAllAvailable()
+        self._limit = limit or (ReadAllAvailable() if in_job is None else _NO_LIMIT)
         self._in_job = in_job
         self._target: int | None = None
         self._position: dict[str, object] | None = None
         self._asked = False
+        self._takes_empty = False
         self._errors_since: float | None = None
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
@@ -182,9 +197,16 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         return self._limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Ends the run with the newest epoch of now; later epochs are for the next run."""
+        """Ends the run with the newest epoch of now; later epochs are for the next run.
+
+        With the reader inside the job it ends with Spanner's clock of now.
+        """
         self._claim.hold()
-        self._target = self._spool.latest()
+        if self._in_job is None:
+            self._target = self._spool.latest()
+        else:
+            self._in_job.read_until_now()
+            self._in_job.ensure()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """The position of a new query; the consumer is registered first, so that no epoch after it is pruned."""
@@ -201,31 +223,41 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         """
         if start is None or limit is None:
             return self._latest_of_old_spark()
-        return self._latest(start, limit)
+        may_end_run = self._target is not None if self._in_job is None else self._reads_until_now(limit)
+        return self._latest(start, limit, may_end_run=may_end_run)
 
     def _latest_of_old_spark(self) -> dict[str, object]:
         """The end of the next micro-batch for a Spark that passes neither start nor limit.
 
-        The first one of a run ends with the newest epoch, for ``Trigger.AvailableNow`` takes no other.
+        The first one of a run ends with the newest epoch, for ``Trigger.AvailableNow`` takes no other. With the reader
+        inside the job it ends with Spanner's clock: nothing says which trigger the query has.
         """
         first, self._asked = not self._asked, True
         limit = ReadAllAvailable() if first and self.may_be_available_now else self._limit
+        if self._in_job is not None and not first:
+            self._in_job.read_on()
         if self._position is None:
+            self._takes_empty = True
             self._position = self._end_of_next(self._registered(), limit)
+            self._takes_empty = False
         else:
-            self._position = self._latest(self._position, limit)
+            self._position = self._latest(self._position, limit, may_end_run=first and self.may_be_available_now)
         return self._position
 
-    def _latest(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
-        try:
-            end = self._end_of_next(start, limit)
-        except (SpoolError, OSError) as error:
-            if not self._is_transient(error):
-                raise
-            time.sleep(NEWS_WAIT)
-            return start
-        self._errors_since = None
-        return end
+    def _latest(self, start: dict[str, object], limit: ReadLimit, *, may_end_run: bool) -> dict[str, object]:
+        """The end of the next micro-batch; where ``start`` may end the run, an error does not pass for no news."""
+        while True:
+            try:
+                end = self._end_of_next(start, limit)
+            except (SpoolError, OSError) as error:
+                if not self._is_transient(error):
+                    raise
+                time.sleep(NEWS_WAIT)
+                if not may_end_run:
+                    return start
+            else:
+                self._errors_since = None
+                return end
 
     def _end_of_next(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         done = Offset.from_json(start)
@@ -284,12 +316,16 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
 
     def _next(self, done: Offset, limit: ReadLimit) -> int:
         self._claim.hold()
+        until_now = self._reads_until_now(limit)
         if self._in_job is not None:
             self._in_job.ensure()
         self._identify(done)
         self._claim.passed(done.epoch, done.at)
         for passed in [epoch for epoch in self._weights if epoch <= done.epoch]:
             del self._weights[passed]
+        if self._in_job is not None and until_now:
+            newest = self._sealed_until_now(self._in_job, done.epoch, whole=isinstance(limit, ReadAllAvailable))
+            return self._admitted(done.epoch, newest, limit) if newest > done.epoch else done.epoch
         deadline = time.monotonic() + NEWS_WAIT
         seen = done.epoch
         while True:
@@ -305,12 +341,48 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
                 self._in_job.ensure()
             time.sleep(self._spool.storage.poll_interval)
 
+    def _reads_until_now(self, limit: ReadLimit) -> bool:
+        """Whether there is a reader inside the job, and the run takes what there is until now, and no more."""
+        if self._in_job is not None and isinstance(limit, ReadAllAvailable):
+            self._in_job.read_until_now()
+        return self._in_job is not None and self._in_job.ends_now
+
+    def _sealed_until_now(self, reader: InJobReader, done: int, *, whole: bool) -> int:
+        """The newest epoch, once one after ``done`` has something to deliver; ``done`` if there is none until now.
+
+        Args:
+            reader: reads up to Spanner's clock.
+            done: the last epoch that is done.
+            whole: whether to wait until the reader is there, or waits for room in the spool.
+        """
+        seen, has_news = done, self._takes_empty
+        reader.rest()
+        while True:
+            reader.ensure()
+            is_over = reader.finished  # asked first: what it has sealed until then is found
+            newest = self._spool.latest()
+            if newest > seen:
+                has_news = has_news or self._has_content(seen + 1, newest)
+                seen = newest
+            if is_over or (has_news and newest > done and (not whole or self._is_nearly_full())):
+                return seen if has_news else done
+            reader.listen(newest)
+            time.sleep(self._spool.storage.poll_interval)
+
+    def _has_content(self, first: int, last: int) -> bool:
+        """Whether the epochs have rows, or are gaps, which are warned of; a micro-batch of others shows nothing."""
+        return any(epoch.rows or epoch.gap is not None for epoch in self._spool.manifests(first, last))
+
+    def _is_nearly_full(self) -> bool:
+        held = self.weights(self._spool.floor(), self._spool.latest())
+        return sum(epoch.summary.held for epoch in held if epoch.summary is not None) >= _NEARLY_FULL
+
     def _admitted(self, done: int, newest: int, limit: ReadLimit) -> int:
         self._identify(Offset(done))
         if done + 1 < self._spool.floor():
             next(self._spool.manifests(done + 1, done + 1))  # raises the error that it was pruned
         last = newest if self._target is None else min(newest, self._target)
-        if isinstance(limit, ReadAllAvailable) and self.takes_every_epoch:
+        if (isinstance(limit, ReadAllAvailable) or limit == _NO_LIMIT) and self.takes_every_epoch:
             return last
         return admitted(self.groups(done + 1, last), limit) or done
 

@@ -4,6 +4,10 @@ It is the same ``spanner-cdc read`` that runs as a service. Its standard input i
 process holds it open, so when that process is killed the daemon reads the end of its input and stops. A restarted query
 may start its own daemon before that. The spool's lock refuses it, it ends with :data:`connector.errors.TRANSIENT`, and
 it is started again until the orphaned daemon is gone.
+
+A run that is to take what there is, and no more, lets the daemon read up to Spanner's clock of its start. The daemon
+seals exactly there, and ends. No run waits for ever: a daemon that ends with an error ends the query with that error,
+and so does one that seals nothing for :data:`SILENCE` seconds, whatever keeps it.
 """
 
 import os
@@ -12,14 +16,27 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
 import orjson
 
+from connector.core.health.states import END_REACHED, StreamState
 from connector.errors import TRANSIENT, SpoolError, StreamError
+from connector.spool.lifecycle import pause_of, state_of
+from connector.spool.reading import Spool
 from spark_sink.source.options import InJobOptions
 
 DAEMON = (sys.executable, "-P", "-m", "connector", "read", "--stdin-lifeline")
+UNTIL_NOW = "--until-now"
+"""The daemon's option to end with Spanner's clock of its start."""
+
+SILENCE = 300.0
+"""Seconds without a new epoch after which a run that waits for what there is ends with an error.
+
+A daemon that reads seals every minute at least, and restarts queries that are stalled for a minute.
+"""
+
 _TAKEOVER = 30.0
 """Seconds that an orphaned daemon has to end."""
 
@@ -44,8 +61,44 @@ class InJobReader:
         self._stderr: _LastLine | None = None
         self._give_up = 0.0
         self._retry_at = 0.0
+        self._until_now = False
+        self._newest = 0
+        self._heard_at = 0.0
         self.finished = False
-        """Whether the daemon has reached the requested end."""
+        """Whether the daemon has reached the requested end, or Spanner's clock if it reads no further."""
+
+    @property
+    def ends_now(self) -> bool:
+        """Whether the daemon reads no further than Spanner's clock of its start."""
+        return self._until_now
+
+    def read_until_now(self) -> None:
+        """Lets a daemon that is not started yet read up to Spanner's clock of its start, and no further."""
+        self._until_now = True
+
+    def read_on(self) -> None:
+        """Lets the daemon read on after :meth:`read_until_now`."""
+        if self._until_now:
+            self._until_now = self.finished = False
+
+    def listen(self, newest: int) -> None:
+        """Notes the newest epoch; a new one is a sign of life, and so is the first call after :meth:`rest`.
+
+        Raises:
+            StreamError: the daemon has sealed nothing for :data:`SILENCE` seconds.
+        """
+        now = time.monotonic()
+        if newest != self._newest or not self._heard_at:
+            self._newest, self._heard_at = newest, now
+        elif now - self._heard_at >= SILENCE:
+            raise StreamError(
+                f"the reader inside the job has sealed nothing for {SILENCE:.0f} seconds{self._why_silent()}",
+                hint="Its log is in the driver's standard error. Run the query again: it continues from there.",
+            )
+
+    def rest(self) -> None:
+        """The daemon may be silent, because the query works on what it has sealed."""
+        self._heard_at = 0.0
 
     def ensure(self) -> None:
         """Starts the daemon if it does not run, and checks how it ended if it has.
@@ -67,7 +120,7 @@ class InJobReader:
         self._process.stdin.close()
         line = self._stderr.result().removeprefix("spanner-cdc: ")
         self._process = None
-        if code == 0 and self._options.end:
+        if code == 0 and self._has_reached_its_end():
             self.finished = True
         elif code == 0:  # it was stopped by a signal, and the query continues
             self._retry_at = time.monotonic() + _RETRY
@@ -76,6 +129,25 @@ class InJobReader:
             self._retry_at = time.monotonic() + _RETRY
         else:
             raise StreamError(f"the reader inside the job ended with code {code}: {line or 'without a message'}")
+
+    def _has_reached_its_end(self) -> bool:
+        """Whether a daemon that has ended without an error was not just stopped by a signal."""
+        if not self._until_now and not self._options.end:
+            return False
+        with suppress(SpoolError):
+            return state_of(Spool.at(self._spool)).reason == END_REACHED
+        return False
+
+    def _why_silent(self) -> str:
+        """What the daemon has recorded that keeps it."""
+        spool = Spool.at(self._spool)
+        with suppress(SpoolError):
+            record = state_of(spool)
+            if record.retries:
+                return f": {record.retries[-1].cause}"
+            if record.state is StreamState.PAUSED and pause_of(spool) is not None:
+                return f": it is paused, because {record.reason}"
+        return ""
 
     def close(self) -> None:
         """Closes the lifeline and waits for the daemon. For tests: Spark kills the source's process instead."""
@@ -95,7 +167,7 @@ class InJobReader:
             with os.fdopen(end, "wb") as written:
                 written.write(config_document(self._options, self._spool))
             self._process = subprocess.Popen(  # noqa: S603
-                [*self._command, f"/dev/fd/{config}"],
+                [*self._command, *([UNTIL_NOW] if self._until_now else []), f"/dev/fd/{config}"],
                 pass_fds=[config],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

@@ -39,6 +39,23 @@ def test_one_worker_for_two_cores_and_at_most_four(cores: int, workers: int, mon
     assert replace(STREAM, config=STREAM.config.model_copy(update={"workers": 7})).workers == 7
 
 
+@pytest.mark.parametrize(
+    ("configured", "end", "until_now"),
+    [
+        (None, None, "2026-01-11T00:00:00Z"),
+        ("now", "2026-01-11T00:00:00Z", "2026-01-11T00:00:00Z"),
+        ("-1h", "2026-01-10T23:00:00Z", "2026-01-10T23:00:00Z"),
+        ("2026-01-12T00:00:00Z", "2026-01-12T00:00:00Z", "2026-01-11T00:00:00Z"),
+    ],
+)
+def test_reading_until_now_ends_with_spanners_clock_or_an_earlier_end(
+    configured: str | None, end: str | None, until_now: str
+) -> None:
+    stream = replace(STREAM, config=STREAM.config.model_copy(update={"end": configured}))
+    assert stream.end() == (parse(end) if end else None)
+    assert stream.end(until_now=True) == parse(until_now)
+
+
 def reported(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:
     error = DataLostError(ERROR, hint="of no use", earliest=parse(earliest) if earliest else None)
     return asyncio.run(lost_range(stream, error, WATERMARK, spool=spool))

@@ -93,6 +93,34 @@ def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
     sample.drop()
 
 
+def test_available_now_takes_everything_up_to_spanners_clock_and_without_news_ends_without_a_micro_batch(
+    spark: SparkSession, emulator: Emulator, tmp_path: Path
+) -> None:
+    sample = SampleDatabase.create(emulator.host)
+    workload = Workload(sample, seed=9)
+    query = Query(
+        spark,
+        tmp_path,
+        spool=str(tmp_path / "spool"),
+        projectId=sample.project,
+        instanceId=sample.instance,
+        databaseId=sample.database_id,
+        changeStream=sample.change_stream,
+        startTimestamp="-15m",
+        emulatorHost=emulator.host,
+    )
+    for runs in (1, 2):
+        for _ in range(5):
+            workload.commit_one()
+        with unless_skipped(sample, lambda: workload.committed, tmp_path / "spool"):
+            query.run()
+            assert len(delivered(tmp_path)) == len(set(delivered(tmp_path))) == len(workload.committed), runs
+    files = sorted(query.out.glob("*.json"))
+    query.run()
+    assert sorted(query.out.glob("*.json")) == files
+    sample.drop()
+
+
 def alive(process: int) -> bool:
     try:
         os.kill(process, 0)
