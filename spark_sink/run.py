@@ -29,6 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector import log
 from connector.config.destination import check_kept
 from connector.config.loading import Config, load
+from connector.config.spark_checkpoint import check_checkpoint
 from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError, line_and_exit_code
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
@@ -164,6 +165,7 @@ def side_by_side(config: Config) -> Config:
 
 def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
     check_kept(config)
+    check_checkpoint(config)
     with (
         running(config, events, verbose=verbose) as (spark, has_delivered),
         reading(config, spark, events) as events,

@@ -143,6 +143,9 @@ class SinkType(ABC, Generic[C]):
     waits_for_backfill = False
     """Whether changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
 
+    checkpoint_is_the_root = False
+    """Whether Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
+
     needs_every_table = False
     """Whether one table that the destination cannot hold ends the sink: then ``run`` refuses it before it starts."""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class FilesSink(SparkSinkType[FilesConfig]):
     """Files in Datastream's layout, on disk or in Cloud Storage."""
 
+    checkpoint_is_the_root = True
+
     def default_options(self) -> FilesConfig:
         """Nothing must be given."""
         return FilesConfig()

@@ -1,7 +1,7 @@
 """``spanner-cdc check``: finds every error of a configuration and of what it points at, at once."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from connector.commands.checks.needs import NEEDS, Needs
@@ -9,6 +9,7 @@ from connector.commands.checks.offline import offline_errors, sink_locations
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import WatchedStream, sink_type
+from connector.config.spark_checkpoint import check_checkpoint
 from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
@@ -47,7 +48,9 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
     of_spool, newest = _errors_of_spool(config) if is_usable else ([], None)
     errors += of_spool
     if needs.sink and newest is not None:
-        errors += _errors_of_destination(config)
+        errors += _errors_of(check_kept, config)
+    if needs.sink and needs.spark and not of_spool and is_usable:
+        errors += _errors_of(check_checkpoint, config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []
@@ -103,6 +106,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         SpannerCdcError: Spanner cannot be reached.
     """
     check_kept(config)
+    check_checkpoint(config)
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):
         return
@@ -139,10 +143,10 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
             raise await lost_range(stream, error, newest.watermark_high, spool=config.spool.path) from error
 
 
-def _errors_of_destination(config: Config) -> list[str]:
-    """Another destination than the sink has delivered the spool to."""
+def _errors_of(checked: Callable[[Config], None], config: Config) -> list[str]:
+    """The errors of a check that reads the spool."""
     try:
-        check_kept(config)
+        checked(config)
     except ConfigurationError as error:
         return error.errors
     except SpannerCdcError as error:

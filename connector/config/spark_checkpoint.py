@@ -1,0 +1,83 @@
+"""Spark's checkpoint of a configuration's sink, compared with the spool that the configuration names.
+
+An offset in it names the spool and the epoch up to which all is done. Over another spool the sink would skip the epochs
+up to that number, or deliver them again, so the query refuses it when it starts
+(:mod:`spark_sink.source.queried_spool`). Here it is found before anything starts.
+"""
+
+from contextlib import suppress
+
+import msgspec
+
+from connector.config.loading import Config
+from connector.config.sinks import sink_type
+from connector.errors import ConfigurationError, SpoolError
+from connector.spool.reading import Spool
+from connector.storage.locations import absolute, in_cloud_storage
+from connector.storage.opening import open_store
+
+_FOLDER = "offsets"
+"""Spark's folder with a file for each micro-batch, named by its number."""
+
+_NO_OFFSET = b"-"
+_LINES_BEFORE_OFFSETS = 2
+"""The version, and Spark's own metadata."""
+
+
+class _Offset(msgspec.Struct, frozen=True):
+    """What is compared of an offset (:class:`spark_sink.source.offsets.Offset`)."""
+
+    epoch: int
+    spool: str = ""
+
+
+def sink_checkpoint(config: Config) -> str:
+    """The folder of Spark's checkpoint of the configuration's sink."""
+    root, sink = absolute(config.spark.checkpoint), config.sink
+    if not sink.has_default_name:
+        return f"{root}/sinks/{sink.name}"
+    return root if sink_type(sink.type).checkpoint_is_the_root else f"{root}/{sink.name}"
+
+
+def check_checkpoint(config: Config) -> None:
+    """Checks that Spark's checkpoint, which need not exist, is of the configuration's spool.
+
+    Raises:
+        ConfigurationError: it is of another spool. Another copy of the spool is the query's to find, which knows more.
+        SpoolError: the spool or the checkpoint cannot be read.
+    """
+    folder = sink_checkpoint(config)
+    offset = _newest_offset(folder)
+    if offset is None or not offset.spool:
+        return
+    spool = Spool.at(absolute(config.spool.path))
+    if found := _contradiction(spool, offset):
+        line = (
+            f"spark.checkpoint: {folder} is of spool {offset.spool}, up to its epoch {offset.epoch}, but {found}: put"
+            " that spool back, or remove the checkpoint, and the sink delivers all that this spool has not recorded as"
+            " delivered"
+        )
+        raise ConfigurationError([line])
+
+
+def _newest_offset(folder: str) -> _Offset | None:
+    """The offset of the newest micro-batch; None where there is none that can be read, which is Spark's to say."""
+    if "://" in folder and not in_cloud_storage(folder):
+        return None
+    store = open_store(folder, failure=SpoolError, option="spark.checkpoint")
+    numbers = [int(name) for name in store.list(_FOLDER) if name.isdecimal()]
+    if not numbers:
+        return None
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        lines = store.read(f"{_FOLDER}/{max(numbers)}").to_pybytes().split(b"\n")
+        offsets = [line for line in lines[_LINES_BEFORE_OFFSETS:] if line not in (b"", _NO_OFFSET)]
+        return msgspec.json.decode(offsets[0], type=_Offset) if offsets else None
+    return None
+
+
+def _contradiction(spool: Spool, offset: _Offset) -> str:
+    """Why the spool is not that of the offset; empty if it is, or may be."""
+    if not spool.latest():
+        return f"there are no epochs at {spool.path}"
+    found = spool.header().spool_id
+    return f"at {spool.path} is spool {found}" if found != offset.spool else ""
