@@ -24,7 +24,6 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from connector.config.sections import SpoolConfig
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
@@ -32,7 +31,7 @@ from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.source.admission import Group, admitted, by_epoch
 from spark_sink.source.gap_warnings import warning_of_gaps
-from spark_sink.source.in_job import InJobReader
+from spark_sink.source.in_job import InJobReader, reads_until_now, sealed_until_now
 from spark_sink.source.offsets import Offset
 from spark_sink.source.queried_spool import QueriedSpool
 from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -50,11 +49,8 @@ _PATIENCE = 60.0
 _NO_LIMIT = ReadMaxRows(2**62)
 """The limit of a micro-batch with a reader inside the job, where neither option nor trigger set one.
 
-Spark passes ReadAllAvailable instead with ``Trigger.Once``, which it tells no source otherwise.
+Spark passes ReadAllAvailable instead with ``Trigger.Once``, and nothing else shows that trigger.
 """
-
-_NEARLY_FULL = SpoolConfig().max_bytes * 95 // 100
-"""Bytes of a spool from which on the reader inside the job may wait for its consumers."""
 
 _RECORD_INTERVAL = 30 * SECOND
 _TRANSIENT = {
@@ -143,6 +139,26 @@ class ConsumerClaim:
             self._recorded_at = now
 
 
+class TransientErrors:
+    """Errors of the spool's storage that are retried, because an exception would end the query: for a while."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def over(self) -> None:
+        """The storage works."""
+        self._since = None
+
+    def is_one(self, error: Exception) -> bool:
+        """Whether to retry after an error."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in _TRANSIENT:
+            return False
+        now = time.monotonic()
+        self._since = self._since or now
+        return now - self._since < _PATIENCE
+
+
 class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Passes the epochs of a spool to one query, in order, each once.
 
@@ -181,8 +197,7 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         self._target: int | None = None
         self._position: dict[str, object] | None = None
         self._asked = False
-        self._takes_empty = False
-        self._errors_since: float | None = None
+        self._errors = TransientErrors()
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
         """The groups of the epochs from ``first`` to ``last`` that a micro-batch may take now, in order."""
@@ -197,16 +212,12 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         return self._limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Ends the run with the newest epoch of now; later epochs are for the next run.
-
-        With the reader inside the job it ends with Spanner's clock of now.
-        """
+        """Ends the run with the newest epoch of now, or with Spanner's clock if the reader is inside the job."""
         self._claim.hold()
         if self._in_job is None:
             self._target = self._spool.latest()
         else:
             self._in_job.read_until_now()
-            self._in_job.ensure()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """The position of a new query; the consumer is registered first, so that no epoch after it is pruned."""
@@ -223,8 +234,7 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         """
         if start is None or limit is None:
             return self._latest_of_old_spark()
-        may_end_run = self._target is not None if self._in_job is None else self._reads_until_now(limit)
-        return self._latest(start, limit, may_end_run=may_end_run)
+        return self._latest(start, limit, may_end_run=self._target is not None or reads_until_now(self._in_job, limit))
 
     def _latest_of_old_spark(self) -> dict[str, object]:
         """The end of the next micro-batch for a Spark that passes neither start nor limit.
@@ -237,9 +247,7 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         if self._in_job is not None and not first:
             self._in_job.read_on()
         if self._position is None:
-            self._takes_empty = True
             self._position = self._end_of_next(self._registered(), limit)
-            self._takes_empty = False
         else:
             self._position = self._latest(self._position, limit, may_end_run=first and self.may_be_available_now)
         return self._position
@@ -250,22 +258,21 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
             try:
                 end = self._end_of_next(start, limit)
             except (SpoolError, OSError) as error:
-                if not self._is_transient(error):
+                if not self._errors.is_one(error):
                     raise
                 time.sleep(NEWS_WAIT)
                 if not may_end_run:
                     return start
             else:
-                self._errors_since = None
+                self._errors.over()
                 return end
 
     def _end_of_next(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         done = Offset.from_json(start)
         end = self._next(done, limit)
-        at = self._identity(end) if end > done.epoch else ""
-        pinned = self.begin(done.epoch + 1, end) if end > done.epoch else ""
         if end <= done.epoch:
             return start
+        at, pinned = self._identity(end), self.begin(done.epoch + 1, end)
         self._compared = {one for one in self._compared if one[0] >= done.epoch} | {(end, at)}
         return Offset(end, self._spool_id, pinned, at).to_json()
 
@@ -311,12 +318,12 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
             done = Offset.from_json(end)
             self._claim.passed(done.epoch, done.at)
         except SpoolError as error:
-            if not self._is_transient(error):
+            if not self._errors.is_one(error):
                 raise
 
     def _next(self, done: Offset, limit: ReadLimit) -> int:
         self._claim.hold()
-        until_now = self._reads_until_now(limit)
+        until_now = reads_until_now(self._in_job, limit)
         if self._in_job is not None:
             self._in_job.ensure()
         self._identify(done)
@@ -324,7 +331,9 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         for passed in [epoch for epoch in self._weights if epoch <= done.epoch]:
             del self._weights[passed]
         if self._in_job is not None and until_now:
-            newest = self._sealed_until_now(self._in_job, done.epoch, whole=isinstance(limit, ReadAllAvailable))
+            whole = isinstance(limit, ReadAllAvailable)
+            is_recorded = self._asked and self._position is None  # it may be before Spark's own, which is not known
+            newest = sealed_until_now(self._in_job, self._spool, done.epoch, whole=whole, takes_empty=is_recorded)
             return self._admitted(done.epoch, newest, limit) if newest > done.epoch else done.epoch
         deadline = time.monotonic() + NEWS_WAIT
         seen = done.epoch
@@ -341,42 +350,6 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
                 self._in_job.ensure()
             time.sleep(self._spool.storage.poll_interval)
 
-    def _reads_until_now(self, limit: ReadLimit) -> bool:
-        """Whether there is a reader inside the job, and the run takes what there is until now, and no more."""
-        if self._in_job is not None and isinstance(limit, ReadAllAvailable):
-            self._in_job.read_until_now()
-        return self._in_job is not None and self._in_job.ends_now
-
-    def _sealed_until_now(self, reader: InJobReader, done: int, *, whole: bool) -> int:
-        """The newest epoch, once one after ``done`` has something to deliver; ``done`` if there is none until now.
-
-        Args:
-            reader: reads up to Spanner's clock.
-            done: the last epoch that is done.
-            whole: whether to wait until the reader is there, or waits for room in the spool.
-        """
-        seen, has_news = done, self._takes_empty
-        reader.rest()
-        while True:
-            reader.ensure()
-            is_over = reader.finished  # asked first: what it has sealed until then is found
-            newest = self._spool.latest()
-            if newest > seen:
-                has_news = has_news or self._has_content(seen + 1, newest)
-                seen = newest
-            if is_over or (has_news and newest > done and (not whole or self._is_nearly_full())):
-                return seen if has_news else done
-            reader.listen(newest)
-            time.sleep(self._spool.storage.poll_interval)
-
-    def _has_content(self, first: int, last: int) -> bool:
-        """Whether the epochs have rows, or are gaps, which are warned of; a micro-batch of others shows nothing."""
-        return any(epoch.rows or epoch.gap is not None for epoch in self._spool.manifests(first, last))
-
-    def _is_nearly_full(self) -> bool:
-        held = self.weights(self._spool.floor(), self._spool.latest())
-        return sum(epoch.summary.held for epoch in held if epoch.summary is not None) >= _NEARLY_FULL
-
     def _admitted(self, done: int, newest: int, limit: ReadLimit) -> int:
         self._identify(Offset(done))
         if done + 1 < self._spool.floor():
@@ -385,12 +358,3 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         if (isinstance(limit, ReadAllAvailable) or limit == _NO_LIMIT) and self.takes_every_epoch:
             return last
         return admitted(self.groups(done + 1, last), limit) or done
-
-    def _is_transient(self, error: Exception) -> bool:
-        """Whether to retry: transient errors may last for a while, and an exception would end the query."""
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno not in _TRANSIENT:
-            return False
-        now = time.monotonic()
-        self._errors_since = self._errors_since or now
-        return now - self._errors_since < _PATIENCE

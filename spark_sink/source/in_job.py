@@ -21,11 +21,13 @@ from typing import IO
 
 import orjson
 
+from connector.config.sections import SpoolConfig
 from connector.core.health.states import END_REACHED, StreamState
 from connector.errors import TRANSIENT, SpoolError, StreamError
 from connector.spool.lifecycle import pause_of, state_of
 from connector.spool.reading import Spool
 from spark_sink.source.options import InJobOptions
+from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit
 
 DAEMON = (sys.executable, "-P", "-m", "connector", "read", "--stdin-lifeline")
 UNTIL_NOW = "--until-now"
@@ -36,6 +38,9 @@ SILENCE = 300.0
 
 A daemon that reads seals every minute at least, and restarts queries that are stalled for a minute.
 """
+
+_NEARLY_FULL = SpoolConfig().max_bytes * 95 // 100
+"""Bytes of a spool from which on the daemon may wait for its consumers."""
 
 _TAKEOVER = 30.0
 """Seconds that an orphaned daemon has to end."""
@@ -183,6 +188,48 @@ class InJobReader:
             os.close(config)
         assert self._process.stderr is not None
         self._stderr = _LastLine(self._process.stderr)
+
+
+def reads_until_now(reader: InJobReader | None, limit: ReadLimit) -> bool:
+    """Whether there is a reader, and the run takes what there is until now, and no more.
+
+    So does a micro-batch that is to take all: that of ``Trigger.Once``.
+    """
+    if reader is not None and isinstance(limit, ReadAllAvailable):
+        reader.read_until_now()
+    return reader is not None and reader.ends_now
+
+
+def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: bool, takes_empty: bool) -> int:
+    """The newest epoch, once one after ``done`` has something to deliver; ``done`` if there is none until now.
+
+    An epoch has something to deliver if it has rows, or is a gap, which is warned of.
+
+    Args:
+        reader: reads up to Spanner's clock.
+        spool: where it seals.
+        done: the last epoch that is done.
+        whole: whether to wait until the reader is there, or the spool nearly full, where it may wait for its consumers.
+        takes_empty: whether an epoch without changes is something to deliver, too.
+
+    Raises:
+        StreamError: the reader failed, or was silent for :data:`SILENCE` seconds.
+    """
+    seen, has_news = done, takes_empty
+    held = sum(epoch.held for epoch in spool.summaries(spool.floor(), done)) if whole else 0
+    reader.rest()
+    while True:
+        reader.ensure()
+        is_over = reader.finished  # asked first: what it has sealed until then is found
+        newest = spool.latest()
+        if newest > seen:
+            has_news = has_news or any(one.rows or one.gap for one in spool.manifests(seen + 1, newest))
+            held += sum(epoch.held for epoch in spool.summaries(seen + 1, newest)) if whole else 0
+            seen = newest
+        if is_over or (has_news and newest > done and (not whole or held >= _NEARLY_FULL)):
+            return seen if has_news else done
+        reader.listen(newest)
+        time.sleep(spool.storage.poll_interval)
 
 
 def config_document(options: InJobOptions, spool: str) -> bytes:

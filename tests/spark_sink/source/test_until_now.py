@@ -1,5 +1,6 @@
 """The reader inside a job, in a run that takes what there is until now: all of it, and an error is never an end."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from spark_sink.source.offsets import Offset
 from spark_sink.source.options import InJobOptions, SourceOptions
 from spark_sink.source.read_limits import ReadAllAvailable
 from tests.spark_sink.processes import eventually
-from tests.spark_sink.source.test_in_job import STUB, ensured
 from tests.spark_sink.spools import SpoolMaker
 
 Json = dict[str, object]
@@ -246,13 +246,19 @@ def test_the_error_about_a_silent_reader_says_what_keeps_it(tmp_path: Path) -> N
 def test_a_spool_that_is_nearly_full_is_delivered_because_the_reader_waits_for_that(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch_stream, "_NEARLY_FULL", 1)
+    monkeypatch.setattr(in_job, "_NEARLY_FULL", 1)
     assert runs.once(2, *[-1] * 1000) == (1, 2)
 
 
 def test_the_daemon_reads_until_now_and_one_that_was_stopped_before_is_started_again(tmp_path: Path) -> None:
-    reader = InJobReader(InJobOptions("p", "i", "stopped", "S"), str(tmp_path / "spool"), STUB)
+    stub = (sys.executable, "-m", "tests.spark_sink.source.programs.stub_daemon")
+    reader = InJobReader(InJobOptions("p", "i", "stopped", "S"), str(tmp_path / "spool"), stub)
     reader.read_until_now()
-    eventually(lambda: ensured(reader).finished, "the daemon ends")
+
+    def finished() -> bool:
+        reader.ensure()
+        return reader.finished
+
+    eventually(finished, "the daemon ends")
     assert Spool.at(tmp_path / "spool").latest() == 4
     assert len((tmp_path / "spool/writers.txt").read_text().splitlines()) == 2
