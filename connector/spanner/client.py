@@ -153,7 +153,9 @@ class SpannerClient:
                 now = asyncio.get_running_loop().time()
                 is_first = found.action is Action.WAIT and self._session is None  # nothing was accepted yet
                 if found.action is Action.STOP or is_first or now + pause > deadline:
-                    raise setup_error(found, self.database, self.access) from error
+                    cause = error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
+                    cause.__cause__ = None
+                    raise setup_error(found, self.database, self.access) from cause
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 

@@ -314,6 +314,19 @@ def test_a_start_from_before_the_stream_is_an_error_with_a_short_traceback_and_i
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED])
+def test_a_call_that_spanner_refuses_at_the_start_is_an_error_with_a_short_traceback(
+    server: ScriptedServer, code: grpc.StatusCode
+) -> None:
+    server.refuse(code, "Database not found: d")
+    with pytest.raises(connector.SpannerCdcError) as caught:
+        run(collected(config(server)))
+    cause = caught.value.__cause__
+    assert isinstance(cause, grpc.RpcError)
+    assert len(traceback.format_exception(cause)) == 1, "there are no frames"
+    assert "\n" not in str(caught.value)
+
+
 def test_late_records_cannot_be_kept_without_a_spool(server: ScriptedServer) -> None:
     with pytest.raises(connector.ConfigurationError, match="late_records: dead-letter needs a spool"):
         run(collected(config(server, source={"late_records": "dead-letter"})))
