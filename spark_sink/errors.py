@@ -2,7 +2,14 @@
 
 import re
 
-from connector.errors import FAILED_PERMANENTLY, TRANSIENT, SpannerCdcError, SpoolInUseError, UnreachableError
+from connector.errors import (
+    FAILED_PERMANENTLY,
+    TRANSIENT,
+    ConfigurationError,
+    SpannerCdcError,
+    SpoolInUseError,
+    UnreachableError,
+)
 
 _LINE = re.compile(r"(?:connector|spark_sink)\.errors\.(\w+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -41,7 +48,15 @@ _PERMANENT_IN_JVM = frozenset(
         "UnsupportedFileSystemException",
     }
 )
+_OF_STATEMENT = re.compile(r"(?:Analysis|IllegalArgument|Parse|TableFeature|UnsupportedOperation)Exception$")
+_OF_PLACE = re.compile(
+    r"\b(?:CATALOG|SCHEMA|DATABASE|DATA_SOURCE)_NOT_FOUND\b|NoSuchNamespaceException|REQUIRES_SINGLE_PART_NAMESPACE"
+    r"|DELTA_CONFIGURE_SPARK_SESSION|No FileSystem for scheme|UnsupportedFileSystemException"
+)
+"""Of errors that every table of a database, a folder or a session has."""
+
 _NO_RIGHTS = re.compile(r"Permission denied|java\.io\.IOException: mkdir of ")
+_ACCESS = re.compile(r"Access(?:Control|Denied)Exception|\b403\b|[Ff]orbidden")
 _BUGS = frozenset(
     {
         "AssertionError",
@@ -76,6 +91,10 @@ class TableRefusedError(SinkError):
 
 class TableError(SinkError):
     """One table cannot be written until it is repaired; the others can."""
+
+
+class TableNameError(ConfigurationError):
+    """The destination cannot have a table of that name, or with a column of that name; the others can be written."""
 
 
 class EventFileError(SpannerCdcError):
@@ -130,6 +149,20 @@ def is_permanent(error: BaseException) -> bool:
     if named:
         names.add(named[1])
     return not names.isdisjoint(_PERMANENT_IN_JVM) or _NO_RIGHTS.search(text) is not None
+
+
+def is_of_statement(error: BaseException) -> bool:
+    """Whether the JVM refuses what was asked of one table, whatever the rows are: the other tables can be written.
+
+    Missing rights, and a database or a library that is not there, concern all tables.
+    """
+    text = _text(error)
+    if _TRACEBACK in text or any(found.search(text) for found in (_TRANSIENT, _NO_RIGHTS, _OF_OPTIONS, _OF_PLACE)):
+        return False
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if named := _JAVA_KIND.search(text):
+        names.append(named[1])
+    return any(_OF_STATEMENT.search(name) for name in names) and not _ACCESS.search(text)
 
 
 def is_of_value(error: BaseException) -> bool:

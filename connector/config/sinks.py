@@ -146,9 +146,6 @@ class SinkType(ABC, Generic[C]):
     checkpoint_is_the_root = False
     """Whether Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
 
-    needs_every_table = False
-    """Whether one table that the destination cannot hold ends the sink: then ``run`` refuses it before it starts."""
-
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
 
@@ -192,7 +189,7 @@ class SinkType(ABC, Generic[C]):
     def stream_decides(self, sink: C) -> bool:
         """Whether ``run`` must ask :meth:`stream_errors` before it starts the sink.
 
-        It asks without tables, unless the sink :attr:`needs_every_table`.
+        It asks without tables: one that the destination cannot hold keeps no other from being delivered.
         """
         return False
 

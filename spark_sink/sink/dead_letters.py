@@ -133,6 +133,10 @@ class DeadLetters:
         """Removes the files, of all tables, for whose names ``unwanted`` is true."""
         self._delete(path for path in self._paths() if unwanted(_name(path)))
 
+    def folders(self, wanted: Callable[[str], bool]) -> frozenset[str]:
+        """The folders of tables (:func:`folder_of`) that have a file for whose name ``wanted`` is true."""
+        return frozenset(path.partition("/")[0] for path in self._paths() if wanted(_name(path)))
+
     def files(self, table: str | None = None) -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name.
 
@@ -193,6 +197,11 @@ class DeadLetters:
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+
+def folder_of(table: str) -> str:
+    """The name of a table's folder in a store."""
+    return _safe(table)
 
 
 class _Heading(msgspec.Struct):

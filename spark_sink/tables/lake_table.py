@@ -70,12 +70,22 @@ def table_name(table: str) -> str:
     return table.replace(".", "_")
 
 
-def colliding_names(tables: Sequence[str]) -> list[str]:
-    """Why tables cannot be kept side by side, each in a sentence."""
+def colliding(tables: Sequence[str]) -> dict[str, str]:
+    """The tables that cannot be kept side by side, each with the reason in a sentence."""
     by_name: dict[str, list[str]] = {}
     for table in sorted(tables):
         by_name.setdefault(table_name(table).lower(), []).append(table)
-    return [f"tables {' and '.join(same)} would both be {name}" for name, same in by_name.items() if len(same) > 1]
+    return {
+        table: f"tables {' and '.join(same)} would both be {name}"
+        for name, same in by_name.items()
+        if len(same) > 1
+        for table in same
+    }
+
+
+def colliding_names(tables: Sequence[str]) -> list[str]:
+    """Why tables cannot be kept side by side, each in a sentence."""
+    return list(dict.fromkeys(colliding(tables).values()))
 
 
 def taken_names(table: str, columns: Iterable[str]) -> str:

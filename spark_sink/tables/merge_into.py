@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from connector.envelope.envelope import WHOLE_ROWS
-from connector.errors import ConfigurationError, SpoolError
+from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
 from connector.spool.consumers import checked_name
 from connector.spool.reading import Spool
 from connector.storage.locations import absolute
+from spark_sink.errors import TableError, TableNameError
 from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.source.known_tables import KnownTables, type_name
 from spark_sink.source.spool_copies import check_copy
@@ -36,14 +35,14 @@ from spark_sink.tables.lake_table import (
     DELETED,
     LakeTable,
     backfill_statement,
-    colliding_names,
+    colliding,
     merge_statement,
     table_name,
     taken_names,
 )
-from spark_sink.tables.refused_values import naming
 from spark_sink.tables.reserved_names import kept_names
 from spark_sink.tables.row_merger import merged, newest, with_times
+from spark_sink.tables.table_faults import naming, refused, retrying
 from spark_sink.tables.table_keys import check_nanoseconds, of_newest_key
 
 CONSUMER = "merge_into"
@@ -56,21 +55,6 @@ _ROWS_OF_A_TASK = 100_000
 
 _METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
 """The fields of ``source_metadata`` that are needed."""
-
-_ATTEMPTS = 10
-"""How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
-
-_CONFLICT = (
-    "DELTA_CONCURRENT",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-    "ValidationException",
-    "CommitFailedException",
-    "AlreadyExistsException",
-    "ALREADY_EXISTS",
-    "name already exists",
-)
-"""In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +70,19 @@ class Merged:
     first: int
     last: int
     events: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a micro-batch.
+
+    Attributes:
+        merged: its epochs and events.
+        stopped: the tables that cannot be written until somebody mends them, with their errors. The others are.
+    """
+
+    merged: Merged
+    stopped: Mapping[str, SpannerCdcError]
 
 
 def merge_into(
@@ -135,7 +132,10 @@ def merge_into(
         checked_name(consumer)
     except (ValueError, SpoolError) as error:
         raise ConfigurationError([str(error)]) from None
-    return TablesWriter(Spool.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
+    written = TablesWriter(Spool.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
+    for stopped in written.stopped.values():
+        raise stopped  # the other tables are written, and a repeated micro-batch leaves them as they are
+    return written.merged
 
 
 class TablesWriter:
@@ -160,17 +160,24 @@ class TablesWriter:
         self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
 
     def write(
-        self, events: DataFrame, *, tombstones: frozenset[str] = frozenset(), of_backfill: bool = False
-    ) -> Merged:
-        """Brings the events of whole epochs into their tables.
+        self,
+        events: DataFrame,
+        *,
+        tombstones: frozenset[str] = frozenset(),
+        of_backfill: bool = False,
+        is_stopped: Callable[[str], bool] = lambda _: False,
+    ) -> Written:
+        """Brings the events of whole epochs into their tables; one that cannot be written keeps no other from it.
 
         Args:
             events: rows of the source.
             tombstones: tables whose deleted rows are kept for now, whatever the option says.
             of_backfill: whether the rows are those of a backfill, which may have changed since.
+            is_stopped: whether a table is stopped already: its events are only counted.
 
         Raises:
-            ConfigurationError, SinkError, SpoolError: see :func:`merge_into`.
+            SpoolError: see :func:`merge_into`.
+            PySparkException, Py4JError: Spark or the destination fails for more than one table.
         """
         with _kept(events) as kept:
             found = kept.groupBy("object").agg(
@@ -184,7 +191,7 @@ class TablesWriter:
             rows = [row for row in found.collect() if self._keeps(row["object"])]
             counts = sorted(rows, key=lambda row: str(row["object"]))
             if not counts:
-                return Merged(0, 0, {})
+                return Written(Merged(0, 0, {}), {})
             merged = Merged(
                 min(row["first"] for row in counts),
                 max(row["last"] for row in counts),
@@ -192,20 +199,40 @@ class TablesWriter:
             )
             keeps = frozenset(merged.events) if self._options.deletes == "flag" else tombstones
             self._compared.clear()
+            due = [row for row in counts if not is_stopped(row["object"])]
             with writing(events.sparkSession):
-                self._write(kept, counts, merged, _Merging(keeps, of_backfill))
-            return merged
+                return Written(merged, self._write(kept, due, merged, _Merging(keeps, of_backfill)))
 
-    def _write(self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging") -> None:
+    def _write(
+        self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging"
+    ) -> Mapping[str, SpannerCdcError]:
+        """Returns the tables that cannot be written, with their errors."""
         store = self.store(events.sparkSession)
-        tables = {row["object"]: self.table(row["object"]) for row in counts}
-        if collisions := colliding_names(sorted({*tables, *filter(self._keeps, self.tables())})):
-            raise ConfigurationError(collisions)
         last = identified(self._spool, batch.last)
-        # before the options of commits are set
-        keyed = {name: _retrying()(store.prepare, table) for name, table in tables.items()}
-        applied = {name: self._applied(store, table) for name, table in tables.items()}
-        due = [row for row in counts if row["last"] > applied[row["object"]]]
+        stopped = self._with_names_of_others([row["object"] for row in counts])
+        tables: dict[str, LakeTable] = {}
+        keyed: dict[str, bool] = {}
+        applied: dict[str, int] = {}
+
+        @contextmanager
+        def only(name: str) -> Iterator[None]:
+            """Surrounds what is done for one table."""
+            try:
+                yield
+            except (TableError, TableNameError) as error:
+                stopped[name] = error
+
+        def prepare(name: str) -> None:
+            table = self.table(name)
+            with naming(table, store.target(table.name), events):  # before the options of commits are set
+                keyed[name] = retrying()(store.prepare, table)
+                applied[name] = self._applied(store, table)
+            tables[name] = table
+
+        for name in (row["object"] for row in counts if row["object"] not in stopped):
+            with only(name):
+                prepare(name)
+        due = [row for row in counts if row["object"] in tables and row["last"] > applied[row["object"]]]
 
         def append(table: LakeTable, rows: DataFrame, row: Row) -> None:
             done = self._applied(store, table)  # another run of this query may have committed meanwhile
@@ -218,7 +245,7 @@ class TablesWriter:
             left = _after(events, "epoch", done, row["first"])
             if self._options.mode == "append":
                 appended = _typed(left, table).select(*table.all_columns(appends=True))
-                _retrying()(append, table, appended, row)
+                retrying()(append, table, appended, row)
             else:
                 check_nanoseconds(events, table)
                 is_certain = keyed[row["object"]] and not merging.of_backfill
@@ -233,11 +260,18 @@ class TablesWriter:
             store.committed(table.name, last)
 
         def named(row: Row) -> None:
-            with naming(tables[row["object"]], events):
+            table = tables[row["object"]]
+            with only(table.source), naming(table, store.target(table.name), events):
                 one(row)
 
         with store.committing(last), ThreadPoolExecutor(_AT_A_TIME) as threads:
             list(threads.map(named, due))
+        return stopped
+
+    def _with_names_of_others(self, names: Sequence[str]) -> dict[str, SpannerCdcError]:
+        """Those of some tables whose name in the destination is that of another table, too."""
+        found = colliding(sorted({*names, *filter(self._keeps, self.tables())}))
+        return {name: TableNameError([found[name]]) for name in names if name in found}
 
     def _applied(self, store: TableStore, table: LakeTable) -> int:
         """The last epoch that a table has.
@@ -258,7 +292,7 @@ class TablesWriter:
         view = f"spanner_cdc_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            _retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+            retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -267,7 +301,11 @@ class TablesWriter:
         return self._known.names()
 
     def remove_deleted(self, spark: SparkSession, name: str) -> None:
-        """Removes the deleted rows of a table of Spanner, if it is there and has any."""
+        """Removes the deleted rows of a table of Spanner, if it is there and has any.
+
+        Raises:
+            TableError: Spark refuses to.
+        """
         store = self.store(spark)
         target = store.target(table_name(name))
         try:
@@ -276,14 +314,14 @@ class TablesWriter:
         except AnalysisException:
             return  # there is no such table yet
         if has_any:
-            with writing(spark):
-                _retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+            with refused(name, target), writing(spark):
+                retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
 
     def table(self, name: str) -> LakeTable:
         """A table of the destination, with every column that it has had.
 
         Raises:
-            ConfigurationError: a column has the name of one that is added, or the format keeps a name for itself.
+            TableNameError: a column has the name of one that is added, or the format keeps a name for itself.
         """
         known = self._known if name in self._known.names() else self._own
         types = known.columns(name)
@@ -292,7 +330,7 @@ class TablesWriter:
             name, types, format=options.format, merges=options.mode == "merge", below_path=options.database is None
         )
         if problems := [*filter(None, [taken_names(name, types)]), *kept]:
-            raise ConfigurationError(problems)
+            raise TableNameError(problems)
         columns = {column: type_name(of_type) for column, of_type in types.items()}
         return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)
 
@@ -346,18 +384,3 @@ def _kept(events: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         kept.unpersist()
-
-
-def _retrying() -> Retrying:
-    """Tries a commit again that another one came before."""
-    return Retrying(
-        retry=retry_if_exception(_is_conflict),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(max=5),
-        reraise=True,
-    )
-
-
-def _is_conflict(error: BaseException) -> bool:
-    """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
-    return isinstance(error, (PySparkException, Py4JJavaError)) and any(name in str(error) for name in _CONFLICT)

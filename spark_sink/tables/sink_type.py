@@ -9,7 +9,6 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
-from spark_sink.errors import SinkError
 from spark_sink.sink.omitted_changes import omitted_changes
 from spark_sink.sink.sink_type import SparkSinkType
 from spark_sink.source.known_tables import type_name
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 class TablesSink(SparkSinkType[TablesConfig]):
     """Typed tables of a lakehouse."""
-
-    needs_every_table = True
 
     def default_options(self) -> TablesConfig:
         """Anywhere."""
@@ -47,8 +44,8 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return {"sink.format": sink.format, "sink.path": sink.options.where, "sink.mode": sink.mode}
 
     def locations(self, sink: TablesConfig) -> Sequence[Location]:
-        """Spark's own file systems write the tables."""
-        return []
+        """Dead letters: Spark's own file systems write the tables."""
+        return [Location("sink.dead_letters", sink.dead_letters)]
 
     def library_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
         """That there is no library of the format for the installed Spark."""
@@ -109,8 +106,10 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return TablesDelivery(config, sink)
 
     def replay_into(self, config: Config, sink: TablesConfig) -> "AbstractContextManager[Replay]":
-        """There are none."""
-        raise SinkError("sink tables has no dead letters: a row that it cannot write stops it")
+        """Merges or appends in Spark."""
+        from spark_sink.tables.replay import replay_into
+
+        return replay_into(config)
 
 
 SINK = TablesSink(TablesConfig)

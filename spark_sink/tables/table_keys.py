@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from connector import log
-from spark_sink.errors import SinkError
+from spark_sink.errors import TableError
 from spark_sink.tables.lake_table import LakeTable
 
 PROPERTY = "spanner-cdc.primary-key"
@@ -31,11 +31,11 @@ def check_key(table: LakeTable, target: str, kept: str) -> None:
     """Compares the key of a table with the one that it was created with.
 
     Raises:
-        SinkError: they differ.
+        TableError: they differ.
     """
     found: list[str] = json.loads(kept)
     if sorted(found) != sorted(table.primary_key):
-        raise SinkError(
+        raise TableError(
             f"the key of table {table.source} is {_named(table.primary_key)}, but in {target} rows are merged by"
             f" {_named(found)}",
             hint=_hint(table),
@@ -57,14 +57,14 @@ def of_newest_key(
         is_certain: whether rows are known to be merged by the newest key, and all events to be no newer than it.
 
     Raises:
-        SinkError: there are other keys, and it is not certain.
+        TableError: there are other keys, and it is not certain.
     """
     others = sorted({tuple(key) for key in keys if sorted(key) != sorted(table.primary_key)})
     if not others:
         return events
     found = " and ".join(map(_named, others))
     if not is_certain:
-        raise SinkError(
+        raise TableError(
             f"the key of table {table.source} is {_named(table.primary_key)}, but a micro-batch has rows with the key"
             f" {found}, which would be merged into {target}",
             hint=_hint(table),
@@ -87,7 +87,7 @@ def check_nanoseconds(events: DataFrame, table: LakeTable) -> None:
     """Checks that no two keys become one: a timestamp in a table has microseconds.
 
     Raises:
-        SinkError: a key has nanoseconds.
+        TableError: a key has nanoseconds.
     """
     for name in table.primary_key:
         if table.columns[name] != "timestamp":
@@ -95,7 +95,7 @@ def check_nanoseconds(events: DataFrame, table: LakeTable) -> None:
         text = F.get_json_object("payload", f"$.{name}")
         found = events.where((F.col("object") == F.lit(table.source)) & text.rlike(_NANOSECONDS))
         if found.limit(1).count():
-            raise SinkError(
+            raise TableError(
                 f"table {table.source} has keys with nanoseconds in column {name}, which are cut to microseconds here",
                 hint="Two rows could become one: leave the table out (source.tables), or use mode append.",
             )

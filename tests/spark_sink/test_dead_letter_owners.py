@@ -21,6 +21,7 @@ SINKS: list[SparkSinkType[SinkConfig]] = [FILES, BIGQUERY, SPANNER, TABLES, SQLI
         ("0123abcd_spanner.to_eu_7_0", [SPANNER]),
         ("0123abcd_7_0_1", [BIGQUERY]),
         ("0123abcd_7_0_89abcdef01234567_1", [BIGQUERY]),
+        ("0123abcd_tables_0000000000000007_0000000000000009", [TABLES]),
         ("0123abcd_sqlite_7_0", [SQLITE]),
         ("0123abcd_another_7_0", []),
         ("0123abcd_files_of_another_7_0", []),

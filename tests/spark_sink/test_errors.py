@@ -19,7 +19,7 @@ from connector.errors import (
     TakenOverError,
     UnreachableError,
 )
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_own, is_permanent
+from spark_sink.errors import SinkError, clear_line, is_in_use, is_of_statement, is_own, is_permanent
 from spark_sink.run import _code_of, _final_if_permanent
 
 NOT_IN_SPARK = {
@@ -215,3 +215,35 @@ def test_a_size_in_sparks_configuration_that_is_none_is_said_in_its_own_words() 
 def test_a_permanent_error_of_a_sink_is_permanent_also_where_spark_has_wrapped_it() -> None:
     line = "spark_sink.errors.PermanentError: a value of table Singers cannot be written"
     assert _code_of(PySparkException(WORKER.replace("KeyError: 'a value of a row'", line))) == FAILED_PERMANENTLY
+
+
+JVM = "An error occurred while calling o49.sql.\n: {}\n\tat a.b.C.d(C.scala:1)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AnalysisException("[DELTA_MISSING_DELTA_TABLE] `/lake/Singers` is not a Delta table. SQLSTATE: 42P01"),
+        IllegalArgumentException("Table column names conflict with names reserved for Iceberg metadata columns"),
+        RuntimeError(JVM.format("org.apache.spark.sql.delta.DeltaTableFeatureException: [DELTA_UNSUPPORTED_...] x")),
+        RuntimeError(JVM.format("java.lang.UnsupportedOperationException: Cannot write to a branch")),
+    ],
+)
+def test_what_the_jvm_refuses_of_one_table_is_not_taken_for_an_error_of_all(error: Exception) -> None:
+    assert is_of_statement(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AnalysisException("[SCHEMA_NOT_FOUND] The schema `lake`.`music` cannot be found. SQLSTATE: 42704"),
+        AnalysisException("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. SQLSTATE: 42K02"),
+        RuntimeError(JVM.format("org.apache.hadoop.security.AccessControlException: Permission denied: user=a")),
+        RuntimeError(JVM.format("java.lang.IllegalArgumentException: wrapped: java.nio.file.AccessDeniedException: x")),
+        RuntimeError(JVM.format("org.apache.spark.SparkException: Job aborted due to stage failure")),
+        RuntimeError(JVM.format("java.lang.OutOfMemoryError: Java heap space")),
+        PySparkException(WORKER),
+    ],
+)
+def test_an_error_that_every_table_would_have_stops_no_table_alone(error: Exception) -> None:
+    assert not is_of_statement(error)

@@ -92,14 +92,19 @@ def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
 
 def warn(config: Config, stream: OpenStream) -> None:
     """Logs what users should know of the sink, before anything is read."""
-    for line in sink_type(config.sink.type).warnings(config.sink, watched_stream(stream, config)):
+    kind, watched = sink_type(config.sink.type), watched_stream(stream, config)
+    for line in kind.warnings(config.sink, watched):
         _log.warning("to know before the sink's output is read", what=line)
+    of_all = kind.stream_errors(config.sink, replace(watched, tables=()))
+    for line in kind.stream_errors(config.sink, watched):
+        if line not in of_all:
+            _log.warning("the destination cannot have a table as it is; the others are delivered", why=line)
 
 
 async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     """Checks that the sink can go to its destination, and work with the change stream, before anything starts.
 
-    Tables are left to the sink, unless one that its destination cannot hold would end it.
+    Tables are left to the sink: one that its destination cannot hold keeps no other from being delivered.
 
     Raises:
         ConfigurationError: it cannot.
@@ -112,9 +117,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
         return
     has_epochs = Spool.at(config.spool.path).latest() > 0
     async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
-        watched = watched_stream(stream, config)
-        asked = watched if kind.needs_every_table else replace(watched, tables=())
-        errors = kind.stream_errors(config.sink, asked)
+        errors = kind.stream_errors(config.sink, replace(watched_stream(stream, config), tables=()))
     if errors:
         raise ConfigurationError(errors)
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_sink.errors import SinkError
+from spark_sink.errors import TableError
 from spark_sink.source.offsets import Offset
 from spark_sink.tables.config import TableOptions
 from spark_sink.tables.lake_table import LakeTable, add_statement, create_statement, quoted
@@ -71,7 +71,7 @@ class TableStore(ABC):
             Whether it is known by which key its rows are merged.
 
         Raises:
-            SinkError: a column has another type there, or rows are merged by another key.
+            TableError: a column has another type there, or rows are merged by another key.
         """
         appends = self._options.mode == "append"
         wanted = table.all_columns(appends=appends)
@@ -99,12 +99,12 @@ class TableStore(ABC):
         """Compares the columns that are wanted with those that a table has, by their names in small letters.
 
         Raises:
-            SinkError: the type of one differs.
+            TableError: the type of one differs.
         """
         target = self.target(table.name)
         for name, kind in wanted.items():
             if (there := found.get(name.lower(), kind)) != kind:
-                raise SinkError(
+                raise TableError(
                     f"column {name} of table {table.source} is {kind}, but in {target} it is {there}",
                     hint=f"{self.type_hint(target, name)} `spanner-cdc backfill --table {table.source}` brings its"
                     " values.",

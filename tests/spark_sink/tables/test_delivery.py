@@ -11,7 +11,8 @@ from connector.config.loading import load
 from connector.config.sections import SparkConfig
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
-from connector.errors import FAILED_PERMANENTLY, ConfigurationError
+from connector.errors import ConfigurationError
+from connector.spool.sink_report import report_of
 from spark_sink.tables import libraries
 from spark_sink.tables.config import TablesConfig
 from tests.spark_sink.processes import eventually, program
@@ -117,21 +118,30 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_the_error_is_permanent(
+def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_its_table_alone_is_stopped(
     spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    spool.seal(change(1, [1], (KEY, AGE), Age=VALUE))
-    config = str(configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake")))
-    arguments = ("-m", "spark_sink", config, "--verbose", "--log-format", "json")
-    with program(tmp_path / "log", *arguments) as sink:
-        eventually(sink.has_ended, "it has failed", starts=3)
+    spool.seal(change(1, [1], (KEY, AGE), table="Persons", Age=VALUE), change(1, [1]))
+    letters = tmp_path / "letters"
+    config = str(
+        configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake"), dead_letters=str(letters))
+    )
+    with program(tmp_path / "log", "-m", "spark_sink", config, "--verbose", "--log-format", "json") as sink:
+        eventually(lambda: report_of(spool.spool, "tables").stopped or sink.has_ended(), "it is stopped", starts=3)
+        sink.end_input()
         code, said = sink.code(), sink.said()
+    assert (code, appended_ids(tmp_path / "lake")) == (0, [1]), said
     lines = [orjson.loads(line) for line in said.splitlines()]
+    (stopped,) = [line for line in lines if line.get("action") == "table_stopped"]
+    assert stopped["table"] == "Persons"
+    assert "a value of table Persons, column Age, cannot be written to table Persons: CAST_INVALID_INPUT" in str(
+        stopped
+    )
+    with program(tmp_path / "replay", "-m", "spark_sink.dead_letters_command", "replay", config) as replay:
+        assert (replay.code(), "0 dead letters accepted, 1 rejected again" in replay.said()) == (1, True), replay.said()
+        said += replay.said()
     assert VALUE not in said + capfd.readouterr().out
     assert "4711" not in said, "nor a part of it"
     beside = [path for path in tmp_path.rglob("*") if path.is_file() and "segments" not in path.parts]
-    assert not [path for path in beside if VALUE.encode() in path.read_bytes()]
-    failed = next(line for line in lines if line.get("action") == "sink_failed")
-    assert "CAST_INVALID_INPUT" in failed["message"], failed
-    assert "a value of table Singers, column Age, cannot be written" in failed["message"], failed
-    assert code == FAILED_PERMANENTLY, failed
+    assert [path.parent.name for path in beside if VALUE.encode() in path.read_bytes()] == ["Persons"]
+    assert list(letters.iterdir()) == [letters / "Persons"]

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from connector.commands.checks.findings import check_sink, findings_of
+from connector.commands.checks.findings import check_sink, findings_of, warn
 from connector.config import validated
 from connector.config.sinks import WatchedStream
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
+from connector.reader.change_stream import opened
 from emulator import TABLES
 from spark_sink.tables.config import TableOptions, TablesConfig
 from spark_sink.tables.merge_into import TablesWriter
@@ -74,7 +75,7 @@ def test_discover_shows_the_names_of_every_format_with_the_table() -> None:
     ]
 
 
-def test_a_table_that_comes_later_ends_the_sink_with_the_same_line(spool: SpoolMaker) -> None:
+def test_a_table_that_comes_later_is_named_with_the_same_line(spool: SpoolMaker) -> None:
     spool.seal(change(1, [1], table="Files"), change(2, [1], (KEY, NAME, replace(NAME, name="_file"))))
     options = TableOptions("iceberg", "/lake", None, "merge", "apply")
     writer = TablesWriter(spool.spool, options, "tables")
@@ -94,17 +95,21 @@ def test_deltas_change_data_feed_is_refused_with_the_reason(mode: str, name: str
     assert off.options.properties == {name: "false"}
 
 
-def test_run_refuses_what_check_reports_until_the_table_is_excluded(tmp_path: Path) -> None:
+def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tables = tuple(replace(table, name="Files") if table.name == "Albums" else table for table in TABLES)
     with served(split(tables=tables)) as server:
         sink = {"type": "tables", "format": "iceberg", "path": str(tmp_path / "lake")}
         config = validated({**settings(server, tmp_path / "spool"), "sink": sink})
-        with pytest.raises(ConfigurationError, match="table Files would be Files") as refused:
-            asyncio.run(check_sink(config, emulator_host=None))
-        reported = asyncio.run(findings_of(config, emulator_host=None)).errors
-        assert set(refused.value.errors) <= set(reported)
-        others = validated({**settings(server, tmp_path / "spool", tables={"exclude": ["Files"]}), "sink": sink})
-        asyncio.run(check_sink(others, emulator_host=None))
+        asyncio.run(check_sink(config, emulator_host=None))
+        (reported,) = [one for one in asyncio.run(findings_of(config, emulator_host=None)).errors if "Files" in one]
+
+        async def started() -> None:
+            async with opened(config.source, emulator_host=None, started=False) as stream:
+                warn(config, stream)
+
+        asyncio.run(started())
+    assert reported in caplog.text
+    assert "the destination cannot have a table as it is; the others are delivered" in caplog.text
 
 
 def test_events_that_the_spool_has_of_an_excluded_table_are_left_out(
@@ -113,7 +118,7 @@ def test_events_that_the_spool_has_of_an_excluded_table_are_left_out(
     spool.seal(change(1, [1]), change(2, [2], (KEY, replace(NAME, name="_captured")), "Albums"))
     options = TableOptions("parquet", str(tmp_path), None, "append", "apply")
     writer = TablesWriter(spool.spool, options, "tables", lambda table: table != "Albums")
-    assert writer.write(epochs(lake, spool, 1, 1)).events == {"Singers": 1}
+    assert writer.write(epochs(lake, spool, 1, 1)).merged.events == {"Singers": 1}
     assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name in ("Singers", "Albums")] == [
         "Singers"
     ]

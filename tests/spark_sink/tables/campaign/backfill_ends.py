@@ -2,64 +2,65 @@
 
 ``python -m tests.spark_sink.tables.campaign.backfill_ends --sink delta --seeds 50``, in an environment whose PySpark
 has a library of the format. Each seed has two tables with rows from before the stream, a backfill of each that ends at
-another time, inserts, updates and deletes beside it, and a sink and a backfill that are killed at named points. It
-ends in two ways: the sink ends first, as with ``source.end``, or it runs on and no further change comes. In the end
-there is no deleted row. One session runs all: a process is what it keeps in memory, and a kill loses that.
+another time, inserts, updates and deletes beside it, and a sink and a backfill that are killed at named points. Of odd
+seeds tables cannot be written for a while, and their dead letters are replayed some time later. It ends in two ways:
+the sink ends first, as with ``source.end``, or it runs on and no further change comes. In the end there is no deleted
+row. One session runs all: a process is what it keeps in memory, and a kill loses that.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 from threading import Lock
 
-import orjson
-import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.backfill.documents import Progress, TableProgress
-from connector.backfill.records import record as record_backfill
-from connector.backfill.records import spool_of, write_progress
-from connector.backfill.sealing import BackfillWriter
+from connector.backfill.records import write_progress
 from connector.config import validated
 from connector.config.sections import SparkConfig, SpoolConfig
-from connector.core.records import ColumnType, DataChangeRecord
-from connector.core.schemas import TableSchema
-from connector.core.timestamps import SECOND
-from connector.envelope.snapshot_events import SnapshotEnvelope
+from connector.spool.consumers import record as record_consumer
 from connector.spool.consumers import sink_lock
-from connector.spool.manifest import BackfillPart
-from connector.spool.segments import SegmentBuffer
+from spark_sink.dead_letters_command import replayed
+from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
+from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sink.replayed_spools import held
 from spark_sink.tables.config import TablesConfig
 from spark_sink.tables.delivery import TablesDelivery
 from spark_sink.tables.kept_rows import KeptRows
+from spark_sink.tables.lake_table import LakeTable
 from spark_sink.tables.libraries import spark_options
 from spark_sink.tables.merge_into import TablesWriter
+from spark_sink.tables.replay import TablesReplay
+from spark_sink.tables.stopped_tables import StoppedTables
+from tests.java import java_options
 from tests.spark_sink.backfill.campaign.campaign import report
 from tests.spark_sink.bigquery.deliveries.runs import SOURCE as CONFIGURED
 from tests.spark_sink.bigquery.deliveries.scenarios import KilledError, killed_at
-from tests.spark_sink.spools import KEY, NAME, SOURCE, SpoolMaker, record
+from tests.spark_sink.tables.campaign.changing_source import TABLES, ChangingSource
 from tests.spark_sink.tables.reading import target
 
-TABLES = ("Singers", "Albums")
 ENDS = ("source.end", "silence")
-COLUMNS: tuple[ColumnType, ...] = (KEY, NAME)
 
 _POINTS: list[tuple[type, str]] = [
     (TablesWriter, "write"),
     (TablesWriter, "_merge"),
     (TablesWriter, "remove_deleted"),
     (KeptRows, "_write"),
+    (StoppedTables, "_write"),
+    (DeadLetters, "replace"),
 ]
-_ROWS, _KEYS, _EPOCHS, _MODS = 80, 120, 3, 80
+_EPOCHS = 3
 
 
 class BackfillEnds:
@@ -73,8 +74,9 @@ class BackfillEnds:
         seed: of all that is random.
 
     Attributes:
-        mods: how many were committed.
+        source: what is replicated.
         kills: how many there were.
+        letters: dead letters that were replayed.
     """
 
     def __init__(self, spark: SparkSession, of_format: str, end: str, folder: Path, seed: int) -> None:
@@ -83,96 +85,114 @@ class BackfillEnds:
         self._end = end
         self._lake = folder / "lake"
         self._random = Random(seed)
-        self._maker = SpoolMaker(folder / "spool")
+        self.source = ChangingSource(folder / "spool", self._random)
+        self._maker = self.source.maker
         sink = {"type": "tables", "format": of_format, "path": str(self._lake)}
+        sink["dead_letters"] = str(folder / "letters")
         self._config = validated({"source": CONFIGURED, "spool": {"path": self._maker.path}, "sink": sink})
-        self._rows = {table: {key: f"old {key}" for key in range(_ROWS)} for table in TABLES}
         self._delivered = 0
-        self.mods = self.kills = 0
+        self._stops = bool(seed % 2)
+        self._stopped: set[str] = set()
+        self.kills = self.letters = 0
 
     def run(self) -> str:
         """Returns what is wrong, or an empty text."""
-        self._commit()
-        self._record_backfill()
+        with self.refusing():
+            return self._run()
+
+    def _run(self) -> str:
+        self.begin()
         epochs = 0
         sink = self._process()
-        while epochs < _EPOCHS or (self._left and self._end == "silence"):
-            step = self._random.choice(["commit", "deliver", "backfill"])
+        steps = ["commit", "deliver", "backfill", *(["stop", "mend"] if self._stops else [])]
+        while epochs < _EPOCHS or (self.source.left and self._end == "silence"):
+            step = self._random.choice(steps)
             if step == "commit" and epochs < _EPOCHS:
-                self._commit()
+                self.source.commit()
                 epochs += 1
             elif step == "deliver" and not self._killed(lambda one=sink: self._deliver(*one)):  # type: ignore[misc]
                 sink = self._process()
-            elif step == "backfill" and len(self._left) > (1 if epochs < _EPOCHS else 0):
+            elif step == "backfill" and len(self.source.left) > (1 if epochs < _EPOCHS else 0):
                 self._backfill()
+            elif step == "stop":
+                self.stop(self._random.choice(TABLES))
+            elif step == "mend":
+                self.mend()
+                if self._random.random() < 0.5:
+                    self.replay()
+                    sink = self._process()
         while not self._killed(lambda: self._deliver(*sink)):  # noqa: B023 - called at once
             sink = self._process()
         if self._end == "source.end":
-            while self._left:
+            while self.source.left:
                 self._backfill()
             self._killed(self._settle, most=1)
             self._settle()  # as another process of the backfill, or of the sink at its next start
         else:
             self._killed(lambda: self._look_on(sink[1]), most=1)
             self._look_on(self._process()[1])
-        return self._wrong()
+        if self._stops:
+            self.mend()
+            self.replay()
+        return self.wrong()
+
+    def begin(self) -> None:
+        """Commits the first epoch, and records a backfill of what is there then."""
+        self.source.commit()
+        self.source.record_backfill()
+
+    def stop(self, table: str) -> None:
+        """From now on a table cannot be written, within :meth:`refusing`."""
+        self._stopped.add(table)
+
+    def mend(self) -> None:
+        """From now on every table can be written."""
+        self._stopped.clear()
+
+    def deliver(self) -> None:
+        """A process of the sink delivers what is sealed, and does what is due."""
+        self._deliver(*self._process())
+
+    def deliver_backfill(self) -> None:
+        """Delivers all of the backfill that is left."""
+        while self.source.left:
+            self._backfill()
+
+    def replay(self) -> None:
+        """Replays all dead letters that the sink will not write itself, by processes that are killed."""
+        while not self._killed(self._replay):
+            pass
+
+    def _replay(self) -> None:
+        config = self._config
+        assert isinstance(config.sink, TablesConfig)
+        store = DeadLetters(config.sink.dead_letters)
+        with held(self._maker.spool, config) as spools:
+            replay = TablesReplay(config, config.sink, self._maker.spool, spools, self._spark)
+            done = replayed(store, store.files(), replay, [])
+            replay.settle()
+        assert not done.refused, store.files()
+        self.letters += done.sent
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Tables that are stopped cannot be written meanwhile."""
+        original = TablesWriter.table
+
+        def table(writer: TablesWriter, name: str) -> LakeTable:
+            if name in self._stopped:
+                raise TableError(f"{name} is to be mended first")
+            return original(writer, name)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TablesWriter, "table", table)
+            yield
 
     def _process(self) -> tuple[TablesDelivery, Settlement]:
         """The sink of the stream, as a new process has it."""
         assert isinstance(self._config.sink, TablesConfig)
         delivery = TablesDelivery(self._config, self._config.sink)
         return delivery, Settlement(delivery, self._config)
-
-    def _commit(self) -> None:
-        """Seals an epoch with changes of both tables."""
-        records: list[DataChangeRecord] = []
-        at = self._maker.watermark + SECOND
-        for table in TABLES:
-            rows = self._rows[table]
-            for number, key in enumerate(self._random.sample(range(_KEYS), _MODS // 2)):
-                kind = "INSERT" if key not in rows else self._random.choice(["UPDATE", "DELETE"])
-                self.mods += 1
-                name = f"{kind} {self.mods}"
-                records.append(record(at, [key], table=table, values={"Name": name}, mod_type=kind, sequence=number))
-                if kind == "DELETE":
-                    del rows[key]
-                else:
-                    rows[key] = name
-        self._maker.seal(*records)
-
-    def _record_backfill(self) -> None:
-        """Records a backfill of the rows of now, and seals them in parts."""
-        spool, at = self._maker.spool, self._maker.watermark
-        schemas = {table: TableSchema.of(table, COLUMNS) for table in TABLES}
-        document = record_backfill(
-            spool,
-            spool.header(),
-            list(schemas.values()),
-            timestamp=lambda: at,
-            why="start",
-            dialect="GOOGLE_STANDARD_SQL",
-            now=at,
-        )
-        self._own = spool_of(spool, document.number)
-        self._left: list[str] = []
-        writer = BackfillWriter(self._own, self._own.header(), document)
-        envelope = SnapshotEnvelope(SOURCE, stream_name=None, timestamp=at)
-        for table, rows in deepcopy(self._rows).items():
-            keys = sorted(rows)
-            for part in (keys[::2], keys[1::2]):
-                events = envelope.build(
-                    pa.array([orjson.dumps({"Id": str(key)}).decode() for key in part], pa.string()),
-                    pa.array([orjson.dumps({"Name": rows[key]}).decode() for key in part], pa.string()),
-                    schemas[table],
-                    schemas[table].key,
-                    writer.epoch + 1,
-                    at,
-                )
-                segment = SegmentBuffer()
-                segment.append(events)
-                file = segment.store(self._own.storage, f"segments/{writer.epoch + 1:020d}.arrow", first=at, last=at)
-                writer.seal(BackfillPart(table=table, plan=1, partition=writer.epoch), [file], now=at)
-                self._left.append(table)
 
     def _deliver(self, delivery: TablesDelivery, settlement: Settlement) -> None:
         """A micro-batch of the sink, and what it does around it."""
@@ -182,20 +202,24 @@ class BackfillEnds:
             if last > self._delivered:
                 delivery.run(self._events(self._maker.path, self._delivered + 1, last))
                 settlement.look(self._spark)
+                record_consumer(self._maker.spool, "tables", last, now=self._maker.watermark)
             self._delivered = last
 
     def _backfill(self) -> None:
         """Delivers the next part, by processes that are killed, and reports the progress."""
-        epoch = self._own.latest() - len(self._left) + 1
-        config = self._config.model_copy(update={"spool": SpoolConfig(path=self._own.path)})
+        epoch = self.source.backfill.latest() - len(self.source.left) + 1
+        config = self._config.model_copy(update={"spool": SpoolConfig(path=self.source.backfill.path)})
         assert isinstance(config.sink, TablesConfig)
         options = config.sink
-        while not self._killed(lambda: TablesDelivery(config, options).run(self._events(self._own.path, epoch, epoch))):
+        while not self._killed(
+            lambda: TablesDelivery(config, options).run(self._events(self.source.backfill.path, epoch, epoch))
+        ):
             pass
-        self._left.pop(0)
-        states = [TableProgress(table=one, state="reading" if one in self._left else "done") for one in TABLES]
-        write_progress(self._own, Progress(updated=self._maker.watermark, tables=tuple(states)))
-        if not self._left and self._end == "source.end":
+        self.source.left.pop(0)
+        record_consumer(self.source.backfill, "tables", epoch, now=self._maker.watermark)
+        states = [TableProgress(table=one, state="reading" if one in self.source.left else "done") for one in TABLES]
+        write_progress(self.source.backfill, Progress(updated=self._maker.watermark, tables=tuple(states)))
+        if not self.source.left and self._end == "source.end":
             self._killed(self._settle, most=1)
 
     def _settle(self) -> None:
@@ -216,12 +240,8 @@ class BackfillEnds:
             run()
             return True
         point = self._random.choice(_POINTS)
-        with (
-            suppress(KilledError),
-            killed_at(*point, call=self._random.randrange(1, most), after=self._random.random() < 0.5)
-            if most > 1
-            else killed_at(*point, call=1, after=self._random.random() < 0.5),
-        ):
+        call = self._random.randrange(1, most) if most > 1 else 1
+        with suppress(KilledError), killed_at(*point, call=call, after=self._random.random() < 0.5):
             run()
             return True
         self.kills += 1
@@ -231,21 +251,25 @@ class BackfillEnds:
         events = self._spark.read.format("spanner-change-stream").option("spool", spool).load()
         return events.where(f"epoch BETWEEN {first} AND {last}")
 
-    def _wrong(self) -> str:
-        for table in TABLES:
-            at = target(self._lake, self._format, table)
-            self._spark.sql(f"REFRESH TABLE {at}")
-            rows = self._spark.table(at).collect()
-            deleted = sum(row["_is_deleted"] for row in rows)
-            if deleted:
-                return f"{table}: {deleted} deleted rows are left"
-            if len(rows) != len(self._rows[table]) or {row["Id"]: row["Name"] for row in rows} != self._rows[table]:
-                return f"{table}: {len(rows)} rows, not the {len(self._rows[table])} of the source"
-        return ""
+    def wrong(self) -> str:
+        """How the tables differ from the source; empty if they do not."""
+        targets = {table: target(self._lake, self._format, table) for table in TABLES}
+        return next(filter(None, (_wrong(self._spark, targets[one], self.source.rows[one]) for one in TABLES)), "")
+
+
+def _wrong(spark: SparkSession, table: str, expected: Mapping[int, str]) -> str:
+    spark.sql(f"REFRESH TABLE {table}")
+    rows = spark.table(table).collect()
+    if deleted := sum(row["_is_deleted"] for row in rows):
+        return f"{table}: {deleted} deleted rows are left"
+    if len(rows) != len(expected) or {row["Id"]: row["Name"] for row in rows} != expected:
+        return f"{table}: {len(rows)} rows, not the {len(expected)} of the source"
+    return ""
 
 
 def session(of_format: str) -> SparkSession:
     """A session with the library of a format."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
     builder = SparkSession.builder.master("local[2]").appName("ends of backfills")
     sink = TablesConfig.model_validate({"format": of_format, "path": "/lake"})
     options = spark_options(sink, SparkConfig(config={"spark.driver.memory": "1g"}))
@@ -254,6 +278,11 @@ def session(of_format: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
+        # tables of some hundred rows: what is generated for a statement would be compiled for it alone
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
     }.items():
         builder = builder.config(name, value)
     found = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
@@ -277,8 +306,8 @@ def main() -> int:
             failed += bool(wrong)
             took = time.monotonic() - started
             report(
-                f"{given.sink}, seed {seed}, {end}: {one.mods} mods, {one.kills} kills, {took:.0f} s: "
-                f"{wrong or 'equal'}"
+                f"{given.sink}, seed {seed}, {end}: {one.source.mods} mods, {one.kills} kills,"
+                f" {one.letters} dead letters, {took:.0f} s: {wrong or 'equal'}"
             )
     report(f"{given.sink}: {given.seeds} seeds, {failed} of {2 * given.seeds} runs are wrong")
     spark.stop()

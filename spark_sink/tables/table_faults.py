@@ -1,0 +1,93 @@
+"""Errors of one table: commits that are tried again, and what stops a table while the others continue.
+
+An error about a value that cannot be written names its table and column, and not the value.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value
+from spark_sink.source.typed import columns_not_castable
+from spark_sink.tables.lake_table import LakeTable
+
+_ATTEMPTS = 10
+"""How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
+
+_CONFLICT = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "ValidationException",
+    "CommitFailedException",
+    "AlreadyExistsException",
+    "ALREADY_EXISTS",
+    "name already exists",
+)
+"""In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
+
+
+def retrying() -> Retrying:
+    """Tries a commit again that another one came before."""
+    return Retrying(
+        retry=retry_if_exception(_is_conflict),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(max=5),
+        reraise=True,
+    )
+
+
+@contextmanager
+def naming(table: LakeTable, target: str, events: DataFrame) -> Iterator[None]:
+    """Writes events of a table; an error of Spark that concerns only this table becomes one that names it.
+
+    Args:
+        table: the table.
+        target: the table, as a statement names it.
+        events: the events, in which the columns of a value that cannot be cast are searched.
+
+    Raises:
+        TableError: a value cannot be written, or Spark refuses the table whatever its rows are.
+    """
+    try:
+        with refused(table.source, target):
+            yield
+    except (PySparkException, Py4JError) as error:
+        if not is_of_value(error):
+            raise
+        columns: list[str] = []
+        with suppress(PySparkException, Py4JError):
+            columns = columns_not_castable(events, table.source, table.types)
+        raise TableError(_line(table, columns, condition(error)), hint=_HINT) from None
+
+
+@contextmanager
+def refused(table: str, target: str) -> Iterator[None]:
+    """Surrounds what is done with a table of Spanner.
+
+    Raises:
+        TableError: Spark refuses that, whatever the rows are, and may take it of another table.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if is_of_value(error) or _is_conflict(error) or not is_of_statement(error):
+            raise
+        raise TableError(f"table {table} cannot be written to {target}: {clear_line(error)}") from error
+
+
+_HINT = "Look for it in `payload` of the source spanner-change-stream, or drop the constraint that forbids it."
+
+
+def _line(table: LakeTable, columns: list[str], why: str) -> str:
+    of_columns = f", {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}," if columns else ""
+    return f"a value of table {table.source}{of_columns} cannot be written to table {table.name}: {why}"
+
+
+def _is_conflict(error: BaseException) -> bool:
+    """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
+    return isinstance(error, (PySparkException, Py4JJavaError)) and any(name in str(error) for name in _CONFLICT)
