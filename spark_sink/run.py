@@ -34,6 +34,8 @@ from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseEr
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
+from connector.spool.sink_report import works_again
+from connector.storage.locations import absolute
 from connector.telemetry.spans import span
 from spark_sink.errors import PermanentError, SinkError, clear_line, is_own, is_permanent, own_exit_code
 from spark_sink.session import need_java, session, stop_session
@@ -298,7 +300,9 @@ class Sink:
                 summary = self._delivery.run(reports)
                 self._settlement.look(self._spark)
             self._done = batch
-            self._has_delivered.set()
+            if not self._has_delivered.is_set():
+                works_again(Spool.at(absolute(self._config.spool.path)), self._delivery.consumer)
+                self._has_delivered.set()
         if summary:
             say(f"batch {batch}: {summary}", action="batch_delivered", batch=batch)
 

@@ -88,13 +88,16 @@ def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Co
 def forget(spool: Spool, name: str) -> None:
     """Removes a consumer, so that it no longer keeps epochs from being pruned; of a sink all that it has recorded, too.
 
+    A sink that ended before its first epoch is no consumer, but may have recorded something, such as its failure.
+
     Raises:
         SpoolError: there is no such consumer.
     """
-    if find(spool, checked_name(name)) is None:
+    recorded = [f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT, KEPT)]
+    if find(spool, checked_name(name)) is None and not any(map(spool.storage.exists, recorded)):
         known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
         raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
-    spool.storage.delete(_path(name), *(f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT, KEPT)))
+    spool.storage.delete(_path(name), *recorded)
 
 
 @contextmanager

@@ -118,6 +118,17 @@ def failed_sinks(reports: Mapping[str, SinkReport]) -> list[FailedSink]:
     return [FailedSink(name, one.time, one.message, one.hint) for name, one in failures]
 
 
+def works_again(spool: Spool, consumer: str) -> None:
+    """Records that a sink which had failed has done a micro-batch, even one without events.
+
+    Raises:
+        SpoolError: the report cannot be read or written.
+    """
+    report = report_of(spool, consumer)
+    if report.failure is not None:
+        write_report(spool, consumer, report.model_copy(update={"failure": None}))
+
+
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
     """Replaces a sink's report.
 

@@ -297,7 +297,8 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
     for sink in facts.failed_sinks:
         message = f"sink {sink.name} has failed at {format_second(sink.at // SECOND)}Z, and has delivered nothing since"
         hint = sink.hint or "Once the cause is gone, start it again: it continues after what it has delivered."
-        yield Alarm("sink_failed", "ERROR", f"{message}: {sink.message}", hint, sink.name)
+        forget = f"If it will not return: `spanner-cdc spool PATH --forget {sink.name}`."
+        yield Alarm("sink_failed", "ERROR", f"{message}: {sink.message}", f"{hint} {forget}", sink.name)
     if facts.stopped_tables:
         names = ", ".join(sorted(facts.stopped_tables))
         yield Alarm(

@@ -80,6 +80,15 @@ def test_forgetting_one_that_is_not_there_names_those_that_are(spool: Spool) -> 
         consumers.forget(spool, "c")
 
 
+@pytest.mark.parametrize("ending", [consumers.STARTED, consumers.DESTINATION, consumers.REPORT, consumers.KEPT])
+def test_a_sink_that_ended_before_its_first_epoch_is_forgotten_with_all_that_it_has_recorded(
+    spool: Spool, ending: str
+) -> None:
+    spool.storage.replace(f"consumers/c{ending}", b"{}")
+    consumers.forget(spool, "c")
+    assert spool.storage.list("consumers") == []
+
+
 @pytest.mark.parametrize("name", ["default", "a", "A.b-c_9", "x" * 100])
 def test_a_name_of_ascii_characters_digits_dots_dashes_and_underscores_is_taken(spool: Spool, name: str) -> None:
     assert consumers.register(spool, name, now=5).consumer == name

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from connector.config import validated
 from connector.spool import consumers
+from connector.spool.sink_report import NOTHING, SinkFailure, report_of, write_report
 from connector.telemetry import spans
 from spark_sink.files.config import FilesConfig
 from spark_sink.files.delivery import FileDelivery
@@ -81,3 +82,15 @@ def test_a_micro_batch_has_a_span_with_its_number_and_the_sinks_name(
     (span,) = exporter.get_finished_spans()
     assert span.name == "deliver batch"
     assert dict(span.attributes or {}) == {"spanner_cdc.sink": "files", "spanner_cdc.batch": 7}
+
+
+def test_a_sink_that_had_failed_works_again_after_a_micro_batch_without_events(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing may be committed for days, while the failure would be an alarm."""
+    failure = SinkFailure(time=START, message="no such folder")
+    write_report(spool.spool, "files", NOTHING.after(1, 3, {}).model_copy(update={"failure": failure}))
+    delivery = delivery_of(spool, tmp_path, 0)
+    monkeypatch.setattr(delivery, "run", lambda reports: "")
+    Sink(cast("SparkSession", None), delivery._config, delivery)._write(cast("DataFrame", None), 7)
+    assert report_of(spool.spool, "files") == NOTHING.after(1, 3, {})
