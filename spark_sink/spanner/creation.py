@@ -3,29 +3,25 @@
 import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Self
 
-from google.api_core.exceptions import BadRequest, Conflict, Forbidden, GoogleAPICallError, NotFound
-from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
-from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
+from google.api_core.exceptions import BadRequest, Conflict, NotFound
 
 from connector.config.loading import Config
 from connector.core.dialects import Dialect
 from connector.core.filters import RecordFilter
 from connector.log import Log
-from connector.spanner.blocking import BlockingClient, DatabaseAddress
-from connector.spanner.client import ADMIN, SpannerClient
+from connector.spanner.blocking import DatabaseAddress
+from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import SpannerConfig, Target
-from spark_sink.spanner.destination_tables import Destination, destination_at
+from spark_sink.spanner.destination_tables import WRITER, Destination, destination_at
+from spark_sink.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
-
-_TIMEOUT = 300.0
 
 _log = Log(__name__)
 
@@ -91,7 +87,7 @@ def prepare(target: Target, emulator_host: str | None) -> Destination:
     own = found.tables.get(TABLE)
     if own is None or IDENTITY not in own.columns:
         try:
-            _update(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
+            change_tables(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
         except SinkError:
             own = asyncio.run(destination_at(target, emulator_host)).tables.get(TABLE)
             if own is None or IDENTITY not in own.columns:
@@ -125,7 +121,7 @@ def create_missing(
     }
     wanted: dict[str, list[str]] = {}
     if missing:
-        wanted = creating(_ddl(source, emulator_host), missing, _ddl(target, emulator_host))
+        wanted = creating(ddl_of(source, emulator_host), missing, ddl_of(target, emulator_host, WRITER))
     if any(lacking.values()):
         wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
     if not wanted:
@@ -164,7 +160,7 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulat
 def _make(target: Target, emulator_host: str | None, wanted: Mapping[str, list[str]], refused: str) -> None:
     """Makes all changes of tables at once, or one after another: one table must not stop the others."""
     try:
-        _update(target, emulator_host, list(chain.from_iterable(wanted.values())))
+        change_tables(target, emulator_host, list(chain.from_iterable(wanted.values())))
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
@@ -175,7 +171,7 @@ def _make(target: Target, emulator_host: str | None, wanted: Mapping[str, list[s
 def _try(target: Target, emulator_host: str | None, name: str, statements: list[str], refused: str) -> None:
     """Makes one change; what is refused now, as a child whose parent has a former key, is tried again later."""
     try:
-        _update(target, emulator_host, statements)
+        change_tables(target, emulator_host, statements)
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
@@ -303,27 +299,3 @@ async def _column_types(address: DatabaseAddress, emulator_host: str | None) -> 
             "SELECT table_schema, table_name, column_name, spanner_type FROM information_schema.columns"
         )
     return {(dialect_name(dialect, schema, table), str(column)): str(kind) for schema, table, column, kind in rows}
-
-
-def _ddl(address: DatabaseAddress, emulator_host: str | None) -> list[str]:
-    with _admin(address, emulator_host) as (admin, database):
-        return list(admin.get_database_ddl(database=database, timeout=_TIMEOUT).statements)
-
-
-@contextmanager
-def _admin(address: DatabaseAddress, emulator_host: str | None) -> Iterator[tuple[DatabaseAdminClient, str]]:
-    with BlockingClient(address, emulator_host, scopes=ADMIN) as client:
-        try:
-            yield DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=client.channel)), client.database
-        except GoogleAPICallError as error:
-            why = " ".join(str(error.message).split())
-            needs = " or give the sink roles/spanner.databaseAdmin" if isinstance(error, Forbidden) else ""
-            raise SinkError(
-                f"{client.database} refuses a change of its tables ({error.code}: {why})",
-                hint=f"Make it by hand,{needs} and start again." if needs else "Make it by hand, and start again.",
-            ) from error
-
-
-def _update(target: Target, emulator_host: str | None, statements: list[str]) -> None:
-    with _admin(target, emulator_host) as (admin, database):
-        admin.update_database_ddl(database=database, statements=statements, timeout=_TIMEOUT).result(timeout=_TIMEOUT)

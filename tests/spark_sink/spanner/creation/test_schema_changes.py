@@ -1,0 +1,90 @@
+"""Changes of a database's tables: what is requested again, and what is refused."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+from google.longrunning.operations_pb2 import Operation  # type: ignore[import-untyped]
+from google.protobuf.message import Message
+from google.rpc.status_pb2 import Status
+
+from connector.errors import UnreachableError
+from spark_sink.errors import PermanentError
+from spark_sink.spanner import schema_changes
+from spark_sink.spanner.config import Target
+from spark_sink.spanner.schema_changes import change_tables
+
+DONE, RUNNING = Operation(name="operations/1", done=True), Operation(name="operations/1")
+
+
+@dataclass
+class Admin(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers the calls that change tables, in order; the last answer of each again and again.
+
+    Attributes:
+        updates: to the calls that begin a change.
+        looks: to those that ask whether it is done.
+        calls: the names of all calls.
+    """
+
+    updates: list[object]
+    looks: list[object] = field(default_factory=lambda: [DONE])
+    calls: list[str] = field(default_factory=list)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        name = handler_call_details.method.rpartition("/")[2]
+        answers = self.updates if name == "UpdateDatabaseDdl" else self.looks
+
+        def answered(_: bytes, context: grpc.ServicerContext) -> bytes:
+            self.calls.append(name)
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "as it is said")
+            assert isinstance(answer, Message)
+            return bytes(answer.SerializeToString())
+
+        return grpc.unary_unary_rpc_method_handler(answered)
+
+
+@pytest.fixture
+def port() -> Iterator[tuple[grpc.Server, int]]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    yield server, server.add_insecure_port("127.0.0.1:0")
+    server.stop(0).wait()
+
+
+def changed(port: tuple[grpc.Server, int], admin: Admin) -> Admin:
+    server, number = port
+    server.add_generic_rpc_handlers((admin,))
+    server.start()
+    change_tables(Target("p", "i", "d", None, f"127.0.0.1:{number}"), None, ["CREATE TABLE T (Id INT64)"])
+    return admin
+
+
+def test_a_change_is_made_though_spanner_cannot_be_reached_for_a_while(port: tuple[grpc.Server, int]) -> None:
+    unavailable = grpc.StatusCode.UNAVAILABLE
+    admin = changed(port, Admin([unavailable, grpc.StatusCode.ABORTED, RUNNING], [unavailable, RUNNING, DONE]))
+    assert admin.calls == ["UpdateDatabaseDdl"] * 3 + ["GetOperation"] * 3
+
+
+def test_a_database_that_does_not_answer_for_long_is_an_error_that_a_restart_may_heal(
+    port: tuple[grpc.Server, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_changes, "PATIENCE", 0.2)
+    with pytest.raises(UnreachableError, match=r"Spanner does not answer for projects/p/.*UNAVAILABLE"):
+        changed(port, Admin([grpc.StatusCode.UNAVAILABLE]))
+
+
+def test_a_missing_permission_is_final_at_once_and_says_which_role_is_needed(port: tuple[grpc.Server, int]) -> None:
+    admin = Admin([grpc.StatusCode.PERMISSION_DENIED])
+    with pytest.raises(PermanentError, match=r"or give the sink roles/spanner\.databaseAdmin, and start again"):
+        changed(port, admin)
+    assert admin.calls == ["UpdateDatabaseDdl"]
+
+
+def test_a_change_that_the_database_refuses_later_is_final_and_says_why(port: tuple[grpc.Server, int]) -> None:
+    failed = Operation(name="operations/1", done=True, error=Status(code=9, message="Table T has rows"))
+    with pytest.raises(PermanentError, match=r"refuses a change of its tables \(400: Table T has rows\). Make it by"):
+        changed(port, Admin([RUNNING], [RUNNING, failed]))
