@@ -19,8 +19,9 @@ from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import SpannerConfig, Target
-from spark_sink.spanner.destination_tables import WRITER, Destination, destination_at
+from spark_sink.spanner.destination_tables import WRITER, Destination, DestinationTable, destination_at
 from spark_sink.spanner.schema_changes import change_tables, ddl_of
+from spark_sink.spanner.source_tables import SourceTable, source_tables
 from spark_sink.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
 
 _log = Log(__name__)
@@ -121,7 +122,8 @@ def create_missing(
     }
     wanted: dict[str, list[str]] = {}
     if missing:
-        wanted = creating(ddl_of(source, emulator_host), missing, ddl_of(target, emulator_host, WRITER))
+        former = _with_former_keys(source_tables(source, emulator_host) or {}, there)
+        wanted = creating(ddl_of(source, emulator_host), missing, ddl_of(target, emulator_host, WRITER), former)
     if any(lacking.values()):
         wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
     if not wanted:
@@ -179,7 +181,20 @@ def _try(target: Target, emulator_host: str | None, name: str, statements: list[
             _log.warning(refused, table=name)
 
 
-def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) -> dict[str, list[str]]:
+def _with_former_keys(source: Mapping[str, SourceTable], there: Destination) -> set[str]:
+    """The tables that the destination has with another key than the source."""
+
+    def key_of(table: SourceTable | DestinationTable) -> list[tuple[str, str]]:
+        return [(column, table.types.get(column, "")) for column in table.key]
+
+    return {
+        name for name, table in source.items() if name in there.tables and key_of(table) != key_of(there.tables[name])
+    }
+
+
+def creating(
+    ddl: Iterable[str], tables: Collection[str], there: Iterable[str], former: Collection[str] = ()
+) -> dict[str, list[str]]:
     """The statements that create tables, by table; under an empty name what comes before and after them all.
 
     They come without policies that delete old rows, which would delete those that the source has written again. Foreign
@@ -189,14 +204,19 @@ def creating(ddl: Iterable[str], tables: Collection[str], there: Iterable[str]) 
         ddl: the statements of the database that has the tables.
         tables: names, ``schema.table`` in a named schema.
         there: the statements of the other database.
+        former: tables there with another key. What is interleaved in them is left out: they are to be dropped, which
+            would cost its rows.
     """
     statements = list(_created(ddl))
     known = {(kind, name) for kind, name, _ in _created(there)}
     of_all = {name: statement for kind, name, statement in statements if kind == "TABLE"}
-    wanted = {*tables}
-    for name in tables:  # a parent may have no change yet, under this name
-        while (match := _PARENT.search(of_all.get(name, ""))) and ("TABLE", name := _plain(match[1])) not in known:
-            wanted.add(name)
+    wanted: set[str] = set()
+    for name in tables:
+        line = [name]
+        while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1])) not in known:
+            line.append(_plain(match[1]))  # a parent may have no change yet, under this name
+        if match is None or _plain(match[1]) not in former:
+            wanted.update(line)
     of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
     text = "\n".join(of_tables.values())
     used = {table.rpartition(".")[0] for table in of_tables}

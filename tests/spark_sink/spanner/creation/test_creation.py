@@ -45,6 +45,27 @@ def test_foreign_keys_follow_once_their_tables_are_there_and_others_are_left_out
     }
 
 
+def test_nothing_is_interleaved_in_a_table_that_has_a_former_key_in_the_destination(
+    database: MakeDatabase, dialect: str
+) -> None:
+    """It is to be dropped there, with the rows of what is interleaved in it."""
+    source, replica = database(dialect=dialect), database(dialect=dialect)
+    if dialect == "googlesql":
+        former = "CREATE TABLE p (a INT64) PRIMARY KEY (a)"
+        newest = "CREATE TABLE p (a INT64, b INT64) PRIMARY KEY (a, b)"
+        child = "CREATE TABLE c (a INT64, b INT64, d INT64) PRIMARY KEY (a, b, d), INTERLEAVE IN PARENT p"
+    else:
+        former = "CREATE TABLE p (a bigint PRIMARY KEY)"
+        newest = "CREATE TABLE p (a bigint, b bigint, PRIMARY KEY (a, b))"
+        child = "CREATE TABLE c (a bigint, b bigint, d bigint, PRIMARY KEY (a, b, d)) INTERLEAVE IN PARENT p"
+    source.run_ddl(newest, child)
+    replica.run_ddl(former)
+    tables: dict[str, set[str]] = {"p": {"a"}, "c": {"a"}}
+    assert create_missing(tables, target_of(source), target_of(replica), None) == []
+    replica.run_ddl("DROP TABLE p")
+    assert create_missing(tables, target_of(source), target_of(replica), None) == ["c", "p"]
+
+
 def test_columns_are_added_with_the_types_of_the_source() -> None:
     types = {("s.T", "New"): "STRING(MAX)"}
     columns = {"s.T": {"New", "Gone"}}
