@@ -6,6 +6,7 @@ written by :mod:`spark_sink.bigquery.writing.writer`.
 
 import functools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,14 +32,19 @@ from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
-from spark_sink.bigquery.jobs import QUOTA_REASONS, TIMEOUT, Before, Jobs, is_transient, reasons_in
+from spark_sink.bigquery.jobs import TIMEOUT, Before, Jobs, is_transient, reasons_in
+from spark_sink.bigquery.refusals import Refusal, refusal
 from spark_sink.bigquery.tables.partition import Partition
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
+from spark_sink.errors import PermanentError, SinkError
 
 PATIENCE = 600.0
 """Seconds for which transient errors are retried."""
 
 _HOST = "bigquery.googleapis.com"
+_BROKEN = 500
+"""HTTP codes from here on are of a server that fails, whatever it says."""
+_PERMISSION = re.compile(r"\bbigquery\.[a-zA-Z]+\.[a-zA-Z]+")
 _ATTEMPTS = 5
 _ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
@@ -252,17 +258,33 @@ class BigQueryClient:
         except _ERRORS as error:
             # The message of a job that reads rows may hold their values.
             words = None if job_of_rows is None else f"bq show --job {job_of_rows} shows why"
-            why, hint = reason_of(error, words)
-            raise self._failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
+            why, hint, is_final = reason_of(error, words)
+            failure = PermanentError if is_final and issubclass(SinkError, self._failure) else self._failure
+            raise failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
 
 
-def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]:
-    """What an exception of Google's clients means, and a hint; ``words`` replace its message, which may hold values."""
+def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> Refusal:
+    """What an exception of Google's clients means.
+
+    Args:
+        error: the exception.
+        words: replace its message, which may hold values.
+        code: the name of a StorageErrorCode, of rows that were written.
+    """
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
+    if is_of_proxy(error) and (proxy := https_proxy(_HOST)):
+        return Refusal("it cannot be reached", f"{proxy_hint(proxy)} Nothing is lost.")
+    if isinstance(error, exceptions.GoogleAPICallError) and (error.code or 0) < _BROKEN:
+        known = {*reasons_in(error), str(error.reason or ""), code}
+        found = refusal(known, str(error.message or ""), has_values=isinstance(error, exceptions.BadRequest))
+        if found is not None:
+            return found
+    return Refusal(*_meaning(error, words))
+
+
+def _meaning(error: BaseException, words: str | None) -> tuple[str, str]:
     match error:
-        case _ if is_of_proxy(error) and (proxy := https_proxy(_HOST)):
-            return "it cannot be reached", f"{proxy_hint(proxy)} Nothing is lost."
         case auth_exceptions.DefaultCredentialsError() | auth_exceptions.MalformedError():
             why, hint = why_unusable()
             return why, f"{hint}."
@@ -270,12 +292,13 @@ def reason_of(error: BaseException, words: str | None = None) -> tuple[str, str]
             return "Google's credentials cannot be fetched", "Check the network and run it again: nothing is lost."
         case auth_exceptions.GoogleAuthError() | exceptions.Unauthorized():
             return "the Google credentials are not accepted", "Renew them and run it again: nothing is lost."
-        case exceptions.Forbidden() if not reasons_in(error) & QUOTA_REASONS:
-            return "permission denied", (
+        case exceptions.Forbidden():
+            denied = _PERMISSION.search(str(error.message or ""))
+            return f"permission denied{f' ({denied[0]})' if denied else ''}", (
                 "Give this account roles/bigquery.dataEditor on the dataset and roles/bigquery.jobUser on the project,"
                 " and run it again: nothing is lost."
             )
-        case exceptions.Forbidden() | exceptions.TooManyRequests():
+        case exceptions.TooManyRequests():
             return "a quota is used up", (
                 "Run it again later, or raise the quota: nothing is lost. The sink itself uses half of it at most."
             )

@@ -167,7 +167,7 @@ class BigQueryWriter:
         try:
             return retrying(once)
         except _ERRORS as error:
-            why, hint = reason_of(error, words)
+            why, hint, _ = reason_of(error, words, code=_storage_code(error))
             raise SinkError(f"cannot write table {self._name} of BigQuery: {why}", hint=hint) from None
 
     def _is_transient(self, error: BaseException) -> bool:
@@ -238,16 +238,24 @@ def _rejected(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
         detail.Unpack(types.StorageError.pb(found))
     if found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS:
         raise _MissingColumnError(status.message)  # type: ignore[no-untyped-call]
-    raise exceptions.from_grpc_status(_GRPC[status.code], status.message)
+    raise exceptions.from_grpc_status(_GRPC[status.code], status.message, details=list(status.details))
 
 
 def _is_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
     """Whether a call ended because the table lacks a column; a response may say so as well."""
+    code = _storage_code(error)
+    return code == "SCHEMA_MISMATCH_EXTRA_FIELDS" if code else ("extra proto fields" in str(error.message).lower())
+
+
+def _storage_code(error: exceptions.GoogleAPIError | auth_exceptions.GoogleAuthError) -> str:
+    """The name of the StorageErrorCode in an error's details, or nothing."""
+    if isinstance(error, exceptions.RetryError):
+        error = error.cause
     found = types.StorageError()
-    for detail in error.details:
+    for detail in error.details if isinstance(error, exceptions.GoogleAPICallError) else ():
         if isinstance(detail, AnyMessage) and detail.Unpack(types.StorageError.pb(found)):
-            return found.code == _StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS
-    return "extra proto fields" in str(error.message).lower()
+            return str(cast("Any", found.code).name)
+    return ""
 
 
 _GRPC = {code.value[0]: code for code in grpc.StatusCode}

@@ -247,7 +247,11 @@ def test_a_job_that_failed_with_a_transient_error_is_run_again(
         ("UNAVAILABLE", "it answers 503. Run it again later"),
         ("RESOURCE_EXHAUSTED", "a quota is used up. Run it again later, or raise the quota"),
         (503, "it answers 503. Run it again later"),
-        (429, "a quota is used up. Run it again later, or raise the quota"),
+        (
+            429,
+            "requests come faster than a rate limit allows. Let fewer programs use the table and the project at the"
+            " same time. Run it again later",
+        ),
     ],
 )
 def test_an_error_that_persists_is_one_line_after_a_while_and_nothing_is_lost(
@@ -340,7 +344,10 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
         (exceptions.PermissionDenied("x"), "permission denied"),
         (exceptions.Forbidden("x", errors=[{"reason": "accessDenied"}]), "permission denied"),
         (exceptions.Forbidden("x", errors=[{"reason": "quotaExceeded"}]), "a quota is used up"),
-        (exceptions.Forbidden("x", errors=[{"reason": "rateLimitExceeded"}]), "a quota is used up"),
+        (
+            exceptions.Forbidden("x", errors=[{"reason": "rateLimitExceeded"}]),
+            "requests come faster than a rate limit allows",
+        ),
         (exceptions.RetryError("x", cause=exceptions.ServiceUnavailable("y")), "it answers 503"),
         (exceptions.RetryError("x", cause=exceptions.Forbidden("y")), "permission denied"),
         (exceptions.RetryError("x", cause=None), "it cannot be reached"),
@@ -357,6 +364,6 @@ def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_n
     ],
 )
 def test_an_error_is_reported_with_what_to_do(error: Exception, why: str) -> None:
-    told, hint = reason_of(error)
+    told, hint, _ = reason_of(error)
     assert (told, hint.endswith(".")) == (why, True)
     assert "(a)" not in reason_of(error, "words")[0]
