@@ -28,11 +28,11 @@ _QUOTA = Refusal(
 )
 _CUSTOM_QUOTA = Refusal(
     "a custom quota of the project is used up",
-    "Raise it, or wait until it begins anew at midnight Pacific time, and run it again: nothing is lost.",
+    "Raise it, or wait until it is reset at midnight Pacific time, and run it again: nothing is lost.",
 )
 _RATE = Refusal(
     "requests come faster than a rate limit allows",
-    "Let fewer programs use the table and the project at the same time. Run it again later: nothing is lost.",
+    "Let fewer programs use the table. Run it again later: nothing is lost.",
 )
 _PERIMETER = Refusal(
     "the organization's policy (VPC Service Controls) prohibits it",
@@ -152,7 +152,7 @@ def refusal(reasons: Collection[str], message: str, *, has_values: bool = False)
     Args:
         reasons: the words of the response's ``errors``, of an ErrorInfo, or the name of a StorageErrorCode.
         message: the response's text. Nothing of it is returned.
-        has_values: whether the message may hold values of rows, so that only its beginning tells what it means.
+        has_values: whether the message may hold values of rows, so that only its beginning is looked at.
     """
     for reason in reasons:
         if found := _BY_REASON.get(reason):

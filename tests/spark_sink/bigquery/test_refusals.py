@@ -118,7 +118,7 @@ def test_a_value_in_the_message_of_a_statement_does_not_decide() -> None:
         (404, "notFound", False),
     ],
 )
-def test_what_passes_by_itself_is_retried_and_nothing_else(status: int, reason: str, *, expected: bool) -> None:
+def test_limits_and_broken_servers_are_retried_and_nothing_else(status: int, reason: str, *, expected: bool) -> None:
     assert is_transient(answered(status, reason, "x")) is expected
 
 

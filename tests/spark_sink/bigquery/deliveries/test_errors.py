@@ -247,11 +247,7 @@ def test_a_job_that_failed_with_a_transient_error_is_run_again(
         ("UNAVAILABLE", "it answers 503. Run it again later"),
         ("RESOURCE_EXHAUSTED", "a quota is used up. Run it again later, or raise the quota"),
         (503, "it answers 503. Run it again later"),
-        (
-            429,
-            "requests come faster than a rate limit allows. Let fewer programs use the table and the project at the"
-            " same time. Run it again later",
-        ),
+        (429, "requests come faster than a rate limit allows. Let fewer programs use the table. Run it again later"),
     ],
 )
 def test_an_error_that_persists_is_one_line_after_a_while_and_nothing_is_lost(
