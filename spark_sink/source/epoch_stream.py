@@ -324,9 +324,9 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
     def _next(self, done: Offset, limit: ReadLimit) -> int:
         self._claim.hold()
         until_now = reads_until_now(self._in_job, limit)
+        self._identify(done)  # first: a reader would begin another spool in place of the checkpoint's
         if self._in_job is not None:
             self._in_job.ensure()
-        self._identify(done)
         self._claim.passed(done.epoch, done.at)
         for passed in [epoch for epoch in self._weights if epoch <= done.epoch]:
             del self._weights[passed]

@@ -9,7 +9,7 @@ import pytest
 from connector.core.health.retries import SPANNER, Cause, Retry
 from connector.core.health.states import NEVER, StreamState
 from connector.core.timestamps import SECOND
-from connector.errors import StreamError
+from connector.errors import SpoolError, StreamError
 from connector.spool.lifecycle import request_pause, write_state
 from connector.spool.reading import Spool
 from spark_sink.source import epoch_stream, in_job
@@ -158,6 +158,20 @@ def test_a_reader_that_fails_ends_the_run_with_its_line(
 ) -> None:
     with pytest.raises(StreamError, match="no such stream"):
         run(runs, *steps, StreamError("no such stream"))
+
+
+@ANY
+def test_a_checkpoint_of_another_spool_is_an_error_before_the_reader_is_started(
+    runs: Runs, run: Callable[..., object], tmp_path: Path
+) -> None:
+    run(runs, 2)
+    gone, other = Runs(tmp_path / "gone"), Runs(tmp_path / "other")
+    SpoolMaker(other.spool).fill(3)
+    gone.checkpoint = other.checkpoint = runs.checkpoint
+    with pytest.raises(SpoolError, match=r"there are no epochs at .*/gone any more"):
+        run(gone, StreamError("the reader was started"))
+    with pytest.raises(SpoolError, match=r"Spark's checkpoint belongs to spool .*, but at .*/other is"):
+        run(other, StreamError("the reader was started"))
 
 
 @ANY
