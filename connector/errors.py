@@ -94,9 +94,16 @@ class VersionRetentionError(DataLostError):
 
 
 class EventError(SpannerCdcError):
-    """An event cannot be written, for a value does not have its column's type. The message contains no value."""
+    """An event cannot be written, because a value does not have its column's type. The message contains no value.
+
+    ``reason`` is the fault alone, without the event that has it: dead letters are counted by it.
+    """
 
     exit_code = FAILED_PERMANENTLY
+
+    def __init__(self, message: str, *, hint: str = "", reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason or str(self)
 
 
 class StreamError(SpannerCdcError):

@@ -13,8 +13,11 @@ import pyarrow.compute as pc
 
 from connector.api.checkpoint import Checkpoint
 from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.events import EventWriter
+from connector.envelope.failing_rows import of_event
+from connector.errors import EventError
 
 _ROWS = 1024
 """Rows of a batch that become Python objects at a time."""
@@ -95,7 +98,7 @@ class EventReader:
         """The transactions of whole epochs' rows, in commit order.
 
         Raises:
-            EventError: a value is not of its column's type.
+            EventError: a value is not of its column's type; with its table, column, commit and transaction.
         """
         rows = (row for batch in batches for row in _rows(batch))
         for (at, transaction), group in groupby(rows, key=attrgetter("commit_timestamp", "transaction")):
@@ -105,13 +108,18 @@ class EventReader:
             )
 
     def _event(self, row: _Row) -> Event:
-        values = self._values(row.payload, row.schema_key)
+        try:
+            values = self._values(row.payload, row.schema_key)
+            before = None if row.before is None else self._values(row.before, row.schema_key)
+        except EventError as error:
+            at = format_rfc3339(row.commit_timestamp)
+            raise of_event(error, table=row.table, commit_timestamp=at, transaction=row.transaction) from None
         return Event(
             table=row.table,
             mod_type=row.mod_type,
             key={name: values[name] for name in row.primary_keys if name in values},
             values=values,
-            before=None if row.before is None else self._values(row.before, row.schema_key),
+            before=before,
             uuid=row.uuid,
         )
 
@@ -195,7 +203,7 @@ class Epoch:
         """The transactions, in commit order; those of one commit timestamp by their ids.
 
         Raises:
-            EventError: a value is not of its column's type.
+            EventError: a value is not of its column's type; with its table, column, commit and transaction.
             SpoolError: the spool's file is damaged, or was deleted meanwhile.
         """
         return self._reader.transactions(self.batches())

@@ -18,6 +18,7 @@ from connector.core.records import Record
 from connector.decoding.chunks import ValueAssembler, as_message
 from connector.decoding.googlesql import GooglesqlColumns, is_known
 from connector.decoding.mutable import MutableColumns
+from connector.decoding.naming import named
 from connector.decoding.postgresql import PostgresqlColumns
 from connector.decoding.row_fields import UnknownRecordError
 from connector.decoding.walk import Walk, walk
@@ -61,7 +62,8 @@ class Decoder:
             The records that the messages complete, in order.
 
         Raises:
-            UnknownRecordError: a row is not of the documented format.
+            UnknownRecordError: a row is not of the documented format; with its table, commit and transaction, as far
+                as the row tells them.
         """
         try:
             if self._known and not self._values.pending:
@@ -96,7 +98,14 @@ class Decoder:
         return self._columns(messages, read_timestamp)
 
     def _walked(self, values: list[bytes], read_timestamp: int) -> list[Item]:
-        return [item for value in values for item in self._walk(Value.FromString(value), read_timestamp)]
+        items: list[Item] = []
+        for value in values:
+            row = Value.FromString(value)
+            try:
+                items += self._walk(row, read_timestamp)
+            except UnknownRecordError as error:
+                raise named(error, row) from None
+        return items
 
 
 def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:

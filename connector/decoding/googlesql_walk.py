@@ -16,6 +16,7 @@ from connector.core.records import (
     Record,
     column_type,
 )
+from connector.decoding.naming import type_error
 from connector.decoding.row_fields import (
     CHANGE,
     CHILD_PARTITION,
@@ -105,15 +106,20 @@ def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
     Raises:
         UnknownRecordError: they are not of the documented format.
     """
-    return tuple(
-        column_type(
+    return tuple(map(_column_type, columns.values))
+
+
+def _column_type(column: Value) -> ColumnType:
+    try:
+        v = _COLUMN_TYPE.values(column)
+        return column_type(
             name=v[0].string_value,
             type=type_of(v[1].string_value),
             is_primary_key=v[2].bool_value,
             ordinal_position=integer(v[3].string_value, "ordinal_position"),
         )
-        for v in map(_COLUMN_TYPE.values, columns.values)
-    )
+    except UnknownRecordError as error:
+        raise type_error(column, error) from None
 
 
 def _is_null(record: Value) -> bool:

@@ -28,6 +28,7 @@ from connector.core.records import (
 from connector.core.timestamps import SECOND
 from connector.core.value_texts import json_number
 from connector.decoding.message_class import message_class
+from connector.decoding.naming import column_error
 from connector.decoding.row_fields import STRING, UnknownRecordError, in_64_bits, remember, size, type_of
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
@@ -161,7 +162,14 @@ def proto_column_types(metadata: Iterable[_Data.ColumnMetadata]) -> tuple[Column
     Raises:
         UnknownRecordError: a column has no name or no type.
     """
-    return tuple(column_type(_name(c), type_json(c.type_), c.is_primary_key, c.ordinal_position) for c in metadata)
+    return tuple(map(_column_type, metadata))
+
+
+def _column_type(c: _Data.ColumnMetadata) -> ColumnType:
+    try:
+        return column_type(_name(c), type_json(c.type_), c.is_primary_key, c.ordinal_position)
+    except UnknownRecordError as error:
+        raise column_error(c.name, error) from None
 
 
 def _name(column: _Data.ColumnMetadata) -> str:
@@ -201,8 +209,11 @@ def _object(columns: tuple[ColumnType, ...], values: Iterable[_Data.ModValue]) -
             raise UnknownRecordError("a mod: column_metadata_index is out of range")
         name = columns[index].name
         if name in found:
-            raise UnknownRecordError("a mod: a column has two values")
-        found[name] = proto_value(value)
+            raise column_error(name, UnknownRecordError("a mod: a column has two values"))
+        try:
+            found[name] = proto_value(value)
+        except UnknownRecordError as error:
+            raise column_error(name, error) from None
     return orjson.dumps(found).decode()
 
 

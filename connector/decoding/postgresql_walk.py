@@ -20,6 +20,7 @@ from connector.core.records import (
     Record,
     column_type,
 )
+from connector.decoding.naming import column_error
 from connector.decoding.row_fields import (
     HEARTBEAT_TIMESTAMP,
     NO_MEMBERS,
@@ -121,10 +122,15 @@ def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
     Raises:
         msgspec.DecodeError, UnknownRecordError: they are not of the documented format.
     """
-    return tuple(
-        column_type(c.name, type_of(bytes(c.type)), c.is_primary_key, integer(c.ordinal_position, "ordinal_position"))
-        for c in _COLUMNS.decode(raw)
-    )
+    return tuple(map(_column_type, _COLUMNS.decode(raw)))
+
+
+def _column_type(c: PostgresqlColumn) -> ColumnType:
+    try:
+        position = integer(c.ordinal_position, "ordinal_position")
+        return column_type(c.name, type_of(bytes(c.type)), c.is_primary_key, position)
+    except UnknownRecordError as error:
+        raise column_error(c.name, error) from None
 
 
 class PostgresqlWalk:

@@ -24,6 +24,7 @@ from connector.core.byte_columns import RowBytes, bytes_of, ends_of, joined
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.core.text_columns import json_texts, rfc3339_texts
+from connector.envelope.failing_rows import of_batch, of_column
 from connector.envelope.source_metadata import REPEATED, written_columns
 from connector.errors import EventError
 
@@ -134,14 +135,18 @@ class EventWriter:
         """The payload's JSON object with its values as Datastream writes them; absent columns stay absent.
 
         Raises:
-            EventError: the text is not a JSON object, or a value does not match its type.
+            EventError: the text is not a JSON object, or a value does not match its type; with its column.
         """
         converters = self._of(schema_key)
         row = json_object(text)
-        for name, convert in converters.items():
-            value = row.get(name)
-            if value is not None:
-                row[name] = convert(value)
+        name = ""
+        try:
+            for name, convert in converters.items():
+                value = row.get(name)
+                if value is not None:
+                    row[name] = convert(value)
+        except EventError as error:
+            raise of_column(error, name) from None
         return orjson.dumps(row)
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -153,7 +158,11 @@ class EventWriter:
             first = end
 
     def encoded(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The same lines as :meth:`lines`, as an Arrow column."""
+        """The same lines as :meth:`lines`, as an Arrow column.
+
+        Raises:
+            EventError: a value does not match its type; with its table, column, commit and transaction.
+        """
         rows = RowBytes(batch.num_rows)
         for opening, name in ((b"{", "stream_name"), (b",", "read_method"), (b",", "object"), (b",", "schema_key")):
             rows.literal(opening + _named(name))
@@ -177,7 +186,10 @@ class EventWriter:
             rows.column(texts[name])
             opening = b","
         rows.literal(b"}," + _named("payload"))
-        rows.column(self._payload_column(batch))
+        try:
+            rows.column(self._payload_column(batch))
+        except EventError as error:
+            raise of_batch(error, batch, self.payload) from None
         rows.literal(b"}\n")
         return rows.joined()
 

@@ -22,6 +22,7 @@ from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.position import documents
 from connector.core.schemas import TableSchema
 from connector.envelope.events import json_object
+from connector.envelope.failing_rows import of_column, of_row
 from connector.errors import EventError
 
 EXACT = 2**53
@@ -84,34 +85,35 @@ class OpenCdcWriter:
 
         Raises:
             EventError: OpenCDC has no operation for a mod type, a payload is not a JSON object, or a value does not
-                match its type.
+                match its type; with its table, column, commit and transaction.
         """
         source = batch.column("source_metadata")
         keys = pc.struct_field(source, "primary_keys").to_pylist()
-        for position, mod_type, snapshot, metadata, schema_key, key, payload, before in zip(
-            documents(batch),
-            pc.struct_field(source, "mod_type").to_pylist(),
-            pc.struct_field(source, "snapshot").to_pylist(),
-            _metadata(batch, keys),
-            batch.column("schema_key").to_pylist(),
-            keys,
-            batch.column("payload").to_pylist(),
-            batch.column("before").to_pylist(),
-            strict=True,
+        for row, (position, mod_type, snapshot, metadata, schema_key, key, payload, before) in enumerate(
+            zip(
+                documents(batch),
+                pc.struct_field(source, "mod_type").to_pylist(),
+                pc.struct_field(source, "snapshot").to_pylist(),
+                _metadata(batch, keys),
+                batch.column("schema_key").to_pylist(),
+                keys,
+                batch.column("payload").to_pylist(),
+                batch.column("before").to_pylist(),
+                strict=True,
+            )
         ):
-            operation = "snapshot" if snapshot else OPERATIONS.get(mod_type)
-            if operation is None:
-                raise EventError(
-                    f"OpenCDC has no operation for mod type {mod_type}",
-                    hint="Use the envelope datastream, which accepts every mod type.",
-                )
-            values = self.values(payload, schema_key)
+            try:
+                operation = "snapshot" if snapshot else _operation(mod_type)
+                values = self.values(payload, schema_key)
+                old = None if before is None or operation == "create" else self.values(before, schema_key)
+            except EventError as error:
+                raise of_row(error, batch, row) from None
             yield OpenCdcRecord(
                 position,
                 operation,
                 metadata,
                 {name: values[name] for name in key if name in values},
-                None if before is None or operation == "create" else self.values(before, schema_key),
+                old,
                 None if operation == "delete" else values,
             )
 
@@ -119,15 +121,19 @@ class OpenCdcWriter:
         """The columns of a payload or of old values, converted to OpenCDC's values.
 
         Raises:
-            EventError: the text is not a JSON object, or a value does not match its type.
+            EventError: the text is not a JSON object, or a value does not match its type; with its column.
         """
         converters = self._of(schema_key)
         row = json_object(text)
-        for name, value in row.items():
-            if value is not None:
-                convert = converters.get(name, _exact)
-                if convert is not _as_it_is:
-                    row[name] = convert(value)
+        name = ""
+        try:
+            for name, value in row.items():
+                if value is not None:
+                    convert = converters.get(name, _exact)
+                    if convert is not _as_it_is:
+                        row[name] = convert(value)
+        except EventError as error:
+            raise of_column(error, name) from None
         return row
 
     def _of(self, schema_key: str) -> dict[str, Converter]:
@@ -136,6 +142,16 @@ class OpenCdcWriter:
             known = {column.name: converter(column.type) for column in self._schema_of(schema_key).columns}
             self._converters[schema_key] = known
         return known
+
+
+def _operation(mod_type: str) -> str:
+    found = OPERATIONS.get(mod_type)
+    if found is None:
+        raise EventError(
+            f"OpenCDC has no operation for mod type {mod_type}",
+            hint="Use the envelope datastream, which accepts every mod type.",
+        )
+    return found
 
 
 def _metadata(batch: pa.RecordBatch, keys: list[list[str]]) -> Iterator[dict[str, str]]:

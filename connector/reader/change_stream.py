@@ -19,12 +19,12 @@ from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.decoding.decoder import decoder
 from connector.decoding.row_fields import UnknownRecordError
 from connector.envelope.envelope import Source
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, StreamError
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
 from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.partition_reader import Queries
+from connector.reader.partition_reader import Queries, unreadable
 from connector.reader.scheduler import Range, Scheduler
 from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
@@ -143,7 +143,7 @@ class OpenStream:
         except SilentStreamError:
             return  # the reader retries for as long as it takes
         except UnknownRecordError as error:
-            raise StreamError(f"change stream {self.stream.name}, the initial query: {error}") from error
+            raise unreadable(self.stream.name, "the initial query", error) from error
         except grpc.RpcError as error:
             found = classify(error)
             if found.action is not Action.STOP:

@@ -34,6 +34,15 @@ REFUSED_CREDENTIALS = 300.0
 _log = Log(__name__)
 
 
+def unreadable(stream: str, partition: str, error: UnknownRecordError) -> UnreadableRecordError:
+    """The error of a row that cannot be decoded, in a partition of a change stream."""
+    return UnreadableRecordError(
+        f"change stream {stream}, {partition}: {error}",
+        hint="Nothing was skipped: the next run reads it again. A newer spanner-cdc may know this record; else report"
+        " this line, which has no value of a row.",
+    )
+
+
 class Queries(Protocol):
     """Sends partitions' queries, in this process or in others."""
 
@@ -208,10 +217,7 @@ class PartitionReader:
                 where = partition_name(token)
                 return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
             case UnknownRecordError():
-                return UnreadableRecordError(
-                    f"change stream {self._stream}, {partition_name(token)}: {error}",
-                    hint="Nothing was skipped. A newer spanner-cdc may know this record.",
-                )
+                return unreadable(self._stream, partition_name(token), error)
         return _ResumableError(str(error))
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:

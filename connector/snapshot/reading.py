@@ -50,6 +50,7 @@ def read_partition(
     emulator_host: str | None,
     partition: SnapshotPartition,
     *,
+    table: str = "",
     rpc_priority: str = "medium",
     data_boost: bool = False,
 ) -> Iterator[RowBlock]:
@@ -62,6 +63,7 @@ def read_partition(
         source: the database.
         emulator_host: the environment's, or None.
         partition: what to read.
+        table: the table's name, for errors.
         rpc_priority: low, medium or high.
         data_boost: whether Spanner reads with Data Boost's own resources.
 
@@ -80,7 +82,8 @@ def read_partition(
     request.transaction.id = partition.transaction
     request.request_options.priority = PRIORITIES[rpc_priority]
     with _connections.lent(source, emulator_host) as client:
-        reading = _Reading(client, STREAMING_SQL, request, f"a partition of {client.database}")
+        what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
+        reading = _Reading(client, STREAMING_SQL, request, what)
         yield from reading.blocks()
 
 
@@ -144,11 +147,14 @@ class _Reading:
     owns_session: bool = False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _rows: ResultRows = field(default_factory=ResultRows)
+    _rows: ResultRows = field(init=False)
     _held: list[bytes] = field(default_factory=list)
     _held_bytes: int = 0
     _resumable: bool = True
     """Whether no row was yielded that comes after the last resume token."""
+
+    def __post_init__(self) -> None:
+        self._rows = ResultRows(self.what)
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yields the blocks of the result."""
@@ -196,7 +202,10 @@ class _Reading:
         try:
             yield from blocks
         except (DecodeError, ValueError) as error:
-            raise StreamError(f"a result of {self.what} cannot be read: {type(error).__name__}") from None
+            raise StreamError(
+                f"a result of {self.what} cannot be read: {type(error).__name__}",
+                hint="Read it again; if that does not help, report this line, which has no value of a row.",
+            ) from None
 
     def _check(self, found: CallError, *, waited: float) -> None:
         """Raises the error unless the call can be repeated."""

@@ -28,9 +28,10 @@ def columns_of(metadata: bytes) -> tuple[ColumnType, ...]:
 
 
 class ResultRows:
-    """The rows of one result, whose messages are added in order."""
+    """The rows of one result, whose messages are added in order; ``what`` names it in errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "a table") -> None:
+        self._what = what
         self._assembler = ValueAssembler()
         self._columns: tuple[ColumnType, ...] = ()
         self._values: list[bytes] = []
@@ -70,4 +71,5 @@ class ResultRows:
         self._bytes = 0
         for first in range(0, rows, at_once):
             last = min(first + at_once, rows)
-            yield RowBlock(self._columns, whole if last - first == rows else whole[first * width : last * width])
+            values = whole if last - first == rows else whole[first * width : last * width]
+            yield RowBlock(self._columns, values, self._what)

@@ -17,6 +17,9 @@ from connector.snapshot.values import Values
 
 # The texts of these hold values, so that errors have none of them as their cause.
 _NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
+_NEXT = (
+    "Nothing was skipped. To go on without this table or column, leave it out. Please report it with the column's type."
+)
 
 
 class RowBlock:
@@ -25,10 +28,12 @@ class RowBlock:
     Args:
         columns: the columns of the rows, in order.
         values: the bytes of a google.protobuf.Value for each column of each row, row after row.
+        what: what the rows are of, for errors.
     """
 
-    def __init__(self, columns: Sequence[ColumnType], values: Sequence[bytes]) -> None:
+    def __init__(self, columns: Sequence[ColumnType], values: Sequence[bytes], what: str = "a table") -> None:
         self.columns = tuple(columns)
+        self._what = what
         self.rows = len(values) // len(self.columns)
         self._raw = values
 
@@ -42,7 +47,7 @@ class RowBlock:
 
         Raises:
             KeyError: the rows have no such column.
-            EventError: a value is not of the documented format. The message contains no value.
+            EventError: a value is not of the documented format; with its column. The message contains no value.
         """
         at = {column.name: number for number, column in enumerate(self.columns)}
         wanted = np.array([at[name] for name in names], np.int64)
@@ -52,7 +57,7 @@ class RowBlock:
         try:
             return equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
         except _NOT_VALID as error:
-            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from None
+            raise self._unreadable(error) from None
 
     def typed(self) -> pa.RecordBatch:
         """A column of an Arrow type for each column: see :mod:`connector.snapshot.arrow_types`.
@@ -67,7 +72,23 @@ class RowBlock:
         try:
             return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self.columns)))
         except _NOT_VALID:
-            raise EventError(f"a value of column {column.name} is not of its type {column.type}") from None
+            raise EventError(
+                f"{self._what}: a value of column {column.name} is not of its type {column.type}", hint=_NEXT
+            ) from None
+
+    def _unreadable(self, error: Exception) -> EventError:
+        """The error of rows that cannot be converted, with the first column whose values cannot be."""
+        column = next((f" of column {one.name}" for at, one in enumerate(self.columns) if self._is_broken(at)), "")
+        return EventError(
+            f"{self._what}: a value{column} cannot be converted to JSON: {type(error).__name__}", hint=_NEXT
+        )
+
+    def _is_broken(self, number: int) -> bool:
+        try:
+            Values.of(self._raw[number :: len(self.columns)]).fragments()
+        except _NOT_VALID:
+            return True
+        return False
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -83,7 +104,7 @@ class RowBlock:
         try:
             fragment, fragments = self._values.fragments()
         except _NOT_VALID as error:
-            raise EventError(f"rows cannot be converted to JSON: {type(error).__name__}") from None
+            raise self._unreadable(error) from None
         names = member_names([[column.name for column in self.columns]])
         first_name = sum(map(len, fragments))
         return fragment.reshape(self.rows, len(self.columns)), first_name, pa.concat_arrays([*fragments, names])

@@ -11,11 +11,15 @@ from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.envelope.events import EventWriter
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, EventError
 from connector.snapshot.partitions import Snapshot
 from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys, read_partition
 from connector.verify.rows import Columns, parsed
+
+_NEXT = (
+    "To compare the others, leave this table out with source.tables.exclude. Please report it with the column's type."
+)
 
 
 class SourceRows:
@@ -66,10 +70,26 @@ class SourceRows:
         writer = EventWriter(lambda _: schema)
         for partition in self._snapshot.partitions(query, self._dialect):
             for block in read_partition(
-                self._source, self._emulator_host, partition, rpc_priority=self._source.rpc_priority
+                self._source,
+                self._emulator_host,
+                partition,
+                table=watched.table,
+                rpc_priority=self._source.rpc_priority,
             ):
                 for text in block.payloads(query.columns).to_pylist():
-                    yield writer.payload(text, "")
+                    yield _written(writer, watched, text)
+
+
+def _written(writer: EventWriter, watched: TableSchema, text: str) -> bytes:
+    """A row as its event has it.
+
+    Raises:
+        EventError: a value does not match its type; with its table and column.
+    """
+    try:
+        return writer.payload(text, "")
+    except EventError as error:
+        raise EventError(f"table {watched.table}: {error.message}", hint=_NEXT) from None
 
 
 def existing_keys(
@@ -105,4 +125,4 @@ def existing_keys(
         timestamp,
         rpc_priority=source.rpc_priority,
     )
-    return [parsed(writer.payload(text, "")) for block in found for text in block.payloads(names).to_pylist()]
+    return [parsed(_written(writer, watched, text)) for block in found for text in block.payloads(names).to_pylist()]

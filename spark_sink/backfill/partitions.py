@@ -169,12 +169,14 @@ def segments_of(setup: Setup, task: Task) -> list[SegmentFile]:
     spool = Spool.at(setup.spool)
     source = Source(config.project, config.instance, config.database, config.change_stream, setup.default_schema)
     envelope = SnapshotEnvelope(source, stream_name=setup.stream_name, timestamp=setup.timestamp)
-    rows = _Rows(envelope, spool.schema(task.schema_key), task)
+    schema = spool.schema(task.schema_key)
+    rows = _Rows(envelope, schema, task)
     writer = _Segments(spool, task.epoch, setup.timestamp)
     blocks = read_partition(
         config,
         setup.emulator_host,
         SnapshotPartition.from_json(task.partition.encode()),
+        table=schema.table,
         rpc_priority=setup.rpc_priority,
         data_boost=setup.data_boost,
     )

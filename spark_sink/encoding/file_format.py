@@ -83,7 +83,7 @@ def unfit_payloads(payloads: pa.Array, convert: Callable[[str], object]) -> dict
         try:
             convert(text)
         except EventError as error:
-            found[index] = str(error)
+            found[index] = error.reason
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connector.errors import SpannerCdcError, SpoolError
+from connector.errors import EventError, SpannerCdcError, SpoolError
 from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.errors import TableRefusedError
 
@@ -69,4 +69,6 @@ def _halved(
 
 def _reason(error: Exception) -> str:
     """Why a row is rejected; the text of an error of another library might hold one of its values."""
+    if isinstance(error, EventError):
+        return error.reason
     return str(error) if isinstance(error, SpannerCdcError) else f"it cannot be written: {type(error).__name__}"

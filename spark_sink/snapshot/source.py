@@ -131,7 +131,12 @@ class SnapshotReader(DataSourceReader):
             return  # Spark's placeholder for an empty plan
         options = self._options
         for block in read_partition(
-            options, None, partition.partition, rpc_priority=options.rpc_priority, data_boost=options.data_boost
+            options,
+            None,
+            partition.partition,
+            table=options.table,
+            rpc_priority=options.rpc_priority,
+            data_boost=options.data_boost,
         ):
             yield block.typed()
 

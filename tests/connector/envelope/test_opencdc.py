@@ -222,8 +222,9 @@ def test_null_is_null_in_every_type(code: str) -> None:
 
 
 def test_an_error_about_an_invalid_integer_does_not_contain_it() -> None:
-    with pytest.raises(EventError, match=r"^a value of an integer type is not an integer$"):
+    with pytest.raises(EventError, match="column Id: a value of an integer type is not an integer") as caught:
         one(mods=mod('{"Id":"secret"}'))
+    assert "secret" not in str(caught.value)
 
 
 def test_a_column_that_is_not_in_the_schema_is_kept() -> None:

@@ -102,8 +102,8 @@ def test_a_table_that_avro_cannot_hold_is_dead_letters_and_the_others_are_files(
 @pytest.mark.parametrize(
     ("columns", "name", "bad", "why"),
     [
-        (NOTED, "J", "not JSON, secret", "a value of type JSON is not JSON"),
-        (NUMBERED, "C", "secret", "a value of an integer type is not an integer"),
+        (NOTED, "J", "not JSON, secret", "column J: a value of type JSON is not JSON"),
+        (NUMBERED, "C", "secret", "column C: a value of an integer type is not an integer"),
     ],
 )
 def test_lines_and_messages_have_dead_letters_too(
