@@ -5,6 +5,7 @@ commands promise: 1 failed, and a restart may succeed; 2 invalid usage or config
 4 failed permanently: every restart meets the same error until somebody mends its cause.
 """
 
+import errno
 from typing import ClassVar
 
 TRANSIENT = 75
@@ -47,9 +48,43 @@ def line_and_exit_code(error: Exception) -> tuple[str, int]:
         case SpannerCdcError():
             return str(error), error.exit_code
         case OSError():
-            return f"{error.strerror or error}: {error.filename or 'the operating system reports no file'}", 1
+            line = f"{error.strerror or error}: {error.filename or 'the operating system reports no file'}"
+            return f"{line}. {hint}" if (hint := advice(error)) else line, 1
         case _:
             return f"internal error: {type(error).__name__}; run it with --verbose to see where", 1
+
+
+def advice(error: OSError, *, option: str = "", access: str = "") -> str:
+    """What to do about an error of the operating system; empty where its number does not tell.
+
+    Args:
+        error: of a file, a folder or a socket.
+        option: the option that chose the path.
+        access: the access to the path that was wanted: ``read`` or ``write``.
+    """
+    given = f" with {option}" if option else ""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Free space on that disk and start again: nothing is lost, it continues from the last epoch."
+        case errno.EMFILE:
+            return (
+                "Raise the limit of open files (ulimit -n, or LimitNOFILE of the systemd unit) and start again:"
+                " nothing is lost."
+            )
+        case errno.ENFILE:
+            return (
+                "All open files of this machine are in use: raise fs.file-max, or end what holds them, and start again:"
+                " nothing is lost."
+            )
+        case errno.EROFS:
+            return f"That file system is read-only: mount it writable, or choose another path{given}."
+        case errno.ENAMETOOLONG:
+            return f"Choose a shorter path{given}; names of tables are a part of it."
+        case errno.EACCES | errno.EPERM | errno.ENOTDIR:
+            return (
+                f"Give this user {f'{access} access' if access else 'access'} to that path, or choose another{given}."
+            )
+    return ""
 
 
 class ConfigurationError(SpannerCdcError):

@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -197,8 +198,9 @@ def drawn_on() -> TextIO | None:
 def draw(screen: TextIO, text: str) -> None:
     """Draws a line of progress; the cursor stays on it. An empty text removes it."""
     _drawn[:] = [screen] if text else []
-    screen.write(f"{CLEARED}{text}\r" if text else CLEARED)
-    screen.flush()
+    with suppress(OSError):  # the terminal has gone
+        screen.write(f"{CLEARED}{text}\r" if text else CLEARED)
+        screen.flush()
 
 
 def _quoted(value: object) -> str:
@@ -247,11 +249,13 @@ def say(
     if _is_json():
         record = logging.LogRecord(program, level, "", 0, line, None, None)
         record.fields = {"action": action, **fields, **({"frames": whereabouts(error)} if error else {})}
-        sys.stderr.write(f"{_json_formatter().format(record)}\n")
+        text = _json_formatter().format(record)
     else:
         cleared = CLEARED if drawn_on() is sys.stderr else ""
-        sys.stderr.write(f"{cleared}{whereabouts(error) if error else ''}{program}: {line}\n")
-    sys.stderr.flush()
+        text = f"{cleared}{whereabouts(error) if error else ''}{program}: {line}"
+    with suppress(OSError):  # a stderr that cannot be written must not change what the process does
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def style() -> tuple[bool, bool]:

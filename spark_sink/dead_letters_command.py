@@ -24,6 +24,7 @@ from connector.config.sinks import sink_type
 from connector.errors import line_and_exit_code
 from connector.progress import Progress
 from connector.storage.locations import absolute
+from connector.streams import give_up_streams, writing_to_stdout
 from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sink.sink_type import spark_sink_type
 
@@ -45,8 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             return _list(store, _files_of(store, config), as_json=given.json)
         return _replay(config, store, given.table)
     except BrokenPipeError:
-        sys.stdout = None  # its reader is gone, so that a flush at exit would fail
-        return 0
+        return 0  # its reader has seen enough
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         shown = error if given.verbose else None
         log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
         return code
+    finally:
+        give_up_streams()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -291,8 +293,9 @@ def _on_one_line(text: str) -> str:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    with writing_to_stdout():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

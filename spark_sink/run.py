@@ -132,6 +132,8 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if not isinstance(error, (SpannerCdcError, PySparkException, Py4JError, OSError)):
         return line_and_exit_code(error)
     is_gone = isinstance(error, (Py4JNetworkError, ConnectionError))
+    if isinstance(error, OSError) and not is_gone:
+        return line_and_exit_code(error)
     return _JVM_IS_GONE if is_gone else clear_line(error), _code_of(error)
 
 

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
+from typing import NoReturn
 
 import click
 
 from connector import log
 from connector.cli.common import INTERRUPTED, fail
 from connector.process import collect_rarely
+from connector.streams import StdoutError, give_up_streams, open_streams, writing_to_stdout
 
 _COMMANDS = {
     "tail": ("stream:tail_command", "Prints events as JSON lines on stdout, in commit order."),
@@ -76,8 +78,24 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
     collect_rarely()
+    open_streams()
     try:
-        sys.exit(cli(prog_name="spanner-cdc", standalone_mode=False))
+        _run()
+    finally:
+        give_up_streams()
+
+
+def _run() -> NoReturn:
+    try:
+        with writing_to_stdout():
+            code = cli(prog_name="spanner-cdc", standalone_mode=False)
+        sys.exit(code)
+    except SystemExit:
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # click ends with 1 where its help is not read
+            sys.exit(0)
+        raise
+    except StdoutError as error:
+        fail(str(error), error.exit_code, verbose=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)

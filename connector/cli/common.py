@@ -16,6 +16,7 @@ from connector import log
 from connector.commands.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
 from connector.reader.stopping import Stop, on_signals
+from connector.streams import writing_to_stdout
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
@@ -45,8 +46,7 @@ def common_options(command: Command) -> Command:
         try:
             command(common=common, **options)
         except BrokenPipeError:
-            sys.stdout = None  # its reader is gone, so that a flush at exit would fail
-            sys.exit(0)
+            sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
             fail(*line_and_exit_code(error), verbose=verbose)
 
@@ -75,7 +75,17 @@ def fail(message: str, code: int, *, verbose: bool) -> NoReturn:
 
 def print_report(report: object, text: str, *, as_json: bool) -> None:
     """Prints a report on stdout: as JSON, or its text."""
-    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
+    put(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
+
+
+def put(text: str | bytes) -> None:
+    """Prints a text on stdout.
+
+    Raises:
+        StdoutError: it cannot be written.
+    """
+    with writing_to_stdout():
+        click.echo(text)
 
 
 def database_options(command: Command) -> Command:

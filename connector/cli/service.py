@@ -12,6 +12,7 @@ from connector.cli.common import (
     Common,
     common_options,
     fail,
+    put,
     until_stopped,
 )
 from connector.commands import executors
@@ -124,9 +125,9 @@ def check_command(*, common: Common, config: Path, command: str) -> None:
     needs = needs_of(command, loaded.source.reader)
     found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host, needs=needs))
     for warning in found.warnings:
-        click.echo(f"{config}: to know: {warning}")
+        put(f"{config}: to know: {warning}")
     if found.errors:
         raise ConfigurationError(found.errors)
-    click.echo(f"{config}: no errors")
+    put(f"{config}: no errors")
     for estimate in found.estimates:
-        click.echo(estimate)
+        put(estimate)

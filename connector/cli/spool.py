@@ -4,7 +4,7 @@ import time
 
 import click
 
-from connector.cli.common import Common, common_options, print_report
+from connector.cli.common import Common, common_options, print_report, put
 from connector.commands import reports
 from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import ConfigurationError
@@ -28,11 +28,11 @@ def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | 
     if forgotten is not None and restart_at is not None:
         raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
     if restart_at is not None:
-        click.echo(_restarted(spool, restart_at))
+        put(_restarted(spool, restart_at))
         return
     if forgotten is not None:
         forget(spool, forgotten)
-        click.echo(f"forgot consumer {forgotten}")
+        put(f"forgot consumer {forgotten}")
         return
     report = reports.spool_report(spool)
     print_report(report, reports.spool_text(report), as_json=as_json)

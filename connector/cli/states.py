@@ -5,7 +5,7 @@ import time
 
 import click
 
-from connector.cli.common import Common, common_options, print_report
+from connector.cli.common import Common, common_options, print_report, put
 from connector.commands.states.report import spool_of, status_of, status_text
 from connector.core.health.states import ALIVE, StreamState
 from connector.errors import SpoolError
@@ -44,9 +44,9 @@ def pause_command(*, common: Common, target: str, waits: bool) -> None:
     """
     spool, _ = spool_of(target)
     request_pause(spool, time.time_ns())
-    click.echo("a pause is requested; `spanner-cdc resume` takes it back")
+    put("a pause is requested; `spanner-cdc resume` takes it back")
     if waits:
-        click.echo(_waited(spool))
+        put(_waited(spool))
 
 
 def _waited(spool: Spool) -> str:
@@ -69,7 +69,7 @@ def resume_command(*, common: Common, target: str) -> None:
     """Resumes a stream that was paused: it continues from the last epoch."""
     spool, _ = spool_of(target)
     if not request_resume(spool):
-        click.echo("the stream was not paused")
+        put("the stream was not paused")
         return
     runs = state_of(spool).as_seen(time.time_ns(), pause_requested=False).state in ALIVE
-    click.echo("resumed" if runs else "resumed; no daemon runs: start it with `spanner-cdc run` or `read`")
+    put("resumed" if runs else "resumed; no daemon runs: start it with `spanner-cdc run` or `read`")

@@ -16,6 +16,7 @@ from connector.log import terminal
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import Stop
 from connector.reader.unspooled import EventRows, read_unspooled
+from connector.streams import writing_to_stdout
 
 Lines = Callable[[pa.RecordBatch], Iterator[bytes]]
 """Makes one line of each row of the envelope's columns."""
@@ -46,9 +47,10 @@ class EventPrinter:
 
     def _write(self, epoch: Epoch) -> None:
         rows = self._rows.of(epoch)
-        if rows is not None:
-            self._out.writelines(self._lines(rows))
-        self._out.flush()
+        lines = self._lines(rows) if rows is not None else ()
+        with writing_to_stdout():
+            self._out.writelines(lines)
+            self._out.flush()
 
 
 async def tail(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, advice
 
 SOCKET = "plugin.sock"
 _PREFIX, _DRAWN = "spanner-cdc-", 8
@@ -35,7 +35,9 @@ def socket_folder(parent: str | None) -> Iterator[Path]:
     try:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=chosen)
     except OSError as error:
-        raise ConfigurationError([no_socket(chosen, error.strerror or str(error))]) from error
+        why = error.strerror or str(error)
+        hint = advice(error, option="PLUGIN_UNIX_SOCKET_DIR", access="write")
+        raise ConfigurationError([no_socket(chosen, f"{why}. {hint}" if hint else why)]) from error
     with folder as name:
         yield Path(name)
 

@@ -19,7 +19,7 @@ from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_names, sink_ty
 from connector.config.values import Duration
 from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, advice
 from connector.storage.locations import in_cloud_storage
 
 
@@ -101,8 +101,11 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"{path}: {getattr(error, 'strerror', None) or 'cannot be read'}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"{path}: it is not UTF-8"]) from error
+    except OSError as error:
+        hint = advice(error, access="read")
+        raise ConfigurationError([f"{path}: {error.strerror or error}{f'. {hint}' if hint else ''}"]) from error
     try:
         node = yaml.load(masked(text), _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError) as error:

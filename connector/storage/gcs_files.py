@@ -5,6 +5,7 @@ frees it. Publishing uploads a file from there, in chunks if it is large, with t
 object. An object that is there with the same bytes, by its checksum, is a success; with other bytes it is an error.
 """
 
+import errno
 import io
 import os
 import tempfile
@@ -12,11 +13,13 @@ from typing import IO
 
 import google_crc32c
 
-from connector.errors import SpannerCdcError
+from connector.errors import SpannerCdcError, advice
 from connector.storage.bucket import Bucket
 
 _BUFFER = 256 * 1024
 """Bytes of a file that are in memory before they go to the disk."""
+
+_ROOM = "Free space there, or set TMPDIR to a folder that holds a minute of files, and run it again."
 
 _LARGE = 8 * 1024 * 1024
 """Bytes of a file from which on it is worth a request to learn whether it is there already."""
@@ -146,9 +149,10 @@ class Scratch:
                 self._size += written
                 data = data[written:]
         except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise self._failure(
-                f"cannot write to the temporary folder {tempfile.gettempdir()}: {error.strerror or error}",
-                hint="Free space there, or set TMPDIR to a folder that holds a minute of files, and run it again.",
+                f"cannot write to the temporary folder {_temporary_folder()}: {error.strerror or error}",
+                hint=_ROOM if is_full else advice(error, option="TMPDIR", access="write") or _ROOM,
             ) from error
         return at
 
@@ -156,6 +160,13 @@ class Scratch:
         """At most ``size`` bytes from offset ``at`` on."""
         assert self._file is not None
         return os.pread(self._file.fileno(), size, at)
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - a name in a message
 
 
 class _ExtentReader(io.RawIOBase):

@@ -1,6 +1,5 @@
 """Files on a local disk that appear whole: a temporary name, fsync, a rename, and fsync of the folder."""
 
-import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from connector.errors import SpannerCdcError
+from connector.errors import SpannerCdcError, advice
 
 _BUFFER = 256 * 1024
 
@@ -53,25 +52,8 @@ class DiskErrors:
             raise self.writing(path, error) from error
 
     def _of(self, what: str, path: Path | str, error: OSError) -> SpannerCdcError:
-        match error.errno:
-            case errno.ENOSPC | errno.EDQUOT:
-                hint = "Free space on that disk and start again: nothing is lost, it continues from the last epoch."
-            case errno.EMFILE | errno.ENFILE:
-                hint = (
-                    "Raise the limit of open files (ulimit -n, or LimitNOFILE of the systemd unit) and start again:"
-                    " nothing is lost."
-                    if error.errno == errno.EMFILE
-                    else "All open files of this machine are in use: raise fs.file-max, or end what holds them, and"
-                    " start again: nothing is lost."
-                )
-            case errno.EROFS:
-                hint = f"That file system is read-only: mount it writable, or choose another path with {self.option}."
-            case errno.ENAMETOOLONG:
-                hint = f"Choose a shorter path with {self.option}; names of tables are a part of it."
-            case errno.EACCES | errno.EPERM | errno.ENOTDIR:
-                hint = f"Give this user {what} access to that path, or choose another with {self.option}."
-            case _:
-                hint = f"Repair the disk, or choose another path with {self.option}."
+        hint = advice(error, option=self.option, access=what)
+        hint = hint or f"Repair the disk, or choose another path with {self.option}."
         return self.failure(f"cannot {what} {path}: {error.strerror or error}", hint=hint)
 
 

@@ -30,6 +30,7 @@ from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.document import schema
 from connector.telemetry.exporter import registry_of
 from connector.telemetry.history import INTERVAL
+from connector.telemetry.listening import no_listening
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
 
@@ -156,12 +157,8 @@ class _Server:
             try:
                 await site.start()
             except OSError as error:
-                _log.warning(
-                    "no status page is served: choose another status.port",
-                    host=self._config.host,
-                    port=self._config.port,
-                    reason=error.strerror or str(error),
-                )
+                why = no_listening(self._config.host, self._config.port, error)
+                _log.warning("no status page is served", reason=why)
                 return
             self._port = runner.addresses[0][1]
             self._started.set()

@@ -77,3 +77,48 @@ async def discovered(sample: SampleDatabase, name: str) -> TableSchema:
     async with client.connected():
         stream = await find_change_stream(client, dialect, sample.change_stream)
     return next(table for table in stream.tables if table.table == name)
+
+
+GENERATED = {
+    "googlesql": (
+        "CREATE TABLE Made (Id INT64 NOT NULL, First STRING(20), Shard INT64 NOT NULL AS (MOD(Id, 4)) STORED,"
+        " Upper STRING(20) AS (UPPER(First)) STORED, Lower STRING(20) AS (LOWER(First))) PRIMARY KEY (Shard, Id)"
+    ),
+    "postgresql": (
+        'CREATE TABLE "Made" ("Id" bigint NOT NULL, "First" varchar(20),'
+        ' "Shard" bigint GENERATED ALWAYS AS (MOD("Id", 4::bigint)) STORED NOT NULL,'
+        ' "Upper" varchar(20) GENERATED ALWAYS AS (UPPER("First")) STORED,'
+        ' "Lower" varchar(20) GENERATED ALWAYS AS (LOWER("First")) VIRTUAL, PRIMARY KEY ("Shard", "Id"))'
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_a_generated_column_is_in_events_only_if_it_is_of_the_key(
+    dialect: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect)
+    sample.run_ddl(GENERATED[dialect])
+    config = configuration(tmp_path, sample, source={"start": format_rfc3339(time.time_ns())})
+    spool = Spool.at(tmp_path / "spool")
+    with reading(config) as daemon:
+        with sample.database.batch() as batch:
+            batch.insert("Made", ("Id", "First"), [(7, "Nina")])
+        daemon.until(lambda: rows_of(spool, "Made") != [], "the row is sealed")
+        assert daemon.stop().code == 0
+    schema = spool.schema(known(spool)["Made"])
+    assert schema.primary_keys == ("Shard", "Id")
+    assert {column.name for column in schema.columns} == {"Id", "First", "Shard"}
+    assert rows_of(spool, "Made") == [{"Shard": "3", "Id": "7", "First": "Nina"}]
+
+
+def rows_of(spool: Spool, table: str) -> list[object]:
+    """The payloads of a table's events."""
+    return [
+        json.loads(row["payload"])
+        for manifest in spool.manifests(1, spool.latest() if known(spool) else 0)
+        for file in manifest.files
+        for batch in spool.batches(file)
+        for row in batch.to_pylist()
+        if row["object"] == table
+    ]

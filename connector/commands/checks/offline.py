@@ -3,6 +3,7 @@
 Missing libraries and Java, folders that cannot be written to, a full disk, a status port that is taken.
 """
 
+import errno
 import itertools
 import os
 import re
@@ -17,10 +18,11 @@ from pathlib import Path, PurePosixPath
 from connector.commands.checks.needs import Needs
 from connector.config.loading import Config
 from connector.config.sinks import Location, sink_type
-from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError, advice
 from connector.spool.reading import Spool
 from connector.spool.writing import WRITER_LOCK, sole_writer
 from connector.storage.locations import absolute, in_cloud_storage, unbilled
+from connector.telemetry.listening import no_listening
 
 _NEEDED_BYTES = 100 * 1024 * 1024
 _JAVA, _JAVA_TIMEOUT = 17, 20.0
@@ -113,14 +115,17 @@ def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[
     if "://" in path:
         return []
     folder = Path(path).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        return [f"{field}: {folder} is not a folder"]
-    if not os.access(folder, os.W_OK | os.X_OK):
-        why = ": its file system is read-only" if os.statvfs(folder).f_flag & os.ST_RDONLY else ""
-        return [f"{field}: {folder} cannot be written to{why}"]
-    free = shutil.disk_usage(folder).free
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir():
+            return [f"{field}: {folder} is not a folder"]
+        if not os.access(folder, os.W_OK | os.X_OK):
+            why = ": its file system is read-only" if os.statvfs(folder).f_flag & os.ST_RDONLY else ""
+            return [f"{field}: {folder} cannot be written to{why}"]
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return [f"{field}: {folder}: {error.strerror or error}. {advice(error, access='write')}".rstrip()]
     if needs_room and free < _NEEDED_BYTES:
         return [f"{field}: only {free // 1_000_000} MB are free at {folder}"]
     return []
@@ -178,6 +183,8 @@ def _errors_of_java() -> list[str]:
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False
         )
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return [f"spark: {java} cannot be run ({error.strerror}). {advice(error)}"]
         return [f"spark: {java} cannot be run ({error.strerror}): correct JAVA_HOME; Spark needs Java 17 or newer"]
     except subprocess.TimeoutExpired:
         return []  # a slow machine, and no proof of anything
@@ -196,6 +203,5 @@ def _errors_of_port(host: str, port: int) -> list[str]:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
-        reason = error.strerror or error
-        return [f"status.port: {host}:{port} cannot be used ({reason}): choose another, or 0 for any that is free"]
+        return [no_listening(host, port, error)]
     return []

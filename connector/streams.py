@@ -1,0 +1,61 @@
+"""The standard streams of a command: always open, and without an effect on its exit code once nobody reads them.
+
+A closed descriptor is opened on ``/dev/null``. Otherwise the next file or socket takes its number, and whatever a
+library writes to stderr goes into that file.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from connector.errors import SpannerCdcError
+
+_STDIN, _STDOUT, _STDERR = range(3)
+
+
+class StdoutError(SpannerCdcError):
+    """Standard output cannot be written: its disk is full, or it is closed."""
+
+
+def open_streams() -> None:
+    """Opens the standard streams that are closed; a write to such a stdout is an error, to such a stderr none."""
+    for number, flags in ((_STDIN, os.O_RDONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # it takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(_STDOUT, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(_STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+
+
+@contextmanager
+def writing_to_stdout() -> Iterator[None]:
+    """Around writes to stdout.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+        StdoutError: it cannot be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StdoutError(
+            f"cannot write to standard output: {error.strerror or error}",
+            hint="Free space on its disk, or send it elsewhere.",
+        ) from error
+
+
+def give_up_streams() -> None:
+    """Forgets what cannot be written, before the interpreter's end would try once more and change the exit code."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except (OSError, ValueError):
+            setattr(sys, name, None)
