@@ -91,7 +91,7 @@ def _run() -> NoReturn:
             code = cli(prog_name="spanner-cdc", standalone_mode=False)
         sys.exit(code)
     except SystemExit:
-        if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # click ends with 1 where its help is not read
+        if "PacifyFlushWrapper" in type(sys.stdout).__name__:  # click ends with 1 where its help is not read
             sys.exit(0)
         raise
     except StdoutError as error:
