@@ -1,7 +1,7 @@
 """Names the record of a row that cannot be decoded: its table, commit timestamp and transaction.
 
 Because such a row is not of the documented format, a field is named only where its text looks like what the field
-holds. The payloads, which alone hold the values of columns, are not looked at.
+holds, and only beside a valid commit timestamp. The payloads, which alone hold columns' values, are not looked at.
 """
 
 import re
@@ -70,12 +70,13 @@ def _records(row: Value) -> Iterator[str]:
 
 
 def _text(table: object, commit_timestamp: object, transaction: object) -> str:
-    at = ""
-    with suppress(ValueError, OverflowError):
+    try:
         at = format_rfc3339(parse(str(commit_timestamp)))
+    except (ValueError, OverflowError):
+        return ""  # the other fields are then not what they should be either, and may hold anything
     parts = (
         f"table {table}" if _is(table, _NAME) else "",
-        f"committed at {at}" if at else "",
+        f"committed at {at}",
         f"server_transaction_id {transaction}" if _is(transaction, _TRANSACTION) else "",
     )
     return ", ".join(filter(None, parts))

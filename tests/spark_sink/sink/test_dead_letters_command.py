@@ -312,4 +312,5 @@ def test_a_list_that_is_cut_ends(
     monkeypatch.setattr(DeadLetters, "files", files)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     assert main(["list", config]) == code
-    assert capsys.readouterr().err == ("spanner-cdc: denied: x\n" if code == 1 else "")
+    denied = "spanner-cdc: denied: x. Give this user access to that path, or choose another.\n"
+    assert capsys.readouterr().err == (denied if code == 1 else "")
