@@ -18,9 +18,8 @@ from connector.core.records import Record
 from connector.decoding.chunks import ValueAssembler, as_message
 from connector.decoding.googlesql import GooglesqlColumns, is_known
 from connector.decoding.mutable import MutableColumns
-from connector.decoding.naming import named
 from connector.decoding.postgresql import PostgresqlColumns
-from connector.decoding.row_fields import UnknownRecordError
+from connector.decoding.row_fields import UnknownRecordError, named
 from connector.decoding.walk import Walk, walk
 
 FEW = 16 * 1024

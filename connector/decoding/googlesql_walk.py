@@ -16,7 +16,6 @@ from connector.core.records import (
     Record,
     column_type,
 )
-from connector.decoding.naming import type_error
 from connector.decoding.row_fields import (
     CHANGE,
     CHILD_PARTITION,
@@ -37,6 +36,7 @@ from connector.decoding.row_fields import (
     remember,
     size,
     timestamp,
+    type_error,
     type_of,
 )
 

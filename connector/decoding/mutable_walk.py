@@ -28,8 +28,7 @@ from connector.core.records import (
 from connector.core.timestamps import SECOND
 from connector.core.value_texts import json_number
 from connector.decoding.message_class import message_class
-from connector.decoding.naming import column_error
-from connector.decoding.row_fields import STRING, UnknownRecordError, in_64_bits, remember, size, type_of
+from connector.decoding.row_fields import STRING, UnknownRecordError, column_error, in_64_bits, remember, size, type_of
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _Data = types.ChangeStreamRecord.DataChangeRecord

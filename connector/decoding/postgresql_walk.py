@@ -20,12 +20,12 @@ from connector.core.records import (
     Record,
     column_type,
 )
-from connector.decoding.naming import column_error
 from connector.decoding.row_fields import (
     HEARTBEAT_TIMESTAMP,
     NO_MEMBERS,
     STRING,
     UnknownRecordError,
+    column_error,
     integer,
     payload,
     remember,
