@@ -129,11 +129,9 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
 
 def _line_and_code(error: Exception) -> tuple[str, int]:
     """The line for people, and the exit code; of an unexpected error the line has the type alone."""
-    if not isinstance(error, (SpannerCdcError, PySparkException, Py4JError, OSError)):
+    if not isinstance(error, (SpannerCdcError, PySparkException, Py4JError, ConnectionError)):
         return line_and_exit_code(error)
     is_gone = isinstance(error, (Py4JNetworkError, ConnectionError))
-    if isinstance(error, OSError) and not is_gone:
-        return line_and_exit_code(error)
     return _JVM_IS_GONE if is_gone else clear_line(error), _code_of(error)
 
 

@@ -62,7 +62,7 @@ class Decoder:
 
         Raises:
             UnknownRecordError: a row is not of the documented format; with its table, commit and transaction, as far
-                as the row tells them.
+                as the row has them.
         """
         try:
             if self._known and not self._values.pending:

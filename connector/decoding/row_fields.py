@@ -308,8 +308,8 @@ def _records(row: Value) -> Iterator[str]:
     elif text:  # MUTABLE_KEY_RANGE
         found = _ChangeStreamRecord.FromString(b64decode(text, validate=True)).data_change_record
         at = found.commit_timestamp
-        moment = format_rfc3339(at.seconds * SECOND + at.nanos) if at.seconds > 0 else ""
-        yield _text(found.table, moment, found.server_transaction_id)
+        committed = format_rfc3339(at.seconds * SECOND + at.nanos) if at.seconds > 0 else ""
+        yield _text(found.table, committed, found.server_transaction_id)
 
 
 def _text(table: object, commit_timestamp: object, transaction: object) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from connector.errors import EventError
 
 _NEXT = (
-    "Nothing was skipped: the next run meets it again. To go on without this table, exclude it (source.tables.exclude)."
+    "Nothing was skipped: the next run meets it again. To continue without this table, exclude it (source.tables.exclude)."
     " Please report it with the column's type."
 )
 

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from typing import Any
 
+import orjson
 import pytest
 from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import ParseDict
@@ -13,9 +14,11 @@ from connector.decoding.decoder import Decoder
 from connector.decoding.googlesql import is_known
 from connector.decoding.row_fields import UnknownRecordError
 from connector.decoding.walk import walk
-from tests.connector.decoding.test_walk import AT, MODS, TYPES, data_change, googlesql, postgresql
 
 SECRET = "Xq7secret"
+AT = "2026-01-02T03:04:05.123456789Z"
+TYPES: list[Any] = [["Id", '{"code":"INT64"}', True, "1"]]
+MODS = [['{"Id":"1"}', "{}", "{}"]]
 NAMED = f"(table T, committed at {AT}, server_transaction_id tx)"
 DOCUMENT = {
     "commit_timestamp": AT,
@@ -32,6 +35,23 @@ DOCUMENT = {
 }
 DataChange = types.ChangeStreamRecord.DataChangeRecord
 COLUMN = {"name": "Id", "type_": {"code": "INT64"}, "is_primary_key": True, "ordinal_position": 1}
+
+
+def data_change(**changed: Any) -> list[Any]:
+    fields = {
+        "commit_timestamp": AT, "record_sequence": "00000001", "server_transaction_id": "tx", "last": True,
+        "table": "T", "types": TYPES, "mods": MODS, "mod_type": "UPDATE", "capture": "NEW_ROW",
+        "records": "2", "partitions": "1", "tag": "app=x", "system": False,
+    }  # fmt: skip
+    return list({**fields, **changed}.values())
+
+
+def googlesql(data: list[Any]) -> Value:
+    return ParseDict([[data, [], []]], Value())
+
+
+def postgresql(**document: Any) -> Value:
+    return Value(string_value=orjson.dumps(document).decode())
 
 
 def mutable(**fields: Any) -> Value:
