@@ -141,6 +141,10 @@ class EventError(SpannerCdcError):
         self.reason = reason or str(self)
 
 
+class StdoutError(SpannerCdcError):
+    """Standard output cannot be written: its disk is full, or it is closed."""
+
+
 class StreamError(SpannerCdcError):
     """Reading the change stream cannot continue."""
 

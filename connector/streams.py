@@ -9,13 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from connector.errors import SpannerCdcError
+from connector.errors import StdoutError
 
 _STDIN, _STDOUT, _STDERR = range(3)
-
-
-class StdoutError(SpannerCdcError):
-    """Standard output cannot be written: its disk is full, or it is closed."""
 
 
 def open_streams() -> None:

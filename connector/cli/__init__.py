@@ -14,8 +14,9 @@ import click
 
 from connector import log
 from connector.cli.common import INTERRUPTED, fail
+from connector.errors import StdoutError
 from connector.process import collect_rarely
-from connector.streams import StdoutError, give_up_streams, open_streams, writing_to_stdout
+from connector.streams import give_up_streams, open_streams, writing_to_stdout
 
 _COMMANDS = {
     "tail": ("stream:tail_command", "Prints events as JSON lines on stdout, in commit order."),

@@ -11,8 +11,8 @@ import pyarrow as pa
 from connector.errors import EventError
 
 _NEXT = (
-    "Nothing was skipped: the next run meets it again. To continue without this table, exclude it (source.tables.exclude)."
-    " Please report it with the column's type."
+    "Nothing was skipped: the next run meets it again. To continue without this table, exclude it"
+    " (source.tables.exclude). Please report it with the column's type."
 )
 
 

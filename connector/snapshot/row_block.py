@@ -17,7 +17,10 @@ from connector.snapshot.values import Values
 
 # The texts of these hold values, so that errors have none of them as their cause.
 _NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
-_NEXT = "Nothing was skipped. To continue without this table or column, leave it out. Please report it with the column's type."
+_NEXT = (
+    "Nothing was skipped. To continue without this table or column, leave it out. Please report it with the column's"
+    " type."
+)
 
 
 class RowBlock:
