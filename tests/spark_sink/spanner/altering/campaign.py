@@ -69,9 +69,9 @@ class Altering:
         self.history = History(source, self._random)
         self.done: Counter[str] = Counter()
 
-    def run(self) -> str:
-        """Returns what is wrong in the end, or an empty text."""
-        for _ in range(ROUNDS):
+    def run(self, rounds: int) -> str:
+        """Changes and reads the source so often; returns what is wrong in the end, or an empty text."""
+        for _ in range(rounds):
             for _ in range(self._random.randint(1, STEPS)):
                 self.history.step()
             self._read()

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from emulator import SampleDatabase
-from tests.spark_sink.spanner.altering.campaign import Altering
+from tests.spark_sink.spanner.altering.campaign import ROUNDS, Altering
 from tests.spark_sink.spanner.samples import empty
 
 CAPTURES = ("NEW_ROW", "OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES", "NEW_VALUES")
@@ -19,14 +19,16 @@ _STREAM = {
 }
 
 
-def between_two(host: str, dialect: str, folder: Path, mode: str, seed: int, done: Counter[str]) -> str:
+def between_two(
+    host: str, dialect: str, folder: Path, mode: str, seed: int, done: Counter[str], rounds: int = ROUNDS
+) -> str:
     """Runs a seed between two new databases; returns what is wrong, or an empty text, and adds to what is counted."""
     capture = Random(seed).choice(CAPTURES)
     with ExitStack() as stack:
         source, replica = (stack.enter_context(_empty_database(host, dialect)) for _ in range(2))
         source.run_ddl(_STREAM[dialect].format(capture))
         altering = Altering(replace(source, value_capture_type=capture), replica, folder, mode, seed)
-        wrong = altering.run()
+        wrong = altering.run(rounds)
         done += altering.done
     return f"{capture}: {wrong}; DDL: {altering.history.statements}" if wrong else ""
 
