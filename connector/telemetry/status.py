@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 from connector.config.loading import Config
-from connector.core.health.alarms import Alarm, alarms, failing, summary
+from connector.core.health.alarms import Alarm, alarms, summary
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
@@ -52,8 +52,8 @@ class Reporter:
         """Why the reader is not ready; empty if it is."""
         if reason := self.stuck():
             return reason
-        if raised := failing(facts_of(self._metrics, self._consumers)):
-            return raised[0].message
+        if errors := [alarm for alarm in alarms(facts_of(self._metrics, self._consumers)) if alarm.severity == "ERROR"]:
+            return errors[0].message
         state = self._metrics.state().state
         if state is not StreamState.RUNNING:
             return f"the state is {state.value}"

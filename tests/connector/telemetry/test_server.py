@@ -236,6 +236,7 @@ def test_alarms_and_errors_are_in_the_status_and_in_the_metrics_and_absent_witho
         async with serve(metrics) as client:
             ill = json.loads((await client.ask("/api/status"))[1])
             assert 'spanner_cdc_alarms{name="tables_stopped",severity="ERROR"} 1.0' in (await client.ask("/metrics"))[1]
+            assert (await client.ask("/readyz"))[:2] == (503, "the sink has stopped tables: Albums\n")
         assert ill["health"]["healthy"] is False
         assert ill["health"]["summary"] == "the sink has stopped tables: Albums"
         assert [alarm["name"] for alarm in ill["health"]["alarms"]] == ["tables_stopped"]
