@@ -42,6 +42,7 @@ from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sink.beginning import PROGRAM, begin
 from spark_sink.sink.delivery import Delivery
+from spark_sink.sink.sink_stream import reporting_of
 from spark_sink.sink.sink_type import spark_sink_type
 from spark_sink.source.cores import cores_of, with_cores
 
@@ -52,10 +53,7 @@ _POLL = 0.25
 """Seconds between two checks of whether the last delivery is complete."""
 
 _PREDECESSOR_TIMEOUT = 600.0
-"""Seconds that a sink waits for its predecessor to deliver what is sealed and to end.
-
-Its daemon must have been killed: a daemon starts its sink once it holds the spool.
-"""
+"""Seconds that a sink waits for its predecessor, whose daemon must have been killed, to deliver and to end."""
 
 _JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it continues from its checkpoint."
 
@@ -242,6 +240,7 @@ class Sink:
         self._config = config
         self._delivery = delivery
         self._check = check
+        self._spool = Spool.at(absolute(config.spool.path))
         self._settlement = Settlement(delivery, config, check)
         self._has_delivered = has_delivered or threading.Event()
         self._stopping = threading.Event()
@@ -295,13 +294,14 @@ class Sink:
             if self._stopping.is_set():  # an error, so that Spark does not commit the batch
                 raise SinkError("the sink is stopping")
             self._check()
-            with span("deliver batch") as delivering:
-                delivering.set_attributes({"spanner_cdc.sink": self._delivery.consumer, "spanner_cdc.batch": batch})
+            consumer = self._delivery.consumer
+            with span("deliver batch") as delivering, reporting_of(self._spool, consumer):
+                delivering.set_attributes({"spanner_cdc.sink": consumer, "spanner_cdc.batch": batch})
                 summary = self._delivery.run(reports)
                 self._settlement.look(self._spark)
             self._done = batch
             if not self._has_delivered.is_set():
-                works_again(Spool.at(absolute(self._config.spool.path)), self._delivery.consumer)
+                works_again(self._spool, consumer)
                 self._has_delivered.set()
         if summary:
             say(f"batch {batch}: {summary}", action="batch_delivered", batch=batch)

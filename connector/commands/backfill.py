@@ -341,6 +341,8 @@ async def delivered(
         patience=patience,
         name="the process of the backfill",
         what=BACKFILL,
+        spool=spool,
+        subject=config.sink.name,
     )
     async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:

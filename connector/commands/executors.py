@@ -67,6 +67,8 @@ async def run_on_executors(
         metrics=ReaderMetrics(),
         patience=patience,
         name="the Spark application",
+        spool=spool,
+        subject=config.sink.name,
     )
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await application.run_until_stopped()

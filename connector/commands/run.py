@@ -131,7 +131,15 @@ async def run(
             await filling
 
 
-async def run_sink(config: Config, path: Path, stop: Stop, *, emulator_host: str | None, verbose: bool) -> None:
+async def run_sink(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
     """Runs the sink alone, over a spool that another process writes, until ``stop``.
 
     Arguments as of :func:`run`.
@@ -146,7 +154,7 @@ async def run_sink(config: Config, path: Path, stop: Stop, *, emulator_host: str
         emulator_host=emulator_host,
         verbose=verbose,
         metrics=ReaderMetrics(),
-        patience=Patience(),
+        patience=patience,
         alone=True,
     )
     with failures_of_sink(config):
@@ -186,6 +194,8 @@ def _sink(
         drain=config.drain_timeout / SECOND,
         metrics=metrics,
         patience=patience,
+        spool=spool,
+        subject=config.sink.name,
     )
 
 

@@ -27,7 +27,10 @@ from connector.errors import (
 )
 from connector.log import Log
 from connector.reader.stopping import Stop
+from connector.spool.reading import Spool
+from connector.spool.sink_report import record_restart
 from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.retrying import RetryReporter
 
 _PROOF = 90 * SECOND
 """A restarted sink has made progress by then: it passes an epoch each minute, even if nothing is committed."""
@@ -101,6 +104,8 @@ class SinkProcess:
         patience: with a sink that makes no progress.
         name: of the process, for messages.
         what: names the alarm of a process that fails again and again.
+        spool: the stream's, in which it is reported to others, such as a daemon elsewhere; None for no report.
+        subject: the sink.
     """
 
     def __init__(
@@ -115,6 +120,8 @@ class SinkProcess:
         patience: Patience,
         name: str = "the Spark sink",
         what: str = SINK,
+        spool: Spool | None = None,
+        subject: str = "",
     ) -> None:
         self._command = command
         self._environment = environment
@@ -125,6 +132,10 @@ class SinkProcess:
         self._patience = patience
         self._name = name
         self._what = what
+        self._spool = spool
+        self._subject = subject
+        log = metrics.failing
+        self._reporter = None if spool is None else RetryReporter(spool, what, subject, log=log, only=what)
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
 
@@ -157,7 +168,8 @@ class SinkProcess:
         try:
             await self._run()
         finally:
-            self._metrics.failing.healed(self._what)
+            self._healed()
+            await asyncio.to_thread(self._report)
 
     async def _run(self) -> None:
         attempt = 0
@@ -176,8 +188,11 @@ class SinkProcess:
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._name, ended, attempt)
             self._metrics.sink_restarted()
+            if self._spool is not None and self._what == SINK:  # no process of the sink writes its report now
+                await asyncio.to_thread(record_restart, self._spool, self._subject, time.time_ns())
             cause = Cause(f"{self._name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT)
-            self._metrics.failing.failed(self._what, cause, time.time_ns(), proof=_PROOF)
+            self._metrics.failing.failed(self._what, cause, time.time_ns(), subject=self._subject, proof=_PROOF)
+            await asyncio.to_thread(self._report)
             pause = self._patience.pause(attempt)
             _log.warning(
                 f"{self._name} has ended with a transient error, and is restarted",
@@ -194,9 +209,18 @@ class SinkProcess:
 
     async def _heal(self, before: int) -> None:
         """Ends the alarm of a process that fails, once the next one has made progress."""
-        while not await asyncio.to_thread(self._is_past, before):  # noqa: ASYNC110 - progress of another process
+        while not await asyncio.to_thread(self._is_past, before):
+            await asyncio.to_thread(self._report)
             await asyncio.sleep(_LOOK)
-        self._metrics.failing.healed(self._what)
+        self._healed()
+        await asyncio.to_thread(self._report)
+
+    def _healed(self) -> None:
+        self._metrics.failing.healed(self._what, subject=self._subject)
+
+    def _report(self) -> None:
+        if self._reporter is not None:
+            self._reporter.look()
 
     def _is_past(self, before: int) -> bool:
         return self._progress() > before

@@ -14,6 +14,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue, Value
 
+from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.decoding.message_class import message_class
 from connector.errors import StreamError, UnreachableError
@@ -23,7 +24,8 @@ from connector.snapshot.result_rows import ResultRows
 from connector.snapshot.row_block import RowBlock
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import PRIORITIES, STREAMING_SQL
-from connector.spanner.errors import Action, CallError, classify, snapshot_error
+from connector.spanner.errors import Action, CallError, classify, retried, snapshot_error
+from connector.telemetry.retrying import Attempts
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of messages that wait for a resume token, at most. Rows beyond it are yielded, and cannot be resumed."""
@@ -150,6 +152,7 @@ class _Reading:
     _rows: ResultRows = field(init=False)
     _held: list[bytes] = field(default_factory=list)
     _held_bytes: int = 0
+    _tried: Attempts | None = None
     _resumable: bool = True
     """Whether no row was yielded that comes after the last resume token."""
 
@@ -158,6 +161,12 @@ class _Reading:
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yields the blocks of the result."""
+        try:
+            yield from self._resumed()
+        finally:
+            self._works()
+
+    def _resumed(self) -> Iterator[RowBlock]:
         pause, since = 0.1, None  # the first error since the last progress: an attempt may take long before it
         while True:
             token = self.request.resume_token
@@ -169,6 +178,8 @@ class _Reading:
                 if since is None or self.request.resume_token != token:
                     pause, since = 0.1, self.clock()
                 self._check(found, waited=self.clock() - since)
+                self._tried = self._tried or Attempts(self._cause, self.what)
+                self._tried.failed(error)
                 self._held, self._held_bytes = [], 0
                 self.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -181,6 +192,7 @@ class _Reading:
         session = self.request.session
         with self.client.streaming(self.method, session, self.request.SerializeToString()) as messages:
             for message in messages:
+                self._works()
                 self._held.append(message)
                 self._held_bytes += len(message)
                 token = _ResumeToken.FromString(message).resume_token
@@ -192,6 +204,16 @@ class _Reading:
                     self._resumable = False
                 yield from self._passed_on()
             yield from self._passed_on()
+
+    def _works(self) -> None:
+        if self._tried is not None:
+            self._tried.over()
+            self._tried = None
+
+    def _cause(self, error: BaseException) -> Cause:
+        """Why it is requested again."""
+        assert isinstance(error, grpc.RpcError)
+        return retried(classify(error), self.client.host)
 
     def _passed_on(self) -> Iterator[RowBlock]:
         held, self._held, self._held_bytes = self._held, [], 0

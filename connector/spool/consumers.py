@@ -5,7 +5,7 @@ consumer name has one query: a lock, which is freed when its process ends, refus
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -54,9 +54,10 @@ def sink_lock(name: str) -> str:
     return f"consumers/{name}.sink.lock"
 
 
-def consumers(spool: Spool) -> list[Consumer]:
-    """Every registered consumer, by name."""
-    names = [name[:-5] for name in spool.storage.list("consumers") if name.endswith(".json")]
+def consumers(spool: Spool, files: Iterable[str] | None = None) -> list[Consumer]:
+    """Every registered consumer, by name; ``files`` are those of the folder, or None to list them."""
+    found = spool.storage.list("consumers") if files is None else files
+    names = [name[:-5] for name in found if name.endswith(".json")]
     return [consumer for name in names if (consumer := find(spool, name)) is not None]
 
 

@@ -4,10 +4,12 @@ The sink is a process of its own, perhaps on another machine. The daemon reads t
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from connector.core.health.alarms import FailedSink
+from connector.core.health.alarms import FailedSink, Mended
+from connector.errors import SpoolError
 from connector.spool.consumers import REPORT
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
@@ -45,6 +47,8 @@ class SinkReport(BaseModel):
         last: the last epoch of the newest; 0 before there was one.
         delivered_at: when it was delivered, in nanoseconds since 1970, by the clock of the sink's machine.
         failure: the error with which the sink has ended; None once it delivers again.
+        restarts: times that its process has ended with a transient error and was restarted, since the spool began.
+        restarted_at: when it last was, in nanoseconds since 1970.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,6 +63,8 @@ class SinkReport(BaseModel):
     last: int = Field(default=0, ge=0)
     delivered_at: Timestamp = 0
     failure: SinkFailure | None = None
+    restarts: int = Field(default=0, ge=0)
+    restarted_at: Timestamp = 0
 
     def delivered(self, last: int, events: int, now: int) -> "SinkReport":
         """The report after a micro-batch that ends with epoch ``last``; one that is repeated is counted once."""
@@ -81,6 +87,10 @@ class SinkReport(BaseModel):
             return self.model_copy(update={"stopped": stopped})
         counted = {"refused": self.refused + refused, "incomplete": self.incomplete + incomplete}
         return self.model_copy(update={**counted, "first": first, "stopped": stopped})
+
+    def restarted(self, now: int) -> "SinkReport":
+        """The report after a restart of the sink's process."""
+        return self.model_copy(update={"restarts": self.restarts + 1, "restarted_at": now})
 
     def without(self, table: str) -> "SinkReport":
         """The report after a table is no longer stopped."""
@@ -129,6 +139,12 @@ def works_again(spool: Spool, consumer: str) -> None:
         write_report(spool, consumer, report.model_copy(update={"failure": None}))
 
 
+def restarts(reports: Mapping[str, SinkReport]) -> Mended:
+    """How often the processes of these sinks were restarted, and when last."""
+    times = sum(report.restarts for report in reports.values())
+    return Mended(times, max((report.restarted_at for report in reports.values()), default=0))
+
+
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
     """Replaces a sink's report.
 
@@ -136,6 +152,13 @@ def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
         SpoolError: it cannot be written.
     """
     spool.storage.replace(_path(consumer), to_json(report))
+
+
+def record_restart(spool: Spool, consumer: str, now: int) -> None:
+    """Counts a restart of a sink's process in its report; a spool that refuses it prevents no restart."""
+    with suppress(SpoolError):
+        if spool.storage.exists("spool.json"):
+            write_report(spool, consumer, report_of(spool, consumer).restarted(now))
 
 
 def _path(consumer: str) -> str:

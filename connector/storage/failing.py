@@ -1,6 +1,10 @@
-"""Storage that this process retries: Google's library does it inside a call, for up to a minute, and says nothing."""
+"""What this process retries inside calls of libraries, which do it for minutes and say nothing.
+
+Of Cloud Storage by any process; of destinations and of Spanner by Spark's tasks, each of which has a process of its
+own (:mod:`connector.telemetry.retrying` reports it to the daemon).
+"""
 
 from connector.core.health.retries import RetryLog
 
 FAILING = RetryLog()
-"""What fails now, by the URL of the bucket's prefix; of this process."""
+"""What fails now; of Cloud Storage by the URL of the bucket's prefix."""

@@ -1,13 +1,16 @@
 """The consumers of a spool, as the status server reports them; read from the spool every few seconds."""
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from connector.core.health.retries import Retry
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.retrying import retries_of_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +39,23 @@ class ConsumerStates:
 
     Attributes:
         known: those that :meth:`read` found last.
+        retries: what their processes had failed at for long then, and retry.
     """
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self.known: tuple[ConsumerState, ...] = ()
+        self.retries: tuple[Retry, ...] = ()
 
     def read(self) -> None:
         """Reads the consumers; where the spool cannot be read, those known before remain."""
         with suppress(SpoolError, OSError):
+            files = self._spool.storage.list("consumers")
+            self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True))
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}
             self.known = tuple(
                 before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch)
-                for one in consumers(self._spool)
+                for one in consumers(self._spool, files)
             )
 
     def _state(self, name: str, epoch: int) -> ConsumerState:

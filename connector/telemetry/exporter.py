@@ -135,7 +135,7 @@ class _Collector:
         yield alarms
         text, now = "How long something has failed that is retried", time.time_ns()
         failing = GaugeMetricFamily("spanner_cdc_failing_seconds", text, labels=["what", "code"])
-        for retry in {retry.what: retry for retry in retries(self._metrics, now)}.values():
+        for retry in {retry.what: retry for retry in retries(self._metrics, self._consumers, now)}.values():
             failing.add_metric([retry.what, retry.cause.code], (now - retry.since) / SECOND)
         yield failing
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])

@@ -3,7 +3,7 @@
 import time
 
 from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress, Facts, Holder, Mended, alarms
-from connector.core.health.retries import DAEMON, Retry
+from connector.core.health.retries import DAEMON, STORAGE, Retry, merged
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
@@ -38,21 +38,21 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         _holder(metrics) if now - max(watermark, metrics.complete) > BEHIND else None,
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),
-        retries(metrics, now),
+        retries(metrics, consumers, now),
         metrics.failed_sinks,
         metrics.complete,
     )
 
 
-def retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
-    """What has failed for long and is retried: by this process, and by the service manager that restarts it."""
+def retries(metrics: ReaderMetrics, consumers: ConsumerStates, now: int) -> list[Retry]:
+    """What has failed for long and is retried: by this process, by others, and by the manager that restarts it."""
     restarts = [retry for retry in metrics.state().retries if retry.what == DAEMON]
-    return [*restarts, *own_retries(metrics, now)]
+    return merged([*restarts, *own_retries(metrics, now), *consumers.retries])
 
 
 def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
     """What this process retries, and has failed for long."""
-    storage = [retry for retry in FAILING.lasting(now) if now - retry.last < _ABANDONED]
+    storage = [one for one in FAILING.lasting(now) if one.what == STORAGE and now - one.last < _ABANDONED]
     return [*metrics.failing.lasting(now), *storage]
 
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import Epoch
-from connector.core.health.alarms import AlarmLog, FailedSink
+from connector.core.health.alarms import AlarmLog, FailedSink, Mended
 from connector.core.health.retries import RetryLog
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SegmentFile
-from connector.spool.sink_report import SinkReport, failed_sinks
+from connector.spool.sink_report import SinkReport, failed_sinks, restarts
 from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
@@ -47,7 +47,8 @@ class ReaderMetrics:
     was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal.
     ``graph`` returns the partitions as they are now; it may be called from any
     thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
-    it has kept for people. ``failing`` knows what is being retried, ``endpoint`` is
+    it has kept for people. ``earlier_restarts`` are those of sinks in their reports before this process started; None
+    until they are read. ``failing`` knows what is being retried, ``endpoint`` is
     Spanner's, and ``proxy`` the environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and
     ``start`` the timestamp after which reading began; 0 until they are known.
     """
@@ -83,6 +84,7 @@ class ReaderMetrics:
     worker_restarts: int = 0
     sink_restarts: int = 0
     sink_restart_at: int = 0
+    earlier_restarts: int | None = None
     dead_letters: int = 0
     incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
@@ -123,8 +125,17 @@ class ReaderMetrics:
         self.deliveries.reported(reports)
         self.dead_letters = sum(report.refused for report in reports.values())
         self.failed_sinks = failed_sinks(reports)
+        self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())
         self.stopped_tables = {table: why for report in reports.values() for table, why in report.stopped.items()}
+
+    def _count_restarts(self, found: Mended) -> None:
+        """Counts restarts of sinks that others supervise, since the first report; of its own sink it knows them."""
+        if self.earlier_restarts is None:
+            self.earlier_restarts = found.times
+        since = found.times - self.earlier_restarts
+        if since > self.sink_restarts:
+            self.sink_restarts, self.sink_restart_at = since, found.at
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

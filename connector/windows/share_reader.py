@@ -18,6 +18,7 @@ from connector.reader.late_policy import DeadLetterStore
 from connector.reader.partition_reader import Queries
 from connector.reader.scheduler import Range, Scheduler
 from connector.spanner.partition_query import PartitionQuery
+from connector.storage.failing import FAILING
 from connector.telemetry.metrics import ReaderMetrics
 
 BUDGET = 16 * 1024 * 1024
@@ -47,6 +48,7 @@ class ShareReader:
         heartbeat: the stream's, in nanoseconds.
         late_records: stores late records.
         budget: bytes of records that may be read ahead; None for :data:`BUDGET`.
+        host: Spanner's, for reports of failing queries.
     """
 
     def __init__(
@@ -62,10 +64,11 @@ class ShareReader:
         heartbeat: int,
         late_records: DeadLetterStore | None,
         budget: int | None = None,
+        host: str = "",
     ) -> None:
         self._share = share
         self._mutable = bound is not None
-        self._metrics = ReaderMetrics()
+        self._metrics = ReaderMetrics(failing=FAILING, endpoint=host)
         self._rule = LeastParent()
         self._weighed = WeighedQueries(queries)
         self._sink = _Sink(hand_on)

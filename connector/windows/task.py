@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.health.retries import SPANNER
 from connector.core.windows import Share, ShareReport, Window
 from connector.decoding.decoder import decoder
 from connector.reader.change_stream import WINDOW, OpenStream
@@ -19,6 +20,8 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.partition_query import PartitionQueries
 from connector.spanner.transport import PUMPS
+from connector.spool.reading import Spool
+from connector.telemetry.retrying import reporting_retries
 from connector.windows.dead_letters import DeadLetters
 from connector.windows.handover import Handover
 from connector.windows.share_reader import HandOn, ShareReader
@@ -88,7 +91,10 @@ def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Ch
     async def read(hand_on: HandOn) -> ShareReport:
         return await _read(setup, window, share, hand_on)
 
-    with contextlib.closing(Handover(read, f"share {share.number} of epoch {window.epoch}")) as handover:
+    with (
+        reporting_retries(Spool.at(setup.spool), SPANNER, "", of_task=True),
+        contextlib.closing(Handover(read, f"share {share.number} of epoch {window.epoch}")) as handover,
+    ):
         yield from handover.items()
 
 
@@ -126,5 +132,6 @@ async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandO
             spanner_clock=spanner_clock,
             heartbeat=setup.heartbeat,
             late_records=DeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
+            host=client.host,
         )
         return await reader.read()

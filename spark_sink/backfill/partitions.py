@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from connector.config.sections import SourceConfig
+from connector.core.health.retries import BACKFILL
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
@@ -26,6 +27,8 @@ from connector.snapshot.row_block import RowBlock
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.segments import SegmentBuffer
+from connector.telemetry.retrying import reporting_retries
+from spark_sink.sink.replayed_spools import stream_spool
 
 FORMAT = "spanner-backfill-partitions"
 SEGMENT_BYTES = 48 * 1024 * 1024
@@ -139,7 +142,9 @@ class BackfillReader(DataSourceReader):
         task = msgspec.json.decode(partition.task, type=Task)
         report: dict[str, object] = {"place": task.place, "files": "[]", "lost": "", "expired": ""}
         try:
-            report["files"] = to_text(segments_of(setup, task))
+            own = Spool.at(setup.spool)
+            with reporting_retries(stream_spool(own), BACKFILL, "", of_task=True):
+                report["files"] = to_text(segments_of(setup, task))
         except SnapshotLostError as error:
             report["lost"] = str(error)
         except VersionRetentionError as error:

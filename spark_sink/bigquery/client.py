@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -27,11 +28,13 @@ from google.cloud.bigquery.table import (
     TimePartitioning,
 )
 
+from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
+from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.bigquery.jobs import TIMEOUT, Before, Jobs, is_transient, reasons_in
 from spark_sink.bigquery.refusals import Refusal, refusal
 from spark_sink.bigquery.tables.partition import Partition
@@ -45,6 +48,7 @@ _HOST = "bigquery.googleapis.com"
 _BROKEN = 500
 """HTTP codes from here on are of a server that fails, whatever it says."""
 _PERMISSION = re.compile(r"\bbigquery\.[a-zA-Z]+\.[a-zA-Z]+")
+_RETRIED = "Look at BigQuery's quotas and status page, and at the network. It is retried, and nothing is lost."
 _ATTEMPTS = 5
 _ERRORS = (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, requests.exceptions.RequestException)
 _STANDARD = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
@@ -81,8 +85,8 @@ class BigQueryClient:
     def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
         self._target = target
         self._failure = failure
-        self._retry = retry.Retry(predicate=is_transient, timeout=patience)
-        self._jobs = Jobs(self._client, patience=patience, failure=failure)
+        self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=_note)
+        self._jobs = Jobs(self._client, patience=patience, failure=failure, note=_note)
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
@@ -253,14 +257,34 @@ class BigQueryClient:
 
     @contextmanager
     def _errors(self, what: str, job_of_rows: str | None = None) -> Iterator[None]:
-        try:
-            yield
-        except _ERRORS as error:
-            # The message of a job that reads rows may hold their values.
-            words = None if job_of_rows is None else f"bq show --job {job_of_rows} shows why"
-            why, hint, is_final = reason_of(error, words)
-            failure = PermanentError if is_final and issubclass(SinkError, self._failure) else self._failure
-            raise failure(f"cannot use BigQuery's {what}: {why}", hint=hint) from None
+        # The message of a job that reads rows may hold their values.
+        words = None if job_of_rows is None else f"bq show --job {job_of_rows} shows why"
+        line = f"cannot use BigQuery's {what}"
+        with attempts(lambda error: cause_of(error, line, words), what) as tried:
+            before = _TRIED.set(tried)
+            try:
+                yield
+            except _ERRORS as error:
+                why, hint, is_final = reason_of(error, words)
+                failure = PermanentError if is_final and issubclass(SinkError, self._failure) else self._failure
+                raise failure(f"{line}: {why}", hint=hint) from None
+            finally:
+                _TRIED.reset(before)
+
+
+_TRIED: ContextVar[Attempts | None] = ContextVar("what this thread asks of BigQuery", default=None)
+
+
+def _note(error: Exception) -> None:
+    """A call of Google's library has failed, and is sent again by it."""
+    if (tried := _TRIED.get()) is not None:
+        tried.failed(error)
+
+
+def cause_of(error: BaseException, what: str, words: str | None = None) -> Cause:
+    """Why something is retried: ``what`` fails, for the reason of :func:`reason_of`."""
+    why = reason_of(error, words).why
+    return Cause(what, detail=why, hint=_RETRIED)
 
 
 def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> Refusal:

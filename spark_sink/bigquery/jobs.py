@@ -60,16 +60,23 @@ class Jobs:
     Args:
         client: BigQuery's client of this process.
         patience: seconds for which transient errors are retried.
+        note: takes each error after which something is tried again.
         failure: the type of the error for a job that cannot be prevented.
     """
 
     def __init__(
-        self, client: Callable[[], bigquery.Client], *, patience: float, failure: type[SpannerCdcError]
+        self,
+        client: Callable[[], bigquery.Client],
+        *,
+        patience: float,
+        failure: type[SpannerCdcError],
+        note: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._patience = patience
         self._failure = failure
-        self._retry = retry.Retry(predicate=is_transient, timeout=patience)
+        self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=note)
+        self._note = note
 
     def run(self, job_id: str | None, location: str, start: Start, before: Before | None = None) -> None:
         """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix.
@@ -80,6 +87,7 @@ class Jobs:
             retry=tenacity.retry_if_exception(is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=60),
             stop=tenacity.stop_after_delay(self._patience),
+            before_sleep=self._failed,
             reraise=True,
         )
 
@@ -101,6 +109,11 @@ class Jobs:
                 return
 
         retrying(once)
+
+    def _failed(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, Exception):
+            self._note(error)
 
     def settle(self, job_id: str, location: str) -> None:
         """Waits until a job has ended. One that does not exist is prevented: it can never run under this id.

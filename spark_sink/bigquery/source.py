@@ -203,7 +203,7 @@ class BigQuerySinkReader(SinkStreamReader):
         shared = runs([part.bytes for part in parts], self._cores)
         return [BigQueryPartition(writer, tuple(parts[run.start : run.stop])) for run in shared]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Writes the rows of a task, and reports the tables of each part."""
         if not isinstance(partition, BigQueryPartition):
             return  # Spark's stand-in for an empty plan

@@ -155,7 +155,7 @@ class FileSinkReader(SinkStreamReader):
             for run in shared_out(groups, self._cores)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Writes the files of a task and reports each."""
         assert isinstance(partition, FilesPartition)
         destination = destination_at(partition.root.path, partition.root.endpoint)

@@ -7,12 +7,18 @@ options with which it was started still bind it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from connector.core.health.retries import BACKFILL, SINK
 from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
+from connector.spool.reading import Spool
+from connector.telemetry.retrying import reporting_retries
+from spark_sink.sink.replayed_spools import stream_spool
 from spark_sink.sink.started_batches import StartedBatch, StartedBatches
 from spark_sink.source.admission import EpochWeight, Group, by_epoch
 from spark_sink.source.epoch_stream import EpochStreamReader
@@ -54,7 +60,17 @@ class SinkStreamReader(EpochStreamReader):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch; a checkpoint that is older than the spool's record is refused."""
         self._check_checkpoint(Offset.from_json(start))
-        return super().partitions(start, end)
+        with reporting_of(self._spool, self._consumer):
+            return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs a task of a micro-batch, and reports what it retries."""
+        with reporting_of(self._spool, self._consumer, of_task=True):
+            yield from self.written(partition)
+
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs a task of a micro-batch; yields its reports, or its rows."""
+        raise NotImplementedError
 
     def _next(self, start: Offset, limit: ReadLimit) -> int:
         self._check_checkpoint(start)
@@ -141,3 +157,12 @@ class SinkStreamReader(EpochStreamReader):
             way_out = f"remove {self._started.where}, and what was written of that micro-batch may be there twice."
             raise other_copy(self._spool, "a micro-batch that this sink has started", done, found, way_out)
         return started
+
+
+def reporting_of(spool: Spool, consumer: str, *, of_task: bool = False) -> AbstractContextManager[None]:
+    """Reports in the spool of the change stream what this process of a sink or of a backfill's sink retries.
+
+    Arguments as of :func:`connector.telemetry.retrying.reporting_retries`.
+    """
+    own = stream_spool(spool)
+    return reporting_retries(own, SINK if own is spool else BACKFILL, consumer, of_task=of_task)

@@ -155,7 +155,7 @@ class SpannerSinkReader(SinkStreamReader):
             return []
         return [EpochsToApply(self._spool.path, self._consumer, self._place, applying, manifests)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Applies the epochs of the task and reports each unit."""
         assert isinstance(partition, EpochsToApply)
         for written in applied(partition):

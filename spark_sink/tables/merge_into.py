@@ -42,7 +42,7 @@ from spark_sink.tables.lake_table import (
 )
 from spark_sink.tables.reserved_names import kept_names
 from spark_sink.tables.row_merger import merged, newest, with_times
-from spark_sink.tables.table_faults import naming, refused, retrying
+from spark_sink.tables.table_faults import naming, refused, tried
 from spark_sink.tables.table_keys import check_nanoseconds, of_newest_key
 
 CONSUMER = "merge_into"
@@ -225,7 +225,7 @@ class TablesWriter:
         def prepare(name: str) -> None:
             table = self.table(name)
             with naming(table, store.target(table.name), events):  # before the options of commits are set
-                keyed[name] = retrying()(store.prepare, table)
+                keyed[name] = tried(name, store.prepare, table)
                 applied[name] = self._applied(store, table)
             tables[name] = table
 
@@ -245,7 +245,7 @@ class TablesWriter:
             left = _after(events, "epoch", done, row["first"])
             if self._options.mode == "append":
                 appended = _typed(left, table).select(*table.all_columns(appends=True))
-                retrying()(append, table, appended, row)
+                tried(table.source, append, table, appended, row)
             else:
                 check_nanoseconds(events, table)
                 is_certain = keyed[row["object"]] and not merging.of_backfill
@@ -292,7 +292,7 @@ class TablesWriter:
         view = f"spanner_cdc_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            retrying()(spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+            tried(table.source, spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -315,7 +315,7 @@ class TablesWriter:
             return  # there is no such table yet
         if has_any:
             with refused(name, target), writing(spark):
-                retrying()(spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+                tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
 
     def table(self, name: str) -> LakeTable:
         """A table of the destination, with every column that it has had.

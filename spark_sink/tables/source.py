@@ -67,6 +67,6 @@ class TablesReader(SinkStreamReader):
         del pinned
         return planned(SourceOptions(self._spool.path), epochs, self._cores)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows that a task reads."""
         return read(partition)

@@ -3,20 +3,28 @@
 An error about a value that cannot be written names its table and column, and not the value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from connector.core.health.retries import Cause
+from connector.telemetry.retrying import attempts
 from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value
 from spark_sink.source.typed import columns_not_castable
 from spark_sink.tables.lake_table import LakeTable
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 _ATTEMPTS = 10
 """How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
+
+_CONFLICT_HINT = "See what else writes it, such as a job that compacts it, and let it run less often."
 
 _CONFLICT = (
     "DELTA_CONCURRENT",
@@ -31,14 +39,22 @@ _CONFLICT = (
 """In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
 
 
-def retrying() -> Retrying:
-    """Tries a commit again that another one came before."""
-    return Retrying(
-        retry=retry_if_exception(_is_conflict),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(max=5),
-        reraise=True,
-    )
+def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:
+    """Commits to a table of Spanner's; tries it again where another commit came before."""
+
+    def cause(error: BaseException) -> Cause:
+        del error  # the texts of Delta and Iceberg may have values
+        return Cause(f"table {table} cannot be written", "", "others change it at the same time", _CONFLICT_HINT)
+
+    with attempts(cause, table) as noted:
+        retrying = Retrying(
+            retry=retry_if_exception(_is_conflict),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(max=5),
+            before_sleep=noted.before_sleep,
+            reraise=True,
+        )
+        return retrying(commit, *args, **options)
 
 
 @contextmanager

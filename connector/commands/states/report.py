@@ -8,14 +8,16 @@ from pathlib import Path
 from connector.commands.checks.needs import sections_of
 from connector.config.loading import load
 from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
+from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, failed_sinks, reports_of
+from connector.spool.sink_report import NOTHING, failed_sinks, reports_of, restarts
 from connector.spool.summaries import EpochSummary, held_bytes
+from connector.telemetry.retrying import retries_of_others
 
 Report = dict[str, object]
 _SHOWN_ERRORS = 20
@@ -110,7 +112,8 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         max_bytes,
         [table for report in reports for table in report.stopped],
         sum(report.refused for report in reports),
-        retries=state.retries,
+        retries=merged([*state.retries, *retries_of_others(spool, now)]),
+        sink_restarts=restarts(by_name),
         failed_sinks=failed_sinks(by_name),
         complete=complete,
     )

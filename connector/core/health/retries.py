@@ -4,6 +4,7 @@ Every place that retries reports each failure here, and each success. An error t
 that lasts is an alarm (:mod:`connector.core.health.alarms`). So a retry without limit never looks like health.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from connector.core.timestamps import SECOND
@@ -74,10 +75,10 @@ class _Failing:
     first: int
     proof: int
 
-    def is_lasting(self, now: int) -> bool:
+    def is_lasting(self, now: int, least: int) -> bool:
         """Whether it fails for long, and the last retry would have shown by now if it had succeeded."""
         last = self.retry.last
-        return now - self.retry.since >= LASTING and (last - self.first >= _REPEATED or now - last >= self.proof)
+        return now - self.retry.since >= least and (last - self.first >= _REPEATED or now - last >= self.proof)
 
 
 @dataclass(slots=True)
@@ -110,18 +111,35 @@ class RetryLog:
         if self._failing:  # this is called for each success
             self._failing.pop((what, subject, part), None)
 
-    def lasting(self, now: int) -> list[Retry]:
-        """What has failed for long: one of each place and subject, with the newest cause and the earliest time."""
-        failing = [(key[2], one.retry) for key, one in self._failing.copy().items() if one.is_lasting(now)]
-        merged: dict[tuple[str, str], Retry] = {}
-        for part, retry in failing:
-            at = (retry.what, retry.subject)
-            found = merged.get(at)
-            newest = retry if found is None or retry.last >= found.last else found
-            merged[at] = replace(
+    def clear(self) -> None:
+        """Nothing is retried any more."""
+        self._failing.clear()
+
+    def lasting(self, now: int, least: int | None = None) -> list[Retry]:
+        """What has failed for long: one of each place and subject, with the newest cause and the earliest time.
+
+        Args:
+            now: nanoseconds since 1970.
+            least: how long that is, in nanoseconds; None for :data:`LASTING`.
+        """
+        long = LASTING if least is None else least
+        failing = [(key[2], one.retry) for key, one in self._failing.copy().items() if one.is_lasting(now, long)]
+        return merged(replace(retry, parts=1 if part else 0) for part, retry in failing)
+
+
+def merged(retries: Iterable[Retry]) -> list[Retry]:
+    """One of each place and subject, with the newest cause, the earliest time, and all their parts."""
+    found: dict[tuple[str, str], Retry] = {}
+    for retry in retries:
+        at = (retry.what, retry.subject)
+        before = found.get(at)
+        if before is not None:
+            newest = retry if retry.last >= before.last else before
+            retry = replace(
                 newest,
-                since=min(retry.since, found.since if found else retry.since),
-                attempts=max(retry.attempts, found.attempts if found else 0),
-                parts=(found.parts if found else 0) + bool(part),
+                since=min(retry.since, before.since),
+                attempts=max(retry.attempts, before.attempts),
+                parts=retry.parts + before.parts,
             )
-        return list(merged.values())
+        found[at] = retry
+    return list(found.values())

@@ -22,7 +22,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.rpc.code_pb2 import Code
 
 from connector.proxies import DIRECT_CHANNEL
-from spark_sink.bigquery.client import PATIENCE, BigQueryClient, reason_of
+from connector.telemetry.retrying import attempts
+from spark_sink.bigquery.client import PATIENCE, BigQueryClient, cause_of, reason_of
 from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.bigquery.writing.connections import Call, connections, own, shared
 from spark_sink.errors import SinkError
@@ -158,17 +159,20 @@ class BigQueryWriter:
 
     def _sent(self, once: Callable[[], _Result], words: str | None = None) -> _Result:
         """Retries until there is an answer; an error is reported in ``words``, or else in BigQuery's."""
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self._is_transient),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
-            stop=tenacity.stop_after_delay(self._patience),
-            reraise=True,
-        )
-        try:
-            return retrying(once)
-        except _ERRORS as error:
-            why, hint, _ = reason_of(error, words, code=_storage_code(error))
-            raise SinkError(f"cannot write table {self._name} of BigQuery: {why}", hint=hint) from None
+        what = f"cannot write table {self._name} of BigQuery"
+        with attempts(lambda error: cause_of(error, what, words), self._name) as tried:
+            retrying = tenacity.Retrying(
+                retry=tenacity.retry_if_exception(self._is_transient),
+                wait=tenacity.wait_random_exponential(multiplier=0.2, max=30),
+                stop=tenacity.stop_after_delay(self._patience),
+                before_sleep=tried.before_sleep,
+                reraise=True,
+            )
+            try:
+                return retrying(once)
+            except _ERRORS as error:
+                why, hint, _ = reason_of(error, words, code=_storage_code(error))
+                raise SinkError(f"{what}: {why}", hint=hint) from None
 
     def _is_transient(self, error: BaseException) -> bool:
         """Whether to retry; also for a table or a column that exists and is new to the Storage Write API."""

@@ -18,10 +18,12 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import Message
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
-from connector.spanner.errors import Action, CallError, classify, gone_container, is_lost_session, setup_error
+from connector.spanner.errors import Action, CallError, classify, gone_container, is_lost_session, retried, setup_error
+from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.spanner.destination_tables import WRITER
 
 THREADS = 4
@@ -141,14 +143,18 @@ class Transactions:
             SpannerCdcError: the database cannot be reached, or refuses the access.
         """
         try:
-            for attempt in _retrying():
-                with attempt, self._session() as session:
-                    self._attempt(session, decide)
+            with attempts(self._cause, self._client.database) as tried:
+                for attempt in _retrying(tried):
+                    with attempt, self._session() as session:
+                        self._attempt(session, decide)
         except _RetriedError as error:
-            found = error.found
-            if found.code in _OF_THE_DATA:
-                found = replace(found, message="its message may hold values")
-            raise setup_error(found, self._client.database, WRITER) from error
+            raise setup_error(_without_values(error.found), self._client.database, WRITER) from error
+
+    def _cause(self, error: BaseException) -> Cause:
+        """Why a transaction is done again."""
+        assert isinstance(error, _RetriedError)
+        cause = retried(_without_values(error.found), self._client.host, WRITER)
+        return replace(cause, text=f"cannot write {self._client.database}: {cause.text}")
 
     def _attempt(self, session: str, decide: Callable[[Read | None], Sequence[Message]]) -> None:
         transaction, row = self._started(session)
@@ -234,8 +240,13 @@ def is_of_the_transaction(found: CallError) -> bool:
     return found.code in _OF_THE_DATA and _OF_THE_TRANSACTION.match(found.message) is not None
 
 
-def _retrying() -> Retrying:
+def _without_values(found: CallError) -> CallError:
+    return replace(found, message="its message may hold values") if found.code in _OF_THE_DATA else found
+
+
+def _retrying(tried: Attempts) -> Retrying:
     return Retrying(
+        before_sleep=tried.before_sleep,
         retry=retry_if_exception_type(_RetriedError),
         stop=stop_after_delay(_PATIENCE),
         wait=wait_random_exponential(multiplier=0.02, max=5),

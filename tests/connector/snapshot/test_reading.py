@@ -37,6 +37,7 @@ from tests.connector.snapshot.scripted import (
     source_of,
 )
 from tests.peers.served import calls_to
+from tests.retried import noted_causes, still_retried
 
 TRANSIENT = [
     FaultKind.UNAVAILABLE,
@@ -151,6 +152,17 @@ def test_transient_errors_without_progress_end_after_a_while(monkeypatch: pytest
         monkeypatch.setattr(reading, "PATIENCE", 0.1)
         with pytest.raises(UnreachableError, match="does not return the rows of a partition"):
             read(server, found)
+
+
+def test_what_is_requested_again_is_noted_until_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server:
+        found = partitions(server, TableQuery(TABLE), at := middle(server))
+        server.engine.faults = FaultPlan().rule(Fault(FaultKind.UNAVAILABLE), times=1)
+        causes = noted_causes(monkeypatch)
+        assert read(server, found) == contents(server, TABLE, at)
+        assert len(causes) == 1
+        assert causes[0].startswith(f"Spanner does not answer at {server.host} (UNAVAILABLE: ")
+        assert still_retried() == []
 
 
 def test_a_lost_session_transaction_or_token_is_a_lost_snapshot() -> None:
@@ -278,7 +290,7 @@ def test_the_time_of_an_attempt_that_breaks_off_does_not_count_as_waiting(monkey
         raise _UnavailableError
 
     monkeypatch.setattr(reading._Reading, "_received", received)
-    nothing: Any = SimpleNamespace(resume_token=b"", proxy="")
+    nothing: Any = SimpleNamespace(resume_token=b"", host="h:1", proxy="")
     broken = reading._Reading(
         nothing, "", nothing, "a partition", clock=lambda: ended[-1] if ended else 0.0, sleep=lambda _: None
     )

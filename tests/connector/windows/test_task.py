@@ -2,17 +2,26 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from threading import active_count
 
+import grpc
 import pytest
 
 from connector.core.changes import Changes
+from connector.core.health import retries
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Share, Window
 from connector.errors import DataLostError
+from connector.spool.manifest import SourceName
+from connector.spool.reading import Spool
+from connector.spool.writing import initialize
+from connector.telemetry import retrying
+from connector.telemetry.retrying import retries_of_others
 from connector.windows import share_reader
 from connector.windows.task import read_share
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
@@ -117,6 +126,31 @@ def test_a_caller_that_stops_taking_ends_the_reader(backlog: ScriptedServer) -> 
     with closing(read_share(setup_of(backlog), window, share)) as items:
         next(items)
     assert active_count() == before
+
+
+def test_a_share_that_cannot_be_read_is_reported_with_cause_and_partitions_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "_LOOK", 0.02)
+    monkeypatch.setattr(retrying, "REPORTED_AFTER", 0)
+    monkeypatch.setattr(retries, "_REPEATED", 0)
+    spool = Spool.at(tmp_path / "spool")
+    initialize(spool, SourceName(project="p", instance="ii", database="d", change_stream="s"), 1, "now", [])
+    with ScriptedServer.started(a_backlog(1, 1, 1.0), begins=time.time_ns()) as server:
+        setup, (window, share) = setup_of(server, spool.path), whole(server)
+        server.refuse(grpc.StatusCode.UNAVAILABLE, "gone")
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(lambda: list(read_share(setup, window, share)))
+            while not (found := retries_of_others(spool, time.time_ns() + 40 * SECOND)):
+                time.sleep(0.02)
+            server.accept()
+            reading.result()
+    (retry,) = found
+    assert (retry.what, retry.parts) == (retries.SPANNER, 1)
+    assert (
+        str(retry.cause) == f"Spanner does not answer at {server.host} (UNAVAILABLE: no session can be created: gone)"
+    )
+    assert retries_of_others(spool, time.time_ns() + 40 * SECOND) == []
 
 
 def test_an_error_that_is_not_transient_is_raised_to_the_caller(backlog: ScriptedServer) -> None:

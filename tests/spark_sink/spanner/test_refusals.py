@@ -3,7 +3,13 @@
 import pytest
 
 import spark_sink.spanner.writing.mutations
+from connector.errors import UnreachableError
+from connector.spanner.blocking import BlockingClient
+from spark_sink.spanner.config import Target
+from spark_sink.spanner.writing import transactions
+from spark_sink.spanner.writing.transactions import Transactions
 from tests.integration.servers import MakeDatabase
+from tests.retried import noted_causes, still_retried
 from tests.spark_sink.spanner.applying import Replica
 from tests.spark_sink.spanner.changes import NAMES, change, column
 from tests.spark_sink.spools import SpoolMaker
@@ -78,3 +84,16 @@ def test_rows_of_several_commits_may_exchange_unique_values(
         replica.apply(first=at)
     assert [row[1] for row in replica.rows("S", "Id", "V")] == [str(rows - n) for n in range(1, rows)]
     assert replica.rejected() == {}
+
+
+def test_a_transaction_that_is_done_again_names_the_database_and_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.2)
+    causes = noted_causes(monkeypatch)
+    nobody = "127.0.0.1:1"
+    client = BlockingClient(Target("p", "i", "replica", None, nobody), None)
+    with Transactions(client, "", "SELECT 1", {}) as own, pytest.raises(UnreachableError):
+        own.run(lambda _: ())
+    where = "cannot write projects/p/instances/i/databases/replica: Spanner does not answer at 127.0.0.1:1 (UNAVAILABLE"
+    assert causes
+    assert all(cause.startswith(where) for cause in causes)
+    assert still_retried() == []

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_sink
@@ -14,6 +15,8 @@ from connector.errors import ConfigurationError
 from spark_sink.tables.config import Format
 from spark_sink.tables.formats.iceberg import catalog_options
 from spark_sink.tables.libraries import LIBRARIES, spark_version
+from spark_sink.tables.table_faults import tried
+from tests.retried import noted_causes, still_retried
 from tests.spark_sink.spools import KEY, START, SpoolMaker, record
 from tests.spark_sink.tables.reading import epochs, target
 
@@ -114,3 +117,18 @@ def test_a_column_with_the_name_of_one_that_is_added_is_refused(lake: SparkSessi
     spool.seal(change(1, [1], "INSERT", (KEY, replace(NAME, name="_captured")), _captured="a"))
     with pytest.raises(ConfigurationError, match="has a column _captured, which the sink adds itself"):
         spark_sink.merge_into(epochs(lake, spool, 1, 1), path=str(tmp_path), format="parquet", mode="append")
+
+
+def test_a_commit_that_others_come_before_names_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    causes = noted_causes(monkeypatch)
+    conflicts = [PySparkException("[DELTA_CONCURRENT_APPEND] a file with a value was added")] * 3
+
+    def commit(number: int) -> int:
+        if conflicts:
+            raise conflicts.pop()
+        return number
+
+    assert tried("sales.Invoices", commit, 7) == 7
+    assert causes == ["table sales.Invoices cannot be written (others change it at the same time)"] * 3
+    assert still_retried() == []

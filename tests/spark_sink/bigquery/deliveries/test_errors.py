@@ -24,6 +24,7 @@ from spark_sink.bigquery.commit_log import StreamsEntry
 from spark_sink.bigquery.writing import writer
 from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
+from tests.retried import noted_causes, still_retried
 from tests.spark_sink.bigquery.deliveries.scenarios import Delivered, MakeScenario, Sealing, at, ids_of, line_of, sized
 from tests.spark_sink.spools import KEY, NAME
 
@@ -123,6 +124,23 @@ def test_a_transient_error_is_retried_whether_or_not_the_work_was_done_and_rows_
         with sized(slice_bytes=1):
             scenario.run()
         assert (ids_of(scenario), bigquery_double.failures_left()) == (list(range(6)), 0)
+
+
+def test_what_is_retried_is_noted_with_its_table_and_without_a_value_until_it_succeeds(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = make_scenario(bigquery_double, "append-only")
+    Sealing(scenario)([1])
+    causes = noted_causes(monkeypatch)
+    bigquery_double.fail_next("UNAVAILABLE", 2)
+    bigquery_double.fail_next(503, 1, method="tables.get")
+    scenario.run()
+    name = f"{scenario.dataset}.{scenario.place('Singers')[1]}"
+    assert causes == [
+        f"cannot use BigQuery's table {name} (it answers 503)",
+        *[f"cannot write table {name} of BigQuery (it answers 503)"] * 2,
+    ]
+    assert (ids_of(scenario), still_retried()) == ([1], [])
 
 
 @pytest.mark.parametrize("kind", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", "SCHEMA_MISMATCH_EXTRA_FIELDS"])

@@ -1,0 +1,216 @@
+"""What other processes than the daemon retry, reported in the spool: sinks and their tasks, backfills, executors.
+
+A process that has failed at something for :data:`REPORTED_AFTER` writes a document beside the consumers of the stream's
+spool, repeats it while that lasts, and deletes it once it works again. Each process has a document of its own. One that
+was not repeated in time is of a process that was killed, and says nothing.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from connector.core.health import retries
+from connector.core.health.retries import SINK, SPANNER, WORKERS, Cause, Retry, RetryLog
+from connector.core.timestamps import SECOND
+from connector.errors import SpoolError
+from connector.spool.lifecycle import RetryNode
+from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.reading import Spool, to_json
+from connector.storage.failing import FAILING
+from connector.storage.store import contents
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+RETRYING = ".retrying."
+"""Is in the names of the documents, between the subject and a random number of the process."""
+
+REPORTED_AFTER = 5 * SECOND
+"""How long something fails before it is reported: most of what is retried works again sooner, and costs nothing."""
+
+_REPEATED = 10 * SECOND
+"""Between two reports of the same."""
+
+STALE = 45 * SECOND
+"""After so long a document that was not repeated is of a process that was killed."""
+
+_FORGOTTEN = 3600 * SECOND
+"""After so long it is deleted."""
+
+_LOOK = 2.0
+"""Seconds between two looks at what fails."""
+
+_LAST_LOOK = 5.0
+"""Seconds that the end of a task waits for a document that is being written."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    written: Timestamp
+    retry: RetryNode
+
+
+class RetryReporter:
+    """Reports what a process retries.
+
+    Args:
+        spool: the stream's.
+        what: the place, which names the alarm.
+        subject: the sink; empty if the place has but one.
+        log: of the process.
+        only: the place of ``log`` whose retries are reported; empty for all.
+        clock: nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        what: str,
+        subject: str,
+        *,
+        log: RetryLog = FAILING,
+        only: str = "",
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._spool = spool
+        self._what = what
+        self._subject = subject
+        self._log = log
+        self._only = only
+        self._clock = clock
+        self._path = f"consumers/{subject or what}{RETRYING}{secrets.token_hex(8)}"
+        self._written = 0
+
+    def look(self) -> None:
+        """Writes the document, repeats it or deletes it, as is due; a spool that refuses it ends nothing."""
+        now = self._clock()
+        found = self._found(now)
+        if found is None:
+            self.withdraw()
+        elif abs(now - self._written) >= _REPEATED:
+            document = to_json(_Document(written=now, retry=RetryNode.of(found)))
+            with suppress(SpoolError, OSError):
+                if self._spool.storage.exists("spool.json"):  # else it would make a folder that is no spool
+                    self._spool.storage.replace(self._path, document)
+                    self._written = now
+
+    def withdraw(self) -> None:
+        """Deletes the document, if there is one."""
+        if self._written:
+            with suppress(SpoolError, OSError):
+                self._spool.storage.delete(self._path)
+                self._written = 0
+
+    def _found(self, now: int) -> Retry | None:
+        lasting = [one for one in self._log.lasting(now, REPORTED_AFTER) if self._only in ("", one.what)]
+        if not lasting:
+            return None
+        parts = sum(one.parts for one in lasting) if self._what in (SPANNER, WORKERS) else 0
+        oldest = min(lasting, key=lambda one: one.since)
+        return replace(oldest, what=self._what, subject=self._subject, parts=parts)
+
+
+@contextmanager
+def reporting_retries(spool: Spool, what: str, subject: str, *, of_task: bool = False) -> Iterator[None]:
+    """A thread reports what this process retries while the context is open; arguments as of :class:`RetryReporter`.
+
+    Args:
+        spool: the stream's.
+        what: the place.
+        subject: the sink.
+        of_task: whether the process has nothing else to do: what a task before has left there is not retried any more.
+    """
+    if of_task:
+        FAILING.clear()
+    reporter, ended = RetryReporter(spool, what, subject), threading.Event()
+
+    def keep_looking() -> None:
+        while not ended.wait(_LOOK):
+            reporter.look()
+        reporter.withdraw()
+
+    thread = threading.Thread(target=keep_looking, name="retries", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_LOOK)
+
+
+class Attempts:
+    """Notes the failed attempts at something that this process retries.
+
+    Args:
+        cause_of: says why it fails, without a row's value.
+        part: distinguishes it from what else is retried at the time.
+
+    Attributes:
+        part: also of this thread alone.
+    """
+
+    def __init__(self, cause_of: Callable[[BaseException], Cause], part: str) -> None:
+        self._cause_of = cause_of
+        self.part = f"{part} {threading.get_ident()}"
+        self._began = time.time_ns()
+
+    def failed(self, error: BaseException) -> None:
+        """An attempt has failed, and another follows."""
+        now = time.time_ns()
+        FAILING.failed(SINK, self._cause_of(error), now, part=self.part, lasted=max(now - self._began, 0))
+
+    def before_sleep(self, state: "RetryCallState") -> None:
+        """The same, as tenacity says it."""
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is not None:
+            self.failed(error)
+
+    def over(self) -> None:
+        """It has succeeded, or is not tried any more."""
+        FAILING.healed(SINK, part=self.part)
+
+
+@contextmanager
+def attempts(cause_of: Callable[[BaseException], Cause], part: str) -> Iterator[Attempts]:
+    """Notes what this process retries while the context is open; arguments as of :class:`Attempts`."""
+    noted = Attempts(cause_of, part)
+    try:
+        yield noted
+    finally:
+        noted.over()
+
+
+def retries_of_others(spool: Spool, now: int, names: Iterable[str] | None = None, *, tidy: bool = False) -> list[Retry]:
+    """What other processes have failed at for long, and retry.
+
+    Args:
+        spool: the stream's.
+        now: nanoseconds since 1970.
+        names: of the files beside the consumers; None to list them.
+        tidy: whether documents of processes that were killed are deleted.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
+    found = []
+    for name in spool.storage.list("consumers") if names is None else names:
+        data = contents(spool.storage, f"consumers/{name}") if RETRYING in name else None
+        try:
+            one = None if data is None else _Document.model_validate_json(data)
+        except ValidationError:
+            continue  # of a later version
+        if one is None:
+            continue
+        if abs(now - one.written) < STALE:
+            found.append(one.retry.retry())
+        elif tidy and abs(now - one.written) > _FORGOTTEN:
+            spool.storage.delete(f"consumers/{name}")
+    return [retry for retry in retries.merged(found) if now - retry.since >= retries.LASTING]
