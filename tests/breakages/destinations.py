@@ -1,22 +1,24 @@
 """Breakages of Spark and of destinations that are databases."""
 
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from emulator import SampleDatabase, find_or_start
 from emulator.bigquery.double import BigQueryDouble
 from tests.breakages.breakage import Breakage, Scene
-from tests.breakages.service import Service
-from tests.breakages.source import reading
+from tests.breakages.service import started
+from tests.breakages.source import delivering, reading
 from tests.soak.process_tree import is_jvm, kill, process_tree
 
 _DATASET = "replica"
 
 
 @contextmanager
-def _denied_dataset(folder: Path) -> Iterator[Scene]:
+def _bigquery(folder: Path, *, breaks: Callable[[BigQueryDouble], object]) -> Iterator[Scene]:
     with BigQueryDouble.started() as double:
         sink = {
             "type": "bigquery",
@@ -26,13 +28,7 @@ def _denied_dataset(folder: Path) -> Iterator[Scene]:
             "grpc_endpoint": double.grpc_endpoint,
             "location": "US",
         }
-        with reading(
-            folder,
-            command="run",
-            breaks=lambda *_: double.deny(_DATASET),
-            ready=Service.has_delivered,
-            sections={"sink": sink},
-        ) as scene:
+        with delivering(folder, lambda: breaks(double), sink=sink) as scene:
             yield scene
 
 
@@ -49,33 +45,44 @@ def _dropped_database(folder: Path) -> Iterator[Scene]:
             "emulator_host": emulator.host,
             "dead_letters": str(folder / "dead"),
         }
-        with reading(
-            folder,
-            command="run",
-            breaks=lambda *_: replica.drop(),
-            ready=Service.has_delivered,
-            sections={"sink": sink},
-        ) as scene:
+        with delivering(folder, replica.drop, sink=sink) as scene:
             yield scene
 
 
 @contextmanager
-def _killed_jvm(folder: Path) -> Iterator[Scene]:
-    """Each JVM is killed as soon as it is there, until the scene is closed."""
+def _killing(process: "subprocess.Popen[bytes]") -> Iterator[Callable[[], None]]:
+    """Yields what begins to kill each JVM below a process as soon as it is there, until the context ends."""
     closed = threading.Event()
 
-    def keep_killing(service: Service) -> None:
+    def keep_killing() -> None:
         while not closed.wait(0.5):
-            kill(list(filter(is_jvm, process_tree(service.process.pid))))
+            kill(list(filter(is_jvm, process_tree(process.pid))))
 
-    with reading(folder, command="run", ready=Service.has_delivered) as scene:
-        killing = threading.Thread(target=keep_killing, args=(scene.service,), name="kills")
-        try:
-            yield Scene(scene.service, killing.start)
-        finally:
-            closed.set()
-            if killing.is_alive():
-                killing.join()
+    killing = threading.Thread(target=keep_killing, name="kills")
+    try:
+        yield killing.start
+    finally:
+        closed.set()
+        if killing.is_alive():
+            killing.join()
+
+
+@contextmanager
+def _killed_jvm(folder: Path) -> Iterator[Scene]:
+    with delivering(folder) as scene, _killing(scene.service.process) as breaks:
+        yield Scene(scene.service, breaks)
+
+
+@contextmanager
+def _killed_jvm_of_a_sink_alone(folder: Path) -> Iterator[Scene]:
+    """The service is the daemon: the sink is a process of its own."""
+    with (
+        reading(folder) as scene,
+        started("run --sink-only", scene.service.config) as sink,
+        _killing(sink.process) as breaks,
+    ):
+        sink.until(scene.service.has_delivered, "it delivers")
+        yield Scene(scene.service, breaks)
 
 
 BREAKAGES = (
@@ -83,8 +90,15 @@ BREAKAGES = (
         "BigQuery refuses",
         "Access to the dataset is denied: 403.",
         "permission denied",
-        _denied_dataset,
+        partial(_bigquery, breaks=lambda double: double.deny(_DATASET)),
         code=1,
+    ),
+    Breakage(
+        "BigQuery answers its writers with errors",
+        "Every row that a task of Spark appends ends with UNAVAILABLE.",
+        "cannot write table",
+        partial(_bigquery, breaks=lambda double: double.fail_next("UNAVAILABLE", 10**6)),
+        named=frozenset({"sink_failing"}),
     ),
     Breakage(
         "The destination's database is dropped",
@@ -98,6 +112,13 @@ BREAKAGES = (
         "Each JVM is killed as soon as it is there.",
         "JAVA_GATEWAY_EXITED",
         _killed_jvm,
+        named=frozenset({"sink_failing"}),
+    ),
+    Breakage(
+        "A sink that runs alone is killed again and again",
+        "The sink is `run --sink-only`, beside the daemon: each of its JVMs is killed as soon as it is there.",
+        "JAVA_GATEWAY_EXITED",
+        _killed_jvm_of_a_sink_alone,
         named=frozenset({"sink_failing"}),
     ),
 )

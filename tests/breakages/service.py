@@ -136,11 +136,16 @@ class Service:
 
 @contextmanager
 def started(command: str, config: Path) -> Iterator[Service]:
-    """Starts ``spanner-cdc`` on a configuration; kills it with all its processes at the end."""
-    log = config.parent / f"{command}.log"
+    """Starts ``spanner-cdc`` on a configuration; kills it with all its processes at the end.
+
+    Args:
+        command: its name, and options.
+        config: the configuration.
+    """
+    log = config.parent / f"{command.replace(' ', '')}.log"
     with log.open("wb") as err:
         process = subprocess.Popen(
-            [*COMMAND, command, str(config)],
+            [*COMMAND, *command.split(), str(config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=err,

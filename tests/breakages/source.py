@@ -1,8 +1,8 @@
 """Breakages of the source: Spanner and the way to it, its clock and its retention."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,25 @@ def reading(
             yield Scene(service, lambda: breaks(server, link))
 
 
+def delivering(
+    folder: Path, breaks: Callable[[], object] = lambda: None, *, sink: Mapping[str, object] = MappingProxyType({})
+) -> AbstractContextManager[Scene]:
+    """A service that reads, and delivers with Spark; it is well once it has.
+
+    Args:
+        folder: for its files.
+        breaks: what breaks it.
+        sink: the section of its configuration; empty for files on a disk.
+    """
+    return reading(
+        folder,
+        command="run",
+        breaks=lambda *_: breaks(),
+        ready=Service.has_delivered,
+        sections={"sink": sink} if sink else {},
+    )
+
+
 def refusing(code: grpc.StatusCode, message: str, *, only_queries: bool = False) -> Breaks:
     """Every call ends with an error, and queries that run are sent again."""
 
@@ -103,6 +122,21 @@ def _near_retention(folder: Path) -> Iterator[Scene]:
     sections = {"spool": {"path": str(path), "max_bytes": "20KB"}}
     with reading(folder, ready=has_sealed, past=6 * _DAY // SECOND, retention=7 * _DAY, sections=sections) as scene:
         yield scene
+
+
+def _retried(
+    name: str, calls: str, code: grpc.StatusCode, message: str, *, only_queries: bool = False, short: bool = False
+) -> Breakage:
+    """Calls end with an error that is retried."""
+    of = " of its session, also of a new one" if only_queries else ""
+    return Breakage(
+        name,
+        f"{calls} ends with {code.name}{of}.",
+        code.name,
+        partial(reading, breaks=refusing(code, message, only_queries=only_queries)),
+        named=frozenset({"spanner_failing"}),
+        short=short,
+    )
 
 
 BREAKAGES = (
@@ -129,28 +163,9 @@ BREAKAGES = (
         code=1,
         short=True,
     ),
-    Breakage(
-        "The credentials expire",
-        "Every call ends with UNAUTHENTICATED.",
-        "UNAUTHENTICATED",
-        partial(reading, breaks=refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHENTICATED)),
-        named=frozenset({"spanner_failing"}),
-    ),
-    Breakage(
-        "The quota is used up",
-        "Every call ends with RESOURCE_EXHAUSTED.",
-        "RESOURCE_EXHAUSTED",
-        partial(reading, breaks=refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA)),
-        named=frozenset({"spanner_failing"}),
-        short=True,
-    ),
-    Breakage(
-        "Sessions are lost",
-        "Every query ends with NOT_FOUND of its session, also of a new one.",
-        "NOT_FOUND",
-        partial(reading, breaks=refusing(grpc.StatusCode.NOT_FOUND, SESSION, only_queries=True)),
-        named=frozenset({"spanner_failing"}),
-    ),
+    _retried("The credentials expire", "Every call", grpc.StatusCode.UNAUTHENTICATED, UNAUTHENTICATED),
+    _retried("The quota is used up", "Every call", grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA, short=True),
+    _retried("Sessions are lost", "Every query", grpc.StatusCode.NOT_FOUND, SESSION, only_queries=True),
     Breakage(
         "This machine's clock is an hour slow",
         "Spanner's clock is an hour ahead of this machine's.",

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,8 @@ import pytest
 
 from tests import cloud_storage
 from tests.breakages.breakage import Breakage, Scene
-from tests.breakages.service import Service
-from tests.breakages.source import reading
+from tests.breakages.source import delivering, reading
+from tests.cloud_storage import CloudStorage, Fault, Proxy
 
 _MB = 1_000_000
 _ONE_SERVER = threading.Lock()
@@ -72,23 +72,33 @@ def _full_spool_disk(folder: Path) -> Iterator[Scene]:
 def _read_only_sink(folder: Path) -> Iterator[Scene]:
     with (
         _disk(folder / "events") as disk,
-        reading(folder, command="run", breaks=lambda *_: _make_read_only(disk), ready=Service.has_delivered) as scene,
+        delivering(folder, lambda: _make_read_only(disk)) as scene,
     ):
         yield scene
 
 
 @contextmanager
-def _bucket_gone(folder: Path, *, command: str, section: str, ready: Callable[[Service], bool]) -> Iterator[Scene]:
+def _spool_bucket(folder: Path) -> Iterator[Scene]:
+    """The spool is in a bucket, which is deleted."""
     with _ONE_SERVER, cloud_storage.serving() as server:
         bucket = server.new_bucket()
-        with reading(
-            folder,
-            command=command,
-            breaks=lambda *_: server.delete_bucket(bucket),
-            ready=ready,
-            sections={section: {"path": f"{bucket}/{section}"}},
-        ) as scene:
+        sections = {"spool": {"path": f"{bucket}/spool"}}
+        with reading(folder, breaks=lambda *_: server.delete_bucket(bucket), sections=sections) as scene:
             yield scene
+
+
+@contextmanager
+def _sink_bucket(folder: Path, *, breaks: Callable[[CloudStorage, str, Proxy], object]) -> Iterator[Scene]:
+    """The sink's files are in a bucket, behind a proxy."""
+    with _ONE_SERVER, cloud_storage.serving() as server, cloud_storage.proxied(server) as proxy:
+        bucket = server.new_bucket()
+        with delivering(folder, lambda: breaks(server, bucket, proxy), sink={"path": f"{bucket}/sink"}) as scene:
+            yield scene
+
+
+def _gone(name: str, scene: Callable[[Path], AbstractContextManager[Scene]], of: str) -> Breakage:
+    done = f"The bucket {of} is deleted with everything in it."
+    return Breakage(name, done, "there is no bucket", scene, code=1)
 
 
 BREAKAGES = (
@@ -107,18 +117,17 @@ BREAKAGES = (
         _read_only_sink,
         code=1,
     ),
-    Breakage(
-        "The spool's bucket is gone",
-        "The bucket is deleted with everything in it.",
-        "there is no bucket",
-        partial(_bucket_gone, command="read", section="spool", ready=Service.is_ready),
-        code=1,
+    _gone("The spool's bucket is gone", _spool_bucket, "of the spool"),
+    _gone(
+        "The sink's bucket is gone",
+        partial(_sink_bucket, breaks=lambda server, bucket, _: server.delete_bucket(bucket)),
+        "of the files",
     ),
     Breakage(
-        "The sink's bucket is gone",
-        "The bucket of the files is deleted with everything in it.",
-        "there is no bucket",
-        partial(_bucket_gone, command="run", section="sink", ready=Service.has_delivered),
-        code=1,
+        "The sink's bucket answers with errors",
+        "Every request of the sink is answered with 503.",
+        "503 Service Unavailable",
+        partial(_sink_bucket, breaks=lambda *between: between[2].faults.append(Fault(status=503))),
+        named=frozenset({"sink_failing"}),
     ),
 )
