@@ -213,7 +213,7 @@ class _Reading:
     def _cause(self, error: BaseException) -> Cause:
         """Why it is requested again."""
         assert isinstance(error, grpc.RpcError)
-        return retried(classify(error), self.client.host)
+        return retried(replace(classify(error), proxy=self.client.proxy), self.client.host)
 
     def _passed_on(self) -> Iterator[RowBlock]:
         held, self._held, self._held_bytes = self._held, [], 0

@@ -49,6 +49,7 @@ class ShareReader:
         late_records: stores late records.
         budget: bytes of records that may be read ahead; None for :data:`BUDGET`.
         host: Spanner's, for reports of failing queries.
+        proxy: the environment variable with the proxy before it; empty if there is none.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class ShareReader:
         late_records: DeadLetterStore | None,
         budget: int | None = None,
         host: str = "",
+        proxy: str = "",
     ) -> None:
         self._share = share
         self._mutable = bound is not None
-        self._metrics = ReaderMetrics(failing=FAILING, endpoint=host)
+        self._metrics = ReaderMetrics(failing=FAILING, endpoint=host, proxy=proxy)
         self._rule = LeastParent()
         self._weighed = WeighedQueries(queries)
         self._sink = _Sink(hand_on)

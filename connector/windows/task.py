@@ -133,5 +133,6 @@ async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandO
             heartbeat=setup.heartbeat,
             late_records=DeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
             host=client.host,
+            proxy=client.proxy,
         )
         return await reader.read()
