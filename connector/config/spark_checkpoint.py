@@ -29,6 +29,7 @@ class _Offset(msgspec.Struct, frozen=True):
 
     epoch: int
     spool: str = ""
+    at: str = ""
 
 
 def sink_checkpoint(config: Config) -> str:
@@ -43,7 +44,7 @@ def check_checkpoint(config: Config) -> None:
     """Checks that Spark's checkpoint, which need not exist, is of the configuration's spool.
 
     Raises:
-        ConfigurationError: it is of another spool. Another copy of the spool is the query's to find, which knows more.
+        ConfigurationError: it is of another spool.
         SpoolError: the spool or the checkpoint cannot be read.
     """
     folder = sink_checkpoint(config)
@@ -56,6 +57,34 @@ def check_checkpoint(config: Config) -> None:
             f"spark.checkpoint: {folder} is of spool {offset.spool}, up to its epoch {offset.epoch}, but {found}: put"
             " that spool back, or remove the checkpoint, and the sink delivers all that this spool has not recorded as"
             " delivered"
+        )
+        raise ConfigurationError([line])
+
+
+def check_copy_of_checkpoint(config: Config) -> None:
+    """Checks that the spool is not another copy of the checkpoint's, put back from an older one.
+
+    The sink's query finds that, too, and knows what would be read twice or be missing: ``run`` leaves it to the query.
+
+    Raises:
+        ConfigurationError: it is another copy.
+        SpoolError: the spool or the checkpoint cannot be read.
+    """
+    folder, spool = sink_checkpoint(config), Spool.at(absolute(config.spool.path))
+    offset = _newest_offset(folder)
+    if offset is None or not offset.spool or _contradiction(spool, offset):
+        return
+    latest, found = spool.latest(), ""
+    if offset.epoch > latest:
+        found = f"ends with epoch {latest}"
+    elif offset.at:
+        with suppress(FileNotFoundError):  # pruned
+            is_same = spool.manifest(offset.epoch).identity == offset.at
+            found = "" if is_same else f"has another epoch {offset.epoch}"
+    if found:
+        line = (
+            f"spark.checkpoint: {folder} is at epoch {offset.epoch}, but the spool at {spool.path} {found}: it was put"
+            " back from an older copy. Restore the newer one, and nothing is lost or read twice"
         )
         raise ConfigurationError([line])
 

@@ -9,7 +9,7 @@ from connector.commands.checks.offline import offline_errors, sink_locations
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import WatchedStream, sink_type
-from connector.config.spark_checkpoint import check_checkpoint
+from connector.config.spark_checkpoint import check_checkpoint, check_copy_of_checkpoint
 from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
@@ -50,7 +50,7 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
     if needs.sink and newest is not None:
         errors += _errors_of(check_kept, config)
     if needs.sink and needs.spark and not of_spool and is_usable:
-        errors += _errors_of(check_checkpoint, config)
+        errors += [*_errors_of(check_checkpoint, config), *_errors_of(check_copy_of_checkpoint, config)]
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []

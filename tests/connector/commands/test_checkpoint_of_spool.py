@@ -12,6 +12,7 @@ from connector.commands.checks import findings
 from connector.commands.checks.findings import check_sink, findings_of
 from connector.config import Config, validated
 from connector.config.spark_checkpoint import check_checkpoint, sink_checkpoint
+from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, UnreachableError
 from spark_sink.run import delivery_of
 from spark_sink.source.offsets import Offset
@@ -112,3 +113,24 @@ def test_a_checkpoint_whose_spool_was_removed_is_refused(config: Config) -> None
     assert f"but there are no epochs at {config.spool.path}: put that spool back" in refused(config)
     SpoolMaker(config.spool.path)
     assert "but there are no epochs at" in refused(config)
+
+
+def test_a_spool_that_was_put_back_from_an_older_copy_is_an_error_of_check(config: Config, tmp_path: Path) -> None:
+    maker = SpoolMaker(config.spool.path)
+    maker.fill(1)
+    shutil.copytree(config.spool.path, tmp_path / "copy")
+    maker.fill(1)
+    logged(config, 0, passed(maker, 2))
+    assert not errors_about_checkpoint(config)
+    shutil.rmtree(config.spool.path)
+    shutil.copytree(tmp_path / "copy", config.spool.path)
+    (line,) = errors_about_checkpoint(config)
+    assert f"is at epoch 2, but the spool at {config.spool.path} ends with epoch 1: it was put back" in line
+    SpoolMaker(config.spool.path, reopen=True).fill(1, step=2 * SECOND)
+    (line,) = errors_about_checkpoint(config)
+    assert f"but the spool at {config.spool.path} has another epoch 2: it was put back" in line
+
+
+def errors_about_checkpoint(config: Config) -> list[str]:
+    found = asyncio.run(findings_of(config, emulator_host="localhost:1"))
+    return [error for error in found.errors if error.startswith("spark.checkpoint:")]
