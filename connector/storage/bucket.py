@@ -257,6 +257,7 @@ class Bucket:
             raise FileExistsError(self._full(path)) from None
         except exceptions.NotFound:
             self._check_bucket(path)
+            self._works()
             raise FileNotFoundError(self._full(path)) from None
         except _ERRORS as error:
             raise self._failed(error, path) from None
@@ -275,7 +276,7 @@ class Bucket:
             next(iter(listed), None)
         except _ERRORS as error:
             raise self._failed(error, path) from None
-        self._is_known = True
+        self._works()
 
     def _full(self, path: str) -> str:
         return f"{self.url}/{path}" if path else self.url

@@ -152,6 +152,16 @@ def test_a_server_that_stays_unwell_is_known_to_fail_until_it_answers(bucket: st
     assert failing() == []
 
 
+def test_a_bucket_that_answers_that_there_is_no_such_object_works_again(bucket: str, gcs_proxy: Proxy) -> None:
+    """Where nothing but documents that may appear are read, nothing else would show it."""
+    storage = opened(f"{bucket}/spool", patience=60)
+    storage.create("a", b"one")
+    gcs_proxy.faults.append(Fault(status=503, times=1))
+    with pytest.raises(FileNotFoundError):
+        storage.read("b")
+    assert FAILING.lasting(time.time_ns() + 60 * SECOND) == []
+
+
 def test_a_large_upload_that_is_cut_leaves_nothing_and_one_that_is_cut_once_continues(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
