@@ -298,7 +298,7 @@ class Sink:
             with span("deliver batch") as delivering, reporting_of(self._spool, consumer):
                 delivering.set_attributes({"spanner_cdc.sink": consumer, "spanner_cdc.batch": batch})
                 summary = self._delivery.run(reports)
-                self._settlement.look(self._spark)
+                self._settlement.look_at_intervals(self._spark)
             self._done = batch
             if not self._has_delivered.is_set():
                 works_again(self._spool, consumer)

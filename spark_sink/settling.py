@@ -1,13 +1,15 @@
 """What the end of a backfill makes due at a destination: done when it ends, by whoever learns of it.
 
 While a backfill is not done a sink keeps what its rows must be compared with: deleted rows, or notes of changes. No
-micro-batch may come after the backfill, so a sink looks by itself: before its first micro-batch, after each one, and at
-intervals while none comes. A backfill that ends without a running sink does it itself. What is due follows from what is
-stored, so that a process that was killed leaves it to the next one.
+micro-batch may come after the backfill, so a sink looks by itself: before its first micro-batch, and at intervals,
+between micro-batches or while none comes. A sink that ends, and a backfill that ends without a running sink, look once
+more. What is due follows from what is stored, so that a process that was killed leaves it to the next one.
 
 Only the process that holds the sink's lock does it: while it does, no micro-batch of changes keeps anything new.
 """
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -25,7 +27,10 @@ from connector.storage.locations import absolute
 from spark_sink.sink.delivery import Delivery
 
 INTERVAL = 2.0
-"""Seconds between two looks while no micro-batch comes."""
+"""Seconds between two looks, whether micro-batches come or not."""
+
+_INTERVALS_OF_A_BUCKET = 5
+"""How many times as long it is in Cloud Storage, which counts reads: a look reads all records of backfills."""
 
 E = TypeVar("E")
 
@@ -59,13 +64,23 @@ class Settlement:
         delivery: of any sink.
         config: names the spool.
         check: raises SpoolInUseError if another sink has taken over.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, delivery: Delivery, config: Config, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        config: Config,
+        check: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._delivery = delivery if isinstance(delivery, Settling) else None
         self._spool = Spool.at(absolute(config.spool.path))
         self._check = check
-        self._unfinished: frozenset[str] | None = None
+        self._clock = clock
+        self._interval = INTERVAL * (_INTERVALS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
+        self._next = -math.inf
 
     def look(self, spark: SparkSession) -> None:
         """Does what is due.
@@ -75,11 +90,16 @@ class Settlement:
         """
         if self._delivery is None:
             return
+        self._next = self._clock() + self._interval
         unfinished = unfinished_tables(self._spool)
         if self._delivery.is_due(unfinished):
             self._check()
             self._delivery.settle(spark, unfinished)
-        self._unfinished = unfinished
+
+    def look_at_intervals(self, spark: SparkSession) -> None:
+        """As :meth:`look`, but not sooner than an interval after the last one; errors as there."""
+        if self._clock() >= self._next:
+            self.look(spark)
 
     def awaited(self, events: "SimpleQueue[E]", spark: SparkSession, busy: Lock) -> E:
         """Waits for an event, and looks at intervals while no micro-batch runs.
@@ -94,7 +114,7 @@ class Settlement:
         """
         while True:
             with suppress(Empty):
-                return events.get(timeout=None if self._delivery is None else INTERVAL)
+                return events.get(timeout=None if self._delivery is None else self._interval)
             if busy.acquire(blocking=False):
                 try:
                     self._look_again(spark)
@@ -102,13 +122,11 @@ class Settlement:
                     busy.release()
 
     def _look_again(self, spark: SparkSession) -> None:
-        """As :meth:`look`, if a backfill has started or ended since.
+        """As :meth:`look`.
 
         A spool that cannot be read just now must not end a sink that has nothing to do: a micro-batch says so.
         """
         with suppress(SpoolError, OSError):
-            if unfinished_tables(self._spool) == self._unfinished:
-                return
             self.look(spark)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock
+from threading import Lock, Timer
 from types import MappingProxyType
 from typing import cast
 
@@ -103,6 +103,44 @@ def test_a_sink_looks_while_no_micro_batch_comes_but_not_while_one_runs(
     delivery.before = lambda: events.put("settled" if busy.locked() else "beside a micro-batch")
     assert settlement.awaited(events, SPARK, busy) == "settled"
     assert delivery.settled == [{"A", "B"}]
+
+
+def test_micro_batches_one_after_another_do_not_read_the_spool_more_often_than_a_sink_that_waits(
+    spool: Spool, config: Config, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cloud Storage bills each read."""
+    clock, reads = [0.0], list[float]()
+
+    def unfinished(spool: Spool) -> frozenset[str]:
+        reads.append(clock[0])
+        return frozenset("AB")
+
+    monkeypatch.setattr(settling, "unfinished_tables", unfinished)
+    settlement = Settlement(delivery, config, clock=lambda: clock[0])
+    settlement.look(SPARK)
+    for at in range(1, 100):
+        clock[0] = at / 10
+        settlement.look_at_intervals(SPARK)
+    assert len(reads) == 5, reads
+
+
+def test_a_backfill_that_began_and_ended_between_two_looks_is_settled_without_another_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, header = spool_with_start(tmp_path)
+    delivery = Delivery(KeptRows(spool, "tables", lambda: ["A", "B"]))
+    config = validated({"source": SOURCE, "spool": {"path": spool.path}})
+    monkeypatch.setattr(settling, "INTERVAL", 0.001)
+    settlement, events = Settlement(delivery, config), SimpleQueue[str]()
+    settlement.look(SPARK)
+    recorded(spool, header, "A", "B")
+    delivery.kept.add(frozenset("AB"))  # a micro-batch keeps rows
+    done(spool, "A", "B")
+    delivery.before = lambda: events.put("settled")
+    deadline = Timer(20, events.put, ["not settled"])
+    deadline.start()
+    assert settlement.awaited(events, SPARK, Lock()) == "settled"
+    deadline.cancel()
 
 
 def test_a_sink_that_another_one_has_replaced_settles_nothing(spool: Spool, config: Config, delivery: Delivery) -> None:
