@@ -19,6 +19,12 @@ _KIND = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
 _WORDS = re.compile(r"^pyspark\.errors\.exceptions\.\w+\.(\w+): (.+)", re.MULTILINE)
 """An exception of the JVM in a traceback, with its own words: Spark wraps it so where foreachBatch raises it."""
 
+_WORDS_OF_JAVA = re.compile(
+    r"^py4j\.protocol\.Py4JJavaError: An error occurred while calling [^\n]*\n: (?:[\w$]+\.)+([\w$]+)(?:: (.+))?",
+    re.MULTILINE,
+)
+"""The same of an exception that PySpark has no class for."""
+
 _OF_VALUES = re.compile(r"SQLSTATE: 2[23]")
 """Of data exceptions and violated constraints, by the SQL standard: their texts have a row's values."""
 
@@ -213,13 +219,17 @@ def clear_line(error: BaseException) -> str:
 
 def _words(text: str) -> str:
     """What the JVM says of a statement that it refuses, if that is the innermost error of a traceback; else nothing."""
-    found = _WORDS.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
-    return str(found[2]).strip() if found and found[1] in _PERMANENT_IN_JVM else ""
+    last = text.rpartition(_TRACEBACK)[2] if _TRACEBACK in text else ""
+    for found in filter(None, (_WORDS.search(last), _WORDS_OF_JAVA.search(last))):
+        if found[2] and (found[1] in _PERMANENT_IN_JVM or _OF_STATEMENT.search(found[1])):
+            return str(found[2]).strip()
+    return ""
 
 
 def _kind(text: str) -> str:
     """The type of the exception of the last traceback in a text, which is the innermost."""
-    found = _KIND.search(text.rpartition(_TRACEBACK)[2].lstrip("\n"))
+    last = text.rpartition(_TRACEBACK)[2].lstrip("\n")
+    found = _WORDS_OF_JAVA.search(last) or _KIND.search(last)
     return found[1] if found else ""
 
 

@@ -247,3 +247,36 @@ def test_what_the_jvm_refuses_of_one_table_is_not_taken_for_an_error_of_all(erro
 )
 def test_an_error_that_every_table_would_have_stops_no_table_alone(error: Exception) -> None:
     assert not is_of_statement(error)
+
+
+IN_FOREACH_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "spark_sink/tables/merge_into.py", line 7, in _merge
+    spark.sql(statement)
+py4j.protocol.Py4JJavaError: An error occurred while calling o49.sql.
+: {}
+\tat a.b.C.d(C.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("java", "line", "permanent"),
+    [
+        ("java.lang.IllegalArgumentException: Invalid table: _file", "Invalid table: _file", True),
+        (
+            "org.apache.hadoop.security.AccessControlException: Permission denied: /lake",
+            "Permission denied: /lake",
+            True,
+        ),
+        ("java.lang.UnsupportedOperationException: Cannot write to a branch", "Cannot write to a branch", True),
+        (
+            "org.apache.spark.SparkException: Job aborted: a value of a row",
+            f"{IN_FOREACH_BATCH.partition('Traceback')[0]}SparkException; run it with --verbose to see where",
+            False,
+        ),
+    ],
+)
+def test_what_pyspark_has_no_exception_for_is_said_in_the_words_of_the_jvm(
+    java: str, line: str, permanent: bool
+) -> None:
+    error = RuntimeError(IN_FOREACH_BATCH.format(java))
+    assert (clear_line(error), is_permanent(error)) == (line, permanent)
