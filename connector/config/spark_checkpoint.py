@@ -45,10 +45,10 @@ def check_checkpoint(config: Config) -> None:
 
     Raises:
         ConfigurationError: it is of another spool.
-        SpoolError: the spool or the checkpoint cannot be read.
+        SpoolError: the spool cannot be read.
     """
     folder = sink_checkpoint(config)
-    offset = _newest_offset(folder)
+    offset = _newest_offset(config, folder)
     if offset is None or not offset.spool:
         return
     spool = Spool.at(absolute(config.spool.path))
@@ -68,10 +68,10 @@ def check_copy_of_checkpoint(config: Config) -> None:
 
     Raises:
         ConfigurationError: it is another copy.
-        SpoolError: the spool or the checkpoint cannot be read.
+        SpoolError: the spool cannot be read.
     """
     folder, spool = sink_checkpoint(config), Spool.at(absolute(config.spool.path))
-    offset = _newest_offset(folder)
+    offset = _newest_offset(config, folder)
     if offset is None or not offset.spool or _contradiction(spool, offset):
         return
     latest, found = spool.latest(), ""
@@ -89,15 +89,18 @@ def check_copy_of_checkpoint(config: Config) -> None:
         raise ConfigurationError([line])
 
 
-def _newest_offset(folder: str) -> _Offset | None:
-    """The offset of the newest micro-batch; None where there is none that can be read, which is Spark's to say."""
-    if "://" in folder and not in_cloud_storage(folder):
+def _newest_offset(config: Config, folder: str) -> _Offset | None:
+    """The offset of the newest micro-batch; None where there is none that can be read, which is Spark's to say.
+
+    Cloud Storage is asked only if the spool is there, too: Spark has a client and credentials of its own.
+    """
+    if "://" in folder and not (in_cloud_storage(folder) and in_cloud_storage(config.spool.path)):
         return None
-    store = open_store(folder, failure=SpoolError, option="spark.checkpoint")
-    numbers = [int(name) for name in store.list(_FOLDER) if name.isdecimal()]
-    if not numbers:
-        return None
-    with suppress(FileNotFoundError, msgspec.MsgspecError):
+    with suppress(FileNotFoundError, SpoolError, msgspec.MsgspecError):
+        store = open_store(folder, failure=SpoolError, option="spark.checkpoint")
+        numbers = [int(name) for name in store.list(_FOLDER) if name.isdecimal()]
+        if not numbers:
+            return None
         lines = store.read(f"{_FOLDER}/{max(numbers)}").to_pybytes().split(b"\n")
         offsets = [line for line in lines[_LINES_BEFORE_OFFSETS:] if line not in (b"", _NO_OFFSET)]
         return msgspec.json.decode(offsets[0], type=_Offset) if offsets else None
@@ -106,7 +109,8 @@ def _newest_offset(folder: str) -> _Offset | None:
 
 def _contradiction(spool: Spool, offset: _Offset) -> str:
     """Why the spool is not that of the offset; empty if it is, or may be."""
-    if not spool.latest():
-        return f"there are no epochs at {spool.path}"
-    found = spool.header().spool_id
+    try:
+        found = spool.header().spool_id
+    except FileNotFoundError:
+        return f"there is no spool at {spool.path}"
     return f"at {spool.path} is spool {found}" if found != offset.spool else ""
