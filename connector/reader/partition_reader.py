@@ -152,8 +152,9 @@ class PartitionReader:
             return True
         try:
             await self._bounds.settle(token)
-        except UnreachableError as error:
-            raise _ResumableError(str(error)) from error
+        except UnreachableError as error:  # the call's error means the same as one of the query
+            cause = error.__cause__ if isinstance(error.__cause__, grpc.RpcError) else error
+            raise self._error(cause, token, self._graph.query_start(token)) from cause
         start, before = self._graph.query_start(token), self._graph[token].progress
         bound = self._bounds.of(token, start)
         proven = self._bounds.proven(bound)

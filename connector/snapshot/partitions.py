@@ -28,7 +28,7 @@ from connector.snapshot.queries import TableQuery
 from connector.snapshot.result_rows import columns_of
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import STREAMING_SQL
-from connector.spanner.errors import Action, CallError, classified, classify, snapshot_error
+from connector.spanner.errors import Action, classify, classify_library, snapshot_error
 
 PATIENCE = 30.0
 """Seconds for which a transient error is retried."""
@@ -115,7 +115,7 @@ class Snapshot:
         """
         client = BlockingClient(source, emulator_host)
         try:
-            session = _retried(f"database {client.database}", client.session, proxy=client.proxy)
+            session = _retried(f"database {client.database}", client.session, client)
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))
             identity = session.rpartition("/sessions/")[2]
             batch = BatchSnapshot(_Database(source, client), read_timestamp=at, session_id=identity)
@@ -165,7 +165,7 @@ class Snapshot:
         return self._retried(f"table {table}", described)
 
     def _retried(self, what: str, call: Callable[[], _Answer]) -> _Answer:
-        return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, proxy=self._client.proxy)
+        return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, self._client)
 
 
 class _Database(Database):
@@ -190,7 +190,7 @@ class _Database(Database):
         return self._on_channel
 
 
-def _retried(what: str, call: Callable[[], _Answer], *, proxy: str) -> _Answer:
+def _retried(what: str, call: Callable[[], _Answer], client: BlockingClient) -> _Answer:
     """The result of a call; transient errors are retried for a while."""
     deadline, pause = time.monotonic() + PATIENCE, 0.1
     while True:
@@ -199,17 +199,13 @@ def _retried(what: str, call: Callable[[], _Answer], *, proxy: str) -> _Answer:
         except grpc.RpcError as error:
             found, cause = classify(error), error
         except (GoogleAPICallError, RetryError) as error:
-            found, cause = _classified(error), error
+            found, cause = classify_library(error), error
         if found.action is Action.STOP or time.monotonic() + pause > deadline:
-            raise snapshot_error(replace(found, proxy=proxy), what=what) from cause
+            raise snapshot_error(replace(found, proxy=client.proxy), what=what) from cause
+        if found.action is Action.WAIT:
+            client.renew_token()
         time.sleep(pause)
         pause = min(pause * 2, 2.0)
-
-
-def _classified(error: GoogleAPICallError | RetryError) -> CallError:
-    """Classifies an error of the library; it has given up retrying where it has no code."""
-    code = getattr(error, "grpc_status_code", None) or grpc.StatusCode.DEADLINE_EXCEEDED
-    return classified(code, str(error.message))
 
 
 def _type_json(node: object) -> str:

@@ -175,6 +175,8 @@ class _Reading:
                 break
             except grpc.RpcError as error:
                 found = replace(classify(error), proxy=self.client.proxy)
+                if found.action is Action.WAIT:
+                    self.client.renew_token()
                 if since is None or self.request.resume_token != token:
                     pause, since = 0.1, self.clock()
                 self._check(found, waited=self.clock() - since)

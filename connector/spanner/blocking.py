@@ -13,8 +13,8 @@ from connector.spanner.client import (
     USER_AGENT,
     call_headers,
     create_session_request,
-    credentials_of_application,
     session_name,
+    tokens_of_application,
 )
 from connector.spanner.transport import blocking_channel
 
@@ -71,7 +71,8 @@ class BlockingClient:
         self.database = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
         self._role = source.database_role
         emulator = source.emulator_host or emulator_host
-        credentials = None if emulator else credentials_of_application(scopes)
+        self._tokens = None if emulator else tokens_of_application(scopes)
+        credentials = None if self._tokens is None else self._tokens.channel_credentials()
         self.host = emulator or source.endpoint or ENDPOINT
         self.proxy = "" if emulator else grpc_proxy(self.host)
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
@@ -103,6 +104,11 @@ class BlockingClient:
     def forget_session(self) -> None:
         """Lets the next call of :meth:`session` create another one."""
         self._session = None
+
+    def renew_token(self) -> None:
+        """Lets the next call fetch a new access token, because Spanner has refused this one."""
+        if self._tokens is not None:
+            self._tokens.renew()
 
     @contextmanager
     def streaming(self, method: str, session: str, request: bytes) -> Iterator[Iterator[bytes]]:

@@ -14,8 +14,6 @@ from importlib.metadata import version
 from urllib.parse import quote
 
 import google.auth
-import google.auth.transport.grpc
-import google.auth.transport.requests
 import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
@@ -28,6 +26,7 @@ from connector.errors import SpannerCdcError, UnreachableError
 from connector.proxies import grpc_proxy
 from connector.spanner.emulators import PATIENCE, checked_address, options
 from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
+from connector.spanner.tokens import Tokens
 from connector.spanner.transport import Transport
 
 SETUP_TIMEOUT = 20.0
@@ -82,6 +81,7 @@ class SpannerClient:
     rpc_priority: str = "high"
     access: Access = READER
     _transport: Transport | None = None
+    _tokens: Tokens | None = None
     _session: str | None = None
     _is_found: bool = False
     """Whether the emulator's address was seen to accept a connection."""
@@ -103,7 +103,8 @@ class SpannerClient:
         """Finds the credentials and opens channels; closes every channel at the end."""
         if self.emulator_host:
             checked_address(self.emulator_host, self.access.section)
-        credentials = None if self.emulator_host else await asyncio.to_thread(credentials_of_application)
+        self._tokens = None if self.emulator_host else await asyncio.to_thread(tokens_of_application)
+        credentials = None if self._tokens is None else self._tokens.channel_credentials()
         self._transport = Transport(self.host, credentials, user_agent=USER_AGENT)
         try:
             yield self
@@ -155,7 +156,10 @@ class SpannerClient:
                 if found.action is Action.STOP or is_first or now + pause > deadline:
                     cause = error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
                     cause.__cause__ = None
-                    raise setup_error(found, self.database, self.access) from cause
+                    raised = setup_error(found, self.database, self.access)
+                    if found.action is Action.WAIT and not is_first:  # they were accepted before, and may be again
+                        raised = UnreachableError(raised.args[0], hint=raised.hint)
+                    raise raised from cause
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
@@ -194,8 +198,11 @@ class SpannerClient:
                 while messages := await take():
                     yield messages
         except grpc.RpcError as error:
-            if classify(error).action is Action.NEW_SESSION and self._session == session:
+            action = classify(error).action
+            if action is Action.NEW_SESSION and self._session == session:
                 self._session = None
+            if action is Action.WAIT and self._tokens is not None:
+                self._tokens.renew()
             raise
 
     def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter], at: int | None) -> bytes:
@@ -263,15 +270,14 @@ def call_headers(database: str, parameter: str, resource: str) -> tuple[tuple[st
     )
 
 
-def credentials_of_application(scopes: Sequence[str] = DATA) -> grpc.ChannelCredentials:
-    """The application default credentials, which add the token and the quota project's header to each call."""
+def tokens_of_application(scopes: Sequence[str] = DATA) -> Tokens:
+    """The access tokens of the application default credentials."""
     try:
         found, _ = google.auth.default(scopes=scopes)
     except (google.auth.exceptions.GoogleAuthError, ValueError, AttributeError) as error:  # of a file that is a list
         why, hint = why_unusable()
         raise SpannerCdcError(why, hint=f"{hint}; for an emulator set SPANNER_EMULATOR_HOST.") from error
-    plugin = google.auth.transport.grpc.AuthMetadataPlugin(found, google.auth.transport.requests.Request())
-    return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
+    return Tokens(found)
 
 
 def _plain(value: Value) -> object:

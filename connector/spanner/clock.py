@@ -42,5 +42,5 @@ class SpannerClock:
                     self._error = error
                 self._answers += 1
         if self._error is not None:
-            raise UnreachableError(self._error.args[0], hint=self._error.hint)
+            raise UnreachableError(self._error.args[0], hint=self._error.hint) from self._error.__cause__
         return self.passed

@@ -9,8 +9,10 @@ session or a deleted database, INTERNAL a broken transport or a bug, and OUT_OF_
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 import grpc
+from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
@@ -28,6 +30,7 @@ from connector.errors import (
     VersionRetentionError,
 )
 from connector.proxies import hint as proxy_hint
+from connector.spanner.refusals import permission_in, refusal
 
 
 class Action(Enum):
@@ -40,6 +43,23 @@ class Action(Enum):
     STOP = "stop"
 
 
+class ErrorDetails(NamedTuple):
+    """What the details of an error name.
+
+    Attributes:
+        resource: the type of the resource that is not found, such as google.spanner.v1.Session.
+        reason: of an ErrorInfo, such as SERVICE_DISABLED.
+        permission: the permission that is missing.
+    """
+
+    resource: str = ""
+    reason: str = ""
+    permission: str = ""
+
+
+NO_DETAILS = ErrorDetails()
+
+
 @dataclass(frozen=True, slots=True)
 class CallError:
     """An error of a call: its code, its message as the server gave it, and what to do."""
@@ -47,8 +67,7 @@ class CallError:
     code: grpc.StatusCode
     message: str
     action: Action
-    resource: str = ""
-    """The type of the resource that is not found, where the server names it."""
+    details: ErrorDetails = NO_DETAILS
     proxy: str = ""
     """The environment variable with the proxy that the call went through."""
 
@@ -96,43 +115,56 @@ _EARLIEST = re.compile(r"earliest read timestamp:?\s*([0-9-]+T[0-9:.]+(?:Z|[+-][
 
 def classify(error: grpc.RpcError) -> CallError:
     """Classifies the error of a call. A CANCELLED is the server's: a call cancelled here never raises an RpcError."""
-    return classified(error.code(), error.details() or "", resource_type(error))
+    return classified(error.code(), error.details() or "", details_of(error))
 
 
-def resource_type(error: grpc.RpcError) -> str:
-    """The type of the resource that an error is about, such as google.spanner.v1.Session, or nothing."""
-    known = getattr(error, "resource", None)
-    if isinstance(known, str):
+def classify_library(error: GoogleAPICallError | RetryError) -> CallError:
+    """Classifies an error of Google's library, which has made it of a call's; it has given up where it has no code."""
+    code = getattr(error, "grpc_status_code", None)
+    for call in getattr(error, "errors", ()):
+        if isinstance(call, grpc.RpcError) and call.code() is code:
+            return classify(call)
+    return classified(code or grpc.StatusCode.DEADLINE_EXCEEDED, str(error.message))
+
+
+def details_of(error: grpc.RpcError) -> ErrorDetails:
+    """What the details of an error name."""
+    known = getattr(error, "named", None)
+    if isinstance(known, ErrorDetails):
         return known
     found = getattr(error, "trailing_metadata", None)
     metadata = found() if callable(found) else None
     for key, value in metadata or ():
         if key == _DETAILS:
-            return _resource_in(value)
-    return ""
+            return _details_in(value)
+    return NO_DETAILS
 
 
-def _resource_in(details: bytes) -> str:
-    info = error_details_pb2.ResourceInfo()
+def _details_in(details: bytes) -> ErrorDetails:
+    resource, info = error_details_pb2.ResourceInfo(), error_details_pb2.ErrorInfo()
+    found = NO_DETAILS
     try:
         for detail in status_pb2.Status.FromString(details).details:
-            if detail.Unpack(info):
-                return str(info.resource_type).removeprefix("type.googleapis.com/")
+            if detail.Unpack(resource):
+                found = found._replace(resource=str(resource.resource_type).removeprefix("type.googleapis.com/"))
+            elif detail.Unpack(info):
+                found = found._replace(reason=str(info.reason), permission=str(info.metadata.get("permission", "")))
     except DecodeError:
         pass  # the code and the message say enough
-    return ""
+    return found
 
 
 def is_lost_session(found: CallError) -> bool:
     """Whether a session is gone, by the resource that the server names, or else by its message."""
     if found.code is not grpc.StatusCode.NOT_FOUND:
         return False
-    return found.resource == _SESSION_TYPE if found.resource else _SESSION.match(found.message) is not None
+    resource = found.details.resource
+    return resource == _SESSION_TYPE if resource else _SESSION.match(found.message) is not None
 
 
-def classified(code: grpc.StatusCode, message: str, resource: str = "") -> CallError:
-    """Classifies an error by its code, its message and the type of the resource that it names."""
-    found = CallError(code, message, Action.STOP, resource)
+def classified(code: grpc.StatusCode, message: str, details: ErrorDetails = NO_DETAILS) -> CallError:
+    """Classifies an error by its code, its message and its details."""
+    found = CallError(code, message, Action.STOP, details)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
         action = Action.STOP  # this client's own limit: a retry would exceed it again
     elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
@@ -229,7 +261,9 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
         case grpc.StatusCode.UNAUTHENTICATED:
             text, hint = f"Spanner at {host} does not accept the credentials", f"{_CREDENTIALS_HINT}."
         case grpc.StatusCode.PERMISSION_DENIED:
-            text, hint = f"Spanner at {host} denies permission", access.needs
+            text, hint = f"Spanner at {host} denies permission", _denied_hint(found, access.needs)
+            if known := refusal(found.details.reason, found.message):
+                text = f"Spanner at {host} refuses calls: {known.why}"
         case _:
             text = f"calls to Spanner at {host} break"
     return Cause(text, code.name, found.message, hint)
@@ -241,12 +275,27 @@ SLOW_HINT = "Look at the instance's load and latencies, and at the network."
 
 
 def denied(found: CallError, what: str, access: Access = READER) -> StreamError:
-    """The error for a missing permission."""
-    return StreamError(f"permission denied on {what} ({found})", hint=access.needs)
+    """The error for a PERMISSION_DENIED."""
+    return _denied(found, what, access.needs)
+
+
+def _denied(found: CallError, what: str, needs: str) -> StreamError:
+    known = refusal(found.details.reason, found.message)
+    text = f"permission denied on {what}" if known is None else f"Spanner refuses {what}: {known.why}"
+    return StreamError(f"{text} ({found})", hint=_denied_hint(found, needs))
+
+
+def _denied_hint(found: CallError, needs: str) -> str:
+    if known := refusal(found.details.reason, found.message):
+        return known.hint
+    missing = permission_in(found.details.permission, found.message)
+    return f"This account lacks {missing}. {needs}" if missing else needs
 
 
 def unauthenticated(found: CallError, what: str) -> StreamError:
     """The error for credentials that Spanner refuses."""
+    if known := refusal(found.details.reason, ""):
+        return StreamError(f"Spanner refuses {what}: {known.why} ({found})", hint=known.hint)
     return StreamError(
         f"Spanner does not accept the credentials for {what} ({found})",
         hint=f"{_CREDENTIALS_HINT}; then start it again: nothing is lost.",
@@ -257,7 +306,7 @@ def gone_container(found: CallError) -> str:
     """What does not exist: ``database``, ``instance`` or ``project``; nothing if the error is about something else."""
     if found.code is not grpc.StatusCode.NOT_FOUND:
         return ""
-    kind = found.resource.rpartition(".")[2].lower()
+    kind = found.details.resource.rpartition(".")[2].lower()
     if kind in ("database", "instance", "project"):
         return kind
     match = _CONTAINER.match(found.message.strip())
@@ -299,6 +348,12 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
     return StreamError(f"cannot read {where} ({found})")
 
 
+_TABLES_NEED = (
+    "Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them; Data Boost needs"
+    " spanner.databases.useDataBoost, too."
+)
+
+
 def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
     """The error to report for rows as of a timestamp that cannot be read.
 
@@ -328,11 +383,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
             hint=no_answer_hint(READER.section, found.proxy),
         )
     if found.code is grpc.StatusCode.PERMISSION_DENIED:
-        return StreamError(
-            f"permission denied on {what} ({found})",
-            hint="Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them;"
-            " Data Boost needs spanner.databases.useDataBoost, too.",
-        )
+        return _denied(found, what, _TABLES_NEED)
     if found.code in codes and _NO_SUCH_TABLE.search(found.message):
         return NoSuchTableError(f"cannot read {what} ({found})")
     return StreamError(f"cannot read {what} ({found})")

@@ -5,7 +5,7 @@ import grpc
 from connector.decoding.row_fields import UnknownRecordError
 from connector.errors import SpannerCdcError, StreamError
 from connector.log import Log, whereabouts
-from connector.spanner.errors import resource_type
+from connector.spanner.errors import NO_DETAILS, ErrorDetails, details_of
 from connector.spanner.partition_query import SilentStreamError
 from connector.workers.frames import Failure
 
@@ -15,12 +15,12 @@ _log = Log(__name__)
 class RemoteCallError(grpc.RpcError):  # type: ignore[misc]  # the library ships no types
     """A call of a worker that has failed, or that has ended with its worker."""
 
-    def __init__(self, code: grpc.StatusCode, details: str, resource: str = "") -> None:
+    def __init__(self, code: grpc.StatusCode, details: str, named: ErrorDetails = NO_DETAILS) -> None:
         super().__init__(f"{code.name}: {details}")
         self._code = code
         self._details = details
-        self.resource = resource
-        """The type of the resource that it is about; see :func:`connector.spanner.errors.resource_type`."""
+        self.named = named
+        """What its details name; see :func:`connector.spanner.errors.details_of`."""
 
     def code(self) -> grpc.StatusCode:
         """The status code."""
@@ -48,7 +48,7 @@ def failure_of(error: Exception) -> Failure:
         case ExceptionGroup():
             return failure_of(error.exceptions[0])
         case grpc.RpcError():
-            return Failure("call", error.details() or "", code=error.code().name, resource=resource_type(error))
+            return Failure("call", error.details() or "", code=error.code().name, **details_of(error)._asdict())
         case SilentStreamError():
             return Failure("silence", str(error))
         case UnknownRecordError():
@@ -59,11 +59,15 @@ def failure_of(error: Exception) -> Failure:
     return Failure("internal", type(error).__name__)
 
 
+def _named(failure: Failure) -> ErrorDetails:
+    return ErrorDetails(failure.resource, failure.reason, failure.permission)
+
+
 def error_of(failure: Failure) -> Exception:
     """The error that a worker has described."""
     match failure.kind:
         case "call":
-            return RemoteCallError(grpc.StatusCode[failure.code], failure.message, failure.resource)
+            return RemoteCallError(grpc.StatusCode[failure.code], failure.message, _named(failure))
         case "worker":
             return WorkerEndedError(failure.message)
         case "silence":

@@ -107,6 +107,8 @@ class Failure(msgspec.Struct, array_like=True):
     code: str = ""
     hint: str = ""
     resource: str = ""
+    reason: str = ""
+    permission: str = ""
 
 
 class Failed(Message):

@@ -7,7 +7,7 @@ import pytest
 
 from connector.credentials import VARIABLE
 from connector.errors import SpannerCdcError
-from connector.spanner.client import credentials_of_application
+from connector.spanner.client import tokens_of_application
 
 SECRET = "hunter2"
 CASES = {
@@ -41,7 +41,7 @@ def test_a_credentials_file_that_cannot_be_used_is_named(
         path.write_text(text)
     monkeypatch.setenv(VARIABLE, str(path))
     with pytest.raises(SpannerCdcError) as raised:
-        credentials_of_application()
+        tokens_of_application()
     line = str(raised.value)
     assert line.startswith(f"{VARIABLE} names {path}, ")
     assert fault in line
@@ -55,4 +55,4 @@ def test_no_credentials_at_all_are_one_line(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(SpannerCdcError, match=r"no valid Google Cloud credentials were found\. Run `gcloud auth"):
-        credentials_of_application()
+        tokens_of_application()

@@ -223,6 +223,8 @@ class Transactions:
             answer: bytes = call(request.SerializeToString(), metadata=headers, timeout=within)  # type: ignore[attr-defined]
         except grpc.RpcError as error:
             found = replace(classify(error), proxy=self._client.proxy)
+            if found.action is Action.WAIT:
+                self._client.renew_token()
             if of_data and found.code in _OF_THE_DATA:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)

@@ -1,6 +1,7 @@
 """The reader in the MUTABLE_KEY_RANGE mode, whose windows were computed from an old clock."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import cast
 
@@ -14,6 +15,7 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.decoding.decoder import Item
 from connector.errors import StreamError, UnreachableError
 from connector.reader.flow_control import FlowControl
+from connector.reader.partition_reader import REFUSED_CREDENTIALS
 from connector.reader.scheduler import Range, Scheduler
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
@@ -210,3 +212,22 @@ def test_a_permanent_error_of_the_clock_ends_the_reader() -> None:
 
     with pytest.raises(StreamError, match="permission denied"):
         reads(lambda: Reader(Denied(ahead=3 * HOUR)), during)
+
+
+class WithoutClock(Spanner):
+    """Refuses the credentials of each request for its clock."""
+
+    async def clock(self) -> int:
+        self.clock_requests += 1
+        raise UnreachableError("refused") from RemoteCallError(grpc.StatusCode.UNAUTHENTICATED, "x")
+
+
+def test_credentials_that_are_refused_for_the_clock_end_the_reader_as_those_of_a_query_do() -> None:
+    async def during(made: Reader) -> None:
+        await asyncio.sleep(60)
+        (retry,) = made.metrics.failing.lasting(time.time_ns() + MINUTE)
+        assert "does not accept the credentials (UNAUTHENTICATED: x)" in str(retry.cause)
+        await asyncio.sleep(REFUSED_CREDENTIALS + 60)
+
+    with pytest.raises(StreamError, match="this machine's clock is right"):
+        reads(lambda: Reader(WithoutClock(ahead=3 * HOUR)), during)

@@ -59,6 +59,19 @@ def test_an_error_that_passes_is_shared_too_and_the_next_who_asks_may_have_an_an
     run(main())
 
 
+def test_an_error_that_is_shared_keeps_the_error_of_the_call() -> None:
+    async def main() -> None:
+        call = ConnectionError()
+        error = UnreachableError("Spanner does not answer")
+        error.__cause__ = call
+        clock = SpannerClock(Spanner(error).clock, 50)
+        with pytest.raises(UnreachableError) as caught:
+            await clock.read()
+        assert caught.value.__cause__ is call
+
+    run(main())
+
+
 def test_a_permanent_error_is_raised_unchanged() -> None:
     async def main() -> None:
         clock = SpannerClock(Spanner(StreamError("permission denied")).clock, 50)

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import grpc
 import pytest
+from google.auth.credentials import AnonymousCredentials
 
 from connector.config import SourceConfig
 from connector.errors import ConfigurationError, UnreachableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import SpannerClient
 from connector.spanner.emulators import EmulatorClient, checked_address
+from connector.spanner.tokens import Tokens
 from emulator import Scenario, ScriptedServer
 
 NOTHING = "127.0.0.1:9"
@@ -67,7 +68,7 @@ def test_every_client_reaches_an_emulator_though_the_environment_names_a_proxy(
 @pytest.mark.usefixtures("_behind_a_proxy")
 def test_an_error_of_spanner_behind_a_proxy_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connector.spanner.client.SETUP_TIMEOUT", 1.0)
-    monkeypatch.setattr("connector.spanner.client.credentials_of_application", grpc.ssl_channel_credentials)
+    monkeypatch.setattr("connector.spanner.client.tokens_of_application", lambda: Tokens(AnonymousCredentials()))
     with pytest.raises(UnreachableError, match=r"proxy that https_proxy names"):
         asyncio.run(asked(SpannerClient(DATABASE)))
 

@@ -41,6 +41,14 @@ def test_the_resource_that_an_error_names_crosses_too() -> None:
     assert failure_of(here).resource == "google.spanner.v1.Session"
 
 
+def test_the_reason_and_the_permission_that_an_error_names_cross_too() -> None:
+    sent = Failure("call", "No.", code="PERMISSION_DENIED", reason="IAM_PERMISSION_DENIED", permission="spanner.x.y")
+    here = error_of(sent)
+    assert isinstance(here, grpc.RpcError)
+    assert classify(here).details.permission == "spanner.x.y"
+    assert failure_of(here) == sent
+
+
 @pytest.mark.parametrize("error", [SilentStreamError("no message for 30 s"), UnknownRecordError("of no known kind")])
 def test_other_errors_of_the_reader_are_raised_unchanged(error: Exception) -> None:
     here = error_of(failure_of(error))

@@ -1,0 +1,91 @@
+"""What a refusal of Spanner means that is no missing role on the database. Pure.
+
+https://cloud.google.com/apis/design/errors and google.api.ErrorReason have the reasons.
+"""
+
+import re
+from typing import NamedTuple
+
+
+class Refusal(NamedTuple):
+    """Why Spanner refuses a call, as a clause, and what to do."""
+
+    why: str
+    hint: str
+
+
+_AGAIN = "then start it again: nothing is lost."
+
+_API = Refusal("the Spanner API is disabled in the project", f"Enable spanner.googleapis.com for the project, {_AGAIN}")
+_BILLING = Refusal(
+    "billing of the project is disabled",
+    f"Enable the billing account of the project and of the quota project, {_AGAIN}",
+)
+_QUOTA_PROJECT = Refusal(
+    "this account may not use the project that is billed for its calls",
+    "Give it roles/serviceusage.serviceUsageConsumer there, or choose another quota project of the credentials (gcloud"
+    f" auth application-default set-quota-project), {_AGAIN}",
+)
+_NO_PROJECT = Refusal(
+    "there is no such project, or it is deleted", f"Correct the project, or the credentials' quota project, {_AGAIN}"
+)
+_PERIMETER = Refusal(
+    "the organization's policy (VPC Service Controls) prohibits it",
+    f"Allow this account, project or network in the service perimeter, {_AGAIN}",
+)
+_LOCATION = Refusal(
+    "the organization's policy on locations prohibits it", f"Use a location that the policy allows, {_AGAIN}"
+)
+_SCOPES = Refusal(
+    "the credentials have no scope for Spanner",
+    "Give the machine or the credentials the scope https://www.googleapis.com/auth/cloud-platform, or"
+    f" .../spanner.data, {_AGAIN}",
+)
+_API_KEY = Refusal(
+    "the API key is not accepted, and Spanner takes none", f"Use credentials of a service account or a user, {_AGAIN}"
+)
+_ACCOUNT = Refusal("the account is disabled or deleted", f"Enable it, or use another one's credentials, {_AGAIN}")
+_CONSUMER = Refusal("the project is suspended", f"Contact Google Cloud's support, {_AGAIN}")
+
+_BY_REASON = {
+    "SERVICE_DISABLED": _API,
+    "BILLING_DISABLED": _BILLING,
+    "USER_PROJECT_DENIED": _QUOTA_PROJECT,
+    "CONSUMER_INVALID": _NO_PROJECT,
+    "RESOURCE_PROJECT_INVALID": _NO_PROJECT,
+    "CONSUMER_SUSPENDED": _CONSUMER,
+    "SECURITY_POLICY_VIOLATED": _PERIMETER,
+    "VPC_SERVICE_CONTROLS": _PERIMETER,
+    "LOCATION_POLICY_VIOLATED": _LOCATION,
+    "LOCATION_ORG_POLICY_VIOLATED": _LOCATION,
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": _SCOPES,
+    "ACCOUNT_STATE_INVALID": _ACCOUNT,
+}
+_BY_MESSAGE = (
+    (re.compile(r"vpcServiceControls|prohibited by organization's policy", re.IGNORECASE), _PERIMETER),
+    (re.compile(r"insufficient authentication scopes", re.IGNORECASE), _SCOPES),
+    (re.compile(r"has not been used in project .{0,80}before or it is disabled", re.IGNORECASE), _API),
+    (re.compile(r"requires? billing to be enabled|billing account .{0,80}disabled", re.IGNORECASE), _BILLING),
+    (re.compile(r"serviceusage\.services\.use|required permission to use project", re.IGNORECASE), _QUOTA_PROJECT),
+)
+_PERMISSION = re.compile(r"\bspanner\.[a-zA-Z]+\.[a-zA-Z]+\b")
+
+
+def refusal(reason: str, message: str) -> Refusal | None:
+    """What a refusal means, or None for a missing permission.
+
+    Args:
+        reason: of the error's ErrorInfo, or empty.
+        message: the error's. Nothing of it is returned.
+    """
+    if reason.startswith("API_KEY_"):
+        return _API_KEY
+    if found := _BY_REASON.get(reason):
+        return found
+    return next((found for pattern, found in _BY_MESSAGE if pattern.search(message)), None)
+
+
+def permission_in(permission: str, message: str) -> str:
+    """The permission that is missing: of the error's details, or else of its message; empty if neither names one."""
+    found = _PERMISSION.search(message)
+    return permission or (found[0] if found else "")
