@@ -109,7 +109,7 @@ class EventFileError(SpannerCdcError):
 
 def is_own(error: BaseException) -> bool:
     """Whether the connector or a sink raised the error, which Spark may have wrapped; otherwise it is Spark's own."""
-    return isinstance(error, SpannerCdcError) or _LINE.search(_text(error)) is not None
+    return isinstance(error, SpannerCdcError) or _LINE.search(text_of(error)) is not None
 
 
 def is_in_use(error: BaseException) -> bool:
@@ -131,7 +131,7 @@ def own_exit_code(error: BaseException) -> int | None:
 
 def _own_kind(error: BaseException) -> str:
     """The name of the connector's or a sink's error, also where Spark has wrapped it; else that of the exception."""
-    found = _LINE.findall(_text(error))
+    found = _LINE.findall(text_of(error))
     return str(found[-1][0]) if found else type(error).__name__
 
 
@@ -140,7 +140,7 @@ def is_permanent(error: BaseException) -> bool:
 
     An invalid configuration or checkpoint is permanent, and so are a bug and a value that cannot be written.
     """
-    text = _text(error)
+    text = text_of(error)
     if _is_of_value(text):
         return True
     if _TRANSIENT.search(text):
@@ -162,7 +162,7 @@ def is_of_statement(error: BaseException) -> bool:
 
     Missing rights, and a database or a library that is not there, concern all tables.
     """
-    text = _text(error)
+    text = text_of(error)
     if _TRACEBACK in text or any(found.search(text) for found in (_TRANSIENT, _NO_RIGHTS, _OF_OPTIONS, _OF_PLACE)):
         return False
     names = [kind.__name__ for kind in type(error).__mro__]
@@ -173,7 +173,7 @@ def is_of_statement(error: BaseException) -> bool:
 
 def is_of_value(error: BaseException) -> bool:
     """Whether an error of Spark is about a row's value, which its text may hold."""
-    return _is_of_value(_text(error))
+    return _is_of_value(text_of(error))
 
 
 def _is_of_value(text: str) -> bool:
@@ -184,7 +184,7 @@ def _is_of_value(text: str) -> bool:
 
 def condition(error: BaseException) -> str:
     """What Spark calls an error about a value, without its text; else the type of the exception."""
-    text = _text(error)
+    text = text_of(error)
     conditions: list[str] = _CONDITION.findall(text)
     kind = _QUOTES_INPUT.search(text)
     named = conditions[-1] if conditions and _OF_VALUES.search(text) else ""
@@ -200,7 +200,7 @@ def clear_line(error: BaseException) -> str:
     """
     if isinstance(error, SpannerCdcError):
         return str(error)
-    text = _text(error)
+    text = text_of(error)
     wrapped: list[tuple[str, str]] = _LINE.findall(text)
     if wrapped:
         return wrapped[-1][1].strip()
@@ -233,7 +233,7 @@ def _kind(text: str) -> str:
     return found[1] if found else ""
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """An exception's text; its type if the text is in the JVM, and that has died."""
     try:
         return str(error)

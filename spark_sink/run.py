@@ -21,8 +21,6 @@ from enum import Enum, auto
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -30,14 +28,15 @@ from connector import log
 from connector.config.destination import check_kept
 from connector.config.loading import Config, load
 from connector.config.spark_checkpoint import check_checkpoint
-from connector.errors import REASON_TO, TRANSIENT, SpannerCdcError, SpoolInUseError, line_and_exit_code
+from connector.errors import REASON_TO, TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import works_again
 from connector.storage.locations import absolute
 from connector.telemetry.spans import span
-from spark_sink.errors import PermanentError, SinkError, clear_line, is_own, is_permanent, own_exit_code
+from spark_sink.errors import PermanentError, SinkError, clear_line
+from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sink.beginning import PROGRAM, begin
@@ -55,7 +54,8 @@ _POLL = 0.25
 _PREDECESSOR_TIMEOUT = 600.0
 """Seconds that a sink waits for its predecessor, whose daemon must have been killed, to deliver and to end."""
 
-_JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it continues from its checkpoint."
+
+_ENDS_DELIVERY: tuple[type[Exception], ...] = (*JOB_ERRORS, OSError)
 
 
 class Event(Enum):
@@ -110,7 +110,7 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
         with lines_of_json():
             work(events)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        line, code = _line_and_code(error)
+        line, code = line_and_code(error)
         log.say(
             PROGRAM,
             line,
@@ -123,24 +123,6 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
         _give_reason(line)
         return code
     return 0
-
-
-def _line_and_code(error: Exception) -> tuple[str, int]:
-    """The line for people, and the exit code; of an unexpected error the line has the type alone."""
-    if not isinstance(error, (SpannerCdcError, PySparkException, Py4JError, ConnectionError)):
-        return line_and_exit_code(error)
-    is_gone = isinstance(error, (Py4JNetworkError, ConnectionError))
-    return _JVM_IS_GONE if is_gone else clear_line(error), _code_of(error)
-
-
-def _code_of(error: Exception) -> int:
-    """The exit code, which says whether a new process may succeed."""
-    if (code := own_exit_code(error)) is not None:
-        return code
-    if isinstance(error, SpannerCdcError):
-        return error.exit_code
-    is_sparks = isinstance(error, (PySparkException, Py4JError, ConnectionError)) and not is_own(error)
-    return TRANSIENT if is_sparks else 1
 
 
 def _give_reason(line: str) -> None:
@@ -211,8 +193,8 @@ def _final_if_permanent() -> Iterator[threading.Event]:
     has_delivered = threading.Event()
     try:
         yield has_delivered
-    except (PySparkException, Py4JError) as error:
-        if has_delivered.is_set() or is_own(error) or not is_permanent(error):
+    except SPARK_ERRORS as error:
+        if has_delivered.is_set() or meaning_of(error) is not Meaning.PERMANENT:
             raise
         raise PermanentError(clear_line(error)) from error
 
@@ -316,7 +298,7 @@ class Sink:
             while query.isActive and self._delivery.waiting():
                 query.awaitTermination(_POLL)  # type: ignore[arg-type]  # Spark accepts fractions of a second
             self._is_drained = query.isActive
-        except (PySparkException, Py4JError, SpannerCdcError, OSError) as error:
+        except _ENDS_DELIVERY as error:
             self._undelivered = error
         finally:
             events.put(Event.QUERY_ENDED)
@@ -350,7 +332,7 @@ def _watch_input(events: Events) -> None:
 def _watch_query(query: StreamingQuery, events: Events) -> None:
     try:
         # The main thread reads the query's error. Where the JVM has died, py4j may raise a refused connection.
-        with suppress(PySparkException, Py4JError, OSError):
+        with suppress(*SPARK_ERRORS, OSError):
             query.awaitTermination()
     finally:
         events.put(Event.QUERY_ENDED)

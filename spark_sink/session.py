@@ -7,13 +7,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from connector import log
 from connector.config.sections import SparkConfig
 from spark_sink.errors import SinkError
+from spark_sink.failures import SPARK_ERRORS
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
@@ -106,5 +106,5 @@ def need_java() -> None:
 
 def stop_session(spark: SparkSession) -> None:
     """Stops a session, whose JVM may have died."""
-    with suppress(Py4JError, OSError):  # that the JVM has died is reported elsewhere
+    with suppress(*SPARK_ERRORS, OSError):  # that the JVM has died is reported elsewhere
         spark.stop()

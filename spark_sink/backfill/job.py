@@ -12,21 +12,20 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from connector.backfill.documents import Backfill, Progress
 from connector.backfill.records import write_progress
 from connector.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.config.sections import SourceConfig
-from connector.errors import SpannerCdcError, VersionRetentionError
+from connector.errors import VersionRetentionError
 from connector.spool import consumers
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
 from spark_sink.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
 from spark_sink.backfill.planning import TablePlans
-from spark_sink.errors import clear_line, is_own
+from spark_sink.errors import clear_line
+from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
 from spark_sink.run import say
 from spark_sink.source.cores import cores_of
 
@@ -122,7 +121,7 @@ class BackfillJob:
         except VersionRetentionError as error:
             self._failure, self._is_lost = str(error), True
             raise
-        except (SpannerCdcError, PySparkException, Py4JError) as error:
+        except JOB_ERRORS as error:
             self._failure = clear_line(error)
             raise
         finally:
@@ -219,10 +218,10 @@ class BackfillJob:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._tried(wave, stopping)
-            except (PySparkException, Py4JError) as error:  # a job that fails in collect() raises the latter
+            except SPARK_ERRORS as error:
                 if stopping.is_set():
                     return []  # its job was cancelled
-                if is_own(error) or isinstance(error, Py4JNetworkError) or attempt == _ATTEMPTS:
+                if not meaning_of(error).is_worth_another_attempt or attempt == _ATTEMPTS:
                     raise
                 say(f"a wave of {len(wave)} partitions is read again after an error of Spark", action="wave_read_again")
         raise AssertionError

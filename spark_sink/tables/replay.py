@@ -11,14 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.backfill.records import backfills, unfinished_tables
 from connector.config.loading import Config
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError, clear_line
+from spark_sink.failures import SPARK_ERRORS
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.sink.dead_letters import Replay
 from spark_sink.sink.known_schemas import Rejections
@@ -128,5 +127,5 @@ def _in_words() -> Iterator[None]:
     """Turns an error of Spark into one with a line of its own words, without a row's values."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         raise SinkError(clear_line(error)) from None

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from connector.core.health.retries import Cause
 from connector.telemetry.retrying import attempts
 from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value
+from spark_sink.failures import SPARK_ERRORS
 from spark_sink.source.typed import columns_not_castable
 from spark_sink.tables.lake_table import LakeTable
 
@@ -72,11 +71,11 @@ def naming(table: LakeTable, target: str, events: DataFrame) -> Iterator[None]:
     try:
         with refused(table.source, target):
             yield
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         if not is_of_value(error):
             raise
         columns: list[str] = []
-        with suppress(PySparkException, Py4JError):
+        with suppress(*SPARK_ERRORS):
             columns = columns_not_castable(events, table.source, table.types)
         raise TableError(_line(table, columns, condition(error)), hint=_HINT) from None
 
@@ -90,7 +89,7 @@ def refused(table: str, target: str) -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         if is_of_value(error) or _is_conflict(error) or not is_of_statement(error):
             raise
         raise TableError(f"table {table} cannot be written to {target}: {clear_line(error)}") from error
@@ -106,4 +105,4 @@ def _line(table: LakeTable, columns: list[str], why: str) -> str:
 
 def _is_conflict(error: BaseException) -> bool:
     """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
-    return isinstance(error, (PySparkException, Py4JJavaError)) and any(name in str(error) for name in _CONFLICT)
+    return isinstance(error, SPARK_ERRORS) and any(name in str(error) for name in _CONFLICT)

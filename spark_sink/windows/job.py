@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
@@ -28,7 +27,7 @@ from connector.errors import SpannerCdcError, UnreachableError
 from connector.log import Log
 from connector.spool.manifest import SegmentFile
 from connector.windows.task import WindowSetup
-from spark_sink.errors import is_own
+from spark_sink.failures import SPARK_ERRORS, meaning_of
 from spark_sink.windows.rows import ORDER
 from spark_sink.windows.segments import INCOMPLETE, RESULTS, SCHEMAS, SEGMENT, ChangedSchemas, WriterSetup, writer_of
 from spark_sink.windows.shares import FORMAT, TaskError, WindowShares
@@ -114,10 +113,10 @@ class WindowJob:
             try:
                 rows = self._rows(window, shares, writers, slices)
                 return None if self._cancelled.is_set() and not rows else read_window(rows)
-            except (PySparkException, Py4JError) as error:
+            except SPARK_ERRORS as error:
                 if self._cancelled.is_set():
                     return None
-                if is_own(error) or attempt == _ATTEMPTS:
+                if not meaning_of(error).is_worth_another_attempt or attempt == _ATTEMPTS:
                     raise
                 _log.warning("a window is read again after an error of Spark", epoch=window.epoch)
             except UnreachableError as error:

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector import log
@@ -29,12 +27,12 @@ from connector.commands.lifeline import ended_with_stdin
 from connector.commands.read import read
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
-from connector.errors import TRANSIENT, SpoolInUseError, line_and_exit_code
+from connector.errors import TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
 from connector.process import collect_rarely
 from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
 from connector.telemetry.metrics import ReaderMetrics
-from spark_sink.errors import clear_line, is_own
+from spark_sink.failures import line_and_code
 from spark_sink.run import Beside, Event, Events
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.windows.reading import on_executors
@@ -62,17 +60,12 @@ def main(arguments: Sequence[str]) -> int:
         with lines_of_json():
             return _read(load(given.config, sections_of("read")), given)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        line, code = _line_and_exit_code(error)
+        line, code = line_and_code(error)
         if isinstance(error, SpoolInUseError) and given.stdin_lifeline:
             code = TRANSIENT  # the daemon of a killed Spark query soon ends
         shown = error if given.verbose else None
         log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
         return code
-
-
-def _line_and_exit_code(error: Exception) -> tuple[str, int]:
-    is_sparks = isinstance(error, (PySparkException, Py4JError))
-    return (clear_line(error), 1 if is_own(error) else TRANSIENT) if is_sparks else line_and_exit_code(error)
 
 
 def _read(config: Config, given: argparse.Namespace) -> int:
@@ -113,7 +106,7 @@ def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, 
     except BaseException:
         reading.end(now=True)
         if reading.error is not None:
-            _log.error("reading has failed, too", error=_line_and_exit_code(reading.error)[0])
+            _log.error("reading has failed, too", error=line_and_code(reading.error)[0])
         raise
     reading.end()
     if reading.error is not None:

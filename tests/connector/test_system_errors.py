@@ -15,7 +15,7 @@ from connector.config.loading import load
 from connector.errors import ConfigurationError, SpoolError, line_and_exit_code
 from connector.storage.gcs_files import Scratch
 from connector.telemetry.listening import no_listening
-from spark_sink.run import _line_and_code
+from spark_sink.failures import line_and_code
 
 ADVICE = {
     errno.EMFILE: "ulimit -n",
@@ -33,7 +33,7 @@ def of_a_command(_: pytest.MonkeyPatch, error: OSError) -> str:
 
 
 def of_a_sink(_: pytest.MonkeyPatch, error: OSError) -> str:
-    return _line_and_code(error)[0]
+    return line_and_code(error)[0]
 
 
 def raising(error: OSError) -> Callable[..., object]:

@@ -20,7 +20,8 @@ from connector.errors import (
     UnreachableError,
 )
 from spark_sink.errors import SinkError, clear_line, is_in_use, is_of_statement, is_own, is_permanent
-from spark_sink.run import _code_of, _final_if_permanent
+from spark_sink.failures import code_of
+from spark_sink.run import _final_if_permanent
 
 NOT_IN_SPARK = {
     "connector.workers.failures.WorkerBugError",
@@ -127,18 +128,18 @@ def test_a_permanent_error_of_spark_is_final_unless_the_sink_has_delivered(
     assert is_permanent(error)
     with pytest.raises(SinkError) as final, _final_if_permanent():
         raise error
-    assert _code_of(final.value) == FAILED_PERMANENTLY
+    assert code_of(final.value) == FAILED_PERMANENTLY
     assert str(final.value) == clear_line(error)
     with pytest.raises(type(error)) as raised:
         deliver_and_raise(error)
-    assert _code_of(raised.value) == TRANSIENT
+    assert code_of(raised.value) == TRANSIENT
 
 
 @pytest.mark.parametrize("error", TRANSIENT_ERRORS)
 def test_a_transient_error_of_spark_is_retried(error: PySparkException) -> None:
     with pytest.raises(type(error)) as raised, _final_if_permanent():
         raise error
-    assert _code_of(raised.value) == TRANSIENT
+    assert code_of(raised.value) == TRANSIENT
 
 
 def test_a_lock_that_another_process_holds_is_retried() -> None:
@@ -149,8 +150,8 @@ def test_a_lock_that_another_process_holds_is_retried() -> None:
     assert is_in_use(wrapped)
     assert not is_in_use(PySparkException(WORKER))
     unreachable = PySparkException(f"{WORKER}\nconnector.errors.UnreachableError: Spanner does not answer")
-    assert [_code_of(error) for error in (unreachable, UnreachableError("x"))] == [TRANSIENT, TRANSIENT]
-    assert [_code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
+    assert [code_of(error) for error in (unreachable, UnreachableError("x"))] == [TRANSIENT, TRANSIENT]
+    assert [code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
     assert clear_line(wrapped) == held
 
 
@@ -214,7 +215,7 @@ def test_a_size_in_sparks_configuration_that_is_none_is_said_in_its_own_words() 
 
 def test_a_permanent_error_of_a_sink_is_permanent_also_where_spark_has_wrapped_it() -> None:
     line = "spark_sink.errors.PermanentError: a value of table Singers cannot be written"
-    assert _code_of(PySparkException(WORKER.replace("KeyError: 'a value of a row'", line))) == FAILED_PERMANENTLY
+    assert code_of(PySparkException(WORKER.replace("KeyError: 'a value of a row'", line))) == FAILED_PERMANENTLY
 
 
 JVM = "An error occurred while calling o49.sql.\n: {}\n\tat a.b.C.d(C.scala:1)"
