@@ -20,7 +20,7 @@ from connector.core.health.retries import BACKFILL
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
-from connector.errors import SnapshotLostError, VersionRetentionError
+from connector.errors import NoSuchTableError, SnapshotLostError, VersionRetentionError
 from connector.snapshot.partitions import SnapshotPartition
 from connector.snapshot.reading import read_partition
 from connector.snapshot.row_block import RowBlock
@@ -145,7 +145,7 @@ class BackfillReader(DataSourceReader):
             own = Spool.at(setup.spool)
             with reporting_retries(stream_spool(own), BACKFILL, "", of_task=True):
                 report["files"] = to_text(segments_of(setup, task))
-        except SnapshotLostError as error:
+        except (NoSuchTableError, SnapshotLostError) as error:  # the next plan leaves out what no longer exists
             report["lost"] = str(error)
         except VersionRetentionError as error:
             report["expired"] = str(error)
@@ -208,10 +208,11 @@ class _Rows:
     def added(self, block: RowBlock) -> Iterator[pa.RecordBatch]:
         """Adds a block; yields a batch if there is enough for one."""
         if block.rows:
+            existing = {column.name for column in block.columns}  # at the timestamp
             self._held.append(
                 self._envelope.build(
                     _objects(block, self._keys),
-                    _objects(block, self._others),
+                    _objects(block, [name for name in self._others if name in existing]),
                     self._schema,
                     self._task.schema_key,
                     self._task.epoch,

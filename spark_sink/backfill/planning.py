@@ -1,15 +1,18 @@
 """The plans of a backfill's tables: how Spanner has divided each into partitions at the backfill's timestamp."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from connector.backfill.documents import Backfill, TablePlan
 from connector.backfill.records import plans, write_plan
 from connector.config.sections import SourceConfig
 from connector.core.dialects import DIALECTS
-from connector.snapshot.partitions import Snapshot
+from connector.core.timestamps import format_rfc3339
+from connector.errors import NoSuchTableError
+from connector.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.snapshot.queries import TableQuery
 from connector.spool.reading import Spool
+from spark_sink.run import say
 
 
 class TablePlans:
@@ -43,6 +46,9 @@ class TablePlans:
     def make(self, tables: Iterable[int]) -> None:
         """Divides tables, given by their index, into partitions; each plan is durable when this returns.
 
+        A table that did not exist at the timestamp, or has been dropped, has no partitions: that is said. So is a
+        column that did not exist then, which rows do not have.
+
         Raises:
             VersionRetentionError: the timestamp is no longer retained.
             SpannerCdcError: Spanner cannot be reached, or refuses.
@@ -62,8 +68,11 @@ class TablePlans:
     def _make(self, snapshot: Snapshot, index: int) -> None:
         table = self._document.tables[index]
         columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
-        query = TableQuery(table.table, columns)
-        found = snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
+        try:
+            query = TableQuery(table.table, columns)
+            found = snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
+        except NoSuchTableError:
+            found = self._of_existing(snapshot, table.table, columns)
         before = self.by_table.get(table.table)
         plan = TablePlan(
             table=table.table,
@@ -72,3 +81,16 @@ class TablePlans:
         )
         write_plan(self._own, index, plan)
         self.by_table[table.table] = plan
+
+    def _of_existing(self, snapshot: Snapshot, table: str, columns: Sequence[str]) -> list[SnapshotPartition]:
+        """The partitions of a table's columns that existed at the timestamp; none of a table that did not."""
+        at = format_rfc3339(self._document.timestamp)
+        try:
+            existing = {column.name for column in snapshot.columns(TableQuery(table), self._dialect)}
+        except NoSuchTableError:
+            say(f"table {table} is left out: it did not exist at {at}, or is dropped", action="table_left_out")
+            return []
+        absent = ", ".join(name for name in columns if name not in existing)
+        say(f"table {table}: its rows are read without {absent}: no such column at {at}", action="columns_left_out")
+        query = TableQuery(table, tuple(name for name in columns if name in existing))
+        return snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
