@@ -17,7 +17,7 @@ SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JError)
 """Every error of Spark and of its JVM, as Python sees it; a died JVM may also be a ConnectionError."""
 
 JOB_ERRORS: tuple[type[Exception], ...] = (SpannerCdcError, *SPARK_ERRORS)
-"""What a job of ours raises: an error of the connector or a sink, or one of Spark."""
+"""The errors that a job raises: those of the connector or a sink, and those of Spark."""
 
 _CANCELLED = "SPARK_JOB_CANCELLED"
 _JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it continues from its checkpoint."
