@@ -29,7 +29,7 @@ from spark_sink.tables.kept_rows import KeptRows
 from spark_sink.tables.libraries import missing_library
 from spark_sink.tables.merge_into import TablesWriter
 from spark_sink.tables.source import TablesSource
-from spark_sink.tables.stopped_tables import StoppedTables, with_dead_letters
+from spark_sink.tables.stopped_tables import ROWS_KEPT, StoppedTables, with_dead_letters
 
 
 class TablesDelivery:
@@ -147,7 +147,7 @@ class TablesDelivery:
             try:
                 self._made_writer().remove_deleted(spark, table)
             except TableError as error:
-                failed[table] = f"its deleted rows are kept with _is_deleted: {error}"
+                failed[table] = f"{ROWS_KEPT}: {error}"
         self._later = later | failed.keys()
         if due - self._later:
             self._kept.remove(due - self._later)

@@ -24,6 +24,9 @@ from spark_sink.sink.dead_letters import DeadLetters, folder_of
 _FILE_BYTES = 8 * 1024 * 1024
 """Bytes of events in a file of dead letters, unless one epoch has more: a replay has one commit for each."""
 
+ROWS_KEPT = "its deleted rows are kept with _is_deleted"
+"""What the reason begins with why a table is reported that has no dead letters: see the sink's delivery."""
+
 _OF_SINK = re.compile(r"[0-9a-f]+_tables(_\d+)+")
 """The names of this sink's files, of any spool: the spool's id, the first and the last epoch."""
 
@@ -46,7 +49,8 @@ class StoppedTables:
         self._dead_letters = dead_letters
         self._prefix = f"{spool.header().spool_id}_tables_"
         self._folders = set(dead_letters.folders(lambda name: name.startswith(self._prefix)))
-        reported = report_of(spool, consumer).stopped
+        found = report_of(spool, consumer).stopped
+        reported = {table: why for table, why in found.items() if not why.startswith(ROWS_KEPT)}
         self._reasons = {table: why for table, why in reported.items() if folder_of(table) in self._folders}
         self.resumed = frozenset(reported) - self._reasons.keys()
         """Tables that were stopped, and whose dead letters were removed."""

@@ -18,9 +18,14 @@ from connector.config.loading import Config
 from connector.errors import SpoolInUseError
 from connector.spool.consumers import forget, register, sink_lock
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
 from spark_sink import settling
+from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
+from spark_sink.tables.config import TablesConfig
+from spark_sink.tables.delivery import TablesDelivery
 from spark_sink.tables.kept_rows import KeptRows
+from spark_sink.tables.merge_into import TablesWriter
 from tests.connector.backfill.builders import T, recorded, spool_with_start
 from tests.spark_sink.bigquery.deliveries.runs import SOURCE
 
@@ -196,6 +201,31 @@ def test_rows_that_were_kept_are_known_after_a_kill_and_without_a_record_every_t
     register(spool, "tables", now=T)
     forget(spool, "tables")
     assert KeptRows(spool, "tables", lambda: ["C"]).tables() == {"C"}
+
+
+def test_a_table_whose_deleted_rows_cannot_be_removed_keeps_no_other_from_it_and_is_tried_at_the_next_start(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = {"type": "tables", "path": "/lake", "dead_letters": str(tmp_path / "dead-letters")}
+    config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
+    assert isinstance(config.sink, TablesConfig)
+    kept = KeptRows(spool, "tables", list)
+    kept.add(frozenset("AB"))
+    done(spool, "A", "B")
+
+    def remove(_: TablesWriter, __: SparkSession, table: str) -> None:
+        if table in refused:
+            raise TableError(f"no DELETE from {table}")
+
+    monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
+    monkeypatch.setattr("spark_sink.tables.delivery.missing_library", lambda *_: "")
+    refused = {"A"}
+    settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
+    assert kept.tables() == {"A"}
+    assert report_of(spool, "tables").stopped == {"A": "its deleted rows are kept with _is_deleted: no DELETE from A"}
+    refused.clear()
+    settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
+    assert (kept.tables(), report_of(spool, "tables").stopped) == (frozenset(), {})
 
 
 def test_without_a_backfill_no_table_has_kept_rows(tmp_path: Path) -> None:

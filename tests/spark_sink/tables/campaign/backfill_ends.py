@@ -170,9 +170,9 @@ class BackfillEnds:
         with held(self._maker.spool, config) as spools:
             replay = TablesReplay(config, config.sink, self._maker.spool, spools, self._spark)
             done = replayed(store, store.files(), replay, [])
+            self.letters += done.sent
+            assert not done.refused, store.files()
             replay.settle()
-        assert not done.refused, store.files()
-        self.letters += done.sent
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
