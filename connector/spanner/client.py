@@ -24,7 +24,7 @@ from connector.credentials import why_unusable
 from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.proxies import grpc_proxy
-from connector.spanner.emulators import PATIENCE, checked_address, options
+from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
 from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
 from connector.spanner.tokens import Tokens
 from connector.spanner.transport import Transport
@@ -165,7 +165,7 @@ class SpannerClient:
 
     async def _find_emulator(self, host: str) -> None:
         assert self._transport is not None
-        if why := await self._transport.accepts(PATIENCE):
+        if why := await self._transport.accepts(PATIENCE, SILENCE):
             raise UnreachableError(
                 f"no Spanner emulator answers at {host}: {why}",
                 hint=f"Start it, or correct {options(self.access.section)}.",

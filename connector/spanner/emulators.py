@@ -22,7 +22,10 @@ VARIABLE = "SPANNER_EMULATOR_HOST"
 """The environment variable with an emulator's address."""
 
 PATIENCE = 2.0
-"""Seconds in which an emulator accepts a connection: it is near."""
+"""Seconds in which a connection to an emulator is not refused: it is near."""
+
+SILENCE = 8.0
+"""Seconds in which an emulator answers, however busy its machine is."""
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(\d{1,5})")
 

@@ -97,17 +97,27 @@ class Transport:
         self._calls: set[Awaited] = set()
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
 
-    async def accepts(self, within: float) -> str:
-        """Why the host accepts no connection for so many seconds; empty if it accepts one."""
+    async def accepts(self, within: float, silent: float) -> str:
+        """Why the host accepts no connection; empty if it accepts one.
+
+        Args:
+            within: seconds for a host that refuses connections.
+            silent: seconds, no fewer, for one that does not answer yet: a machine may be busy.
+        """
         with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
+            ready = asyncio.create_task(channel.channel_ready())
             try:
-                async with asyncio.timeout(within):
-                    await channel.channel_ready()
-            except TimeoutError:
+                await asyncio.wait({ready}, timeout=within)
+                if not ready.done() and channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    await asyncio.wait({ready}, timeout=silent - within)
+                if ready.done():
+                    return ""
                 if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     return "something accepts connections there and does not speak gRPC"
                 return "nothing that speaks gRPC listens there"
-        return ""
+            finally:
+                ready.cancel()
+                await asyncio.wait({ready})
 
     async def unary(self, method: str, request: bytes, metadata: tuple[tuple[str, str], ...], within: float) -> bytes:
         """Calls a method that returns one message.
